@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__
 from holdfast.model.actions import CollectEvidence, RunChecks
-from holdfast.model.checks import CheckState
-from holdfast.model.commands import Ack, Go, Meeting, Member, MemberState, Prepare, Report, Stop
+from holdfast.model.check_results import CheckState
 from holdfast.model.events import ChecksFinished, EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
-from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import NodeInfo, NodePlan
-from holdfast.model.links import MeasurePeer, OpenPort, PeerMeasured, PortOpen
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import Ack, Go, Meeting, Member, MemberState, Prepare, Report, Stop
+from holdfast.model.job_spec import NodeInfo, NodePlan
+from holdfast.model.link_check_messages import MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.reactor import Reactor
-from holdfast.wire.channel import Channel, End
-from holdfast.wire.frames import FromOwner, frame
-from holdfast.wire.identity import Credentials, Identity
-from holdfast.wire.key import Key, job_key
-from holdfast.wire.messages import PROTOCOL, Bye, Finished, Hello, Refused, Welcome
-from holdfast.wire.sockets import set_up
+from holdfast.wire.job_key import Key, job_key
+from holdfast.wire.message_frames import FromOwner, frame
+from holdfast.wire.node_messages import PROTOCOL, Bye, Finished, Hello, Refused, Welcome
+from holdfast.wire.peer_identity import Credentials, Identity
+from holdfast.wire.socket_options import set_up
+from holdfast.wire.tls_channel import Channel, End
 
 if TYPE_CHECKING:
     from holdfast.reactor import News

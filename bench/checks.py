@@ -23,11 +23,11 @@ from typing import Any
 
 from _common import holdfast, machine, median, put, running, spread, surroundings, table
 
-from holdfast.loop.check import CheckPlan, CheckRound, choices_from_text, plan_checks, run_round
-from holdfast.model.checks import Answer, CheckChoice, Finding, Site
-from holdfast.model.jobs import JobSpec, Role
-from holdfast.model.pairs import Pair, search
-from holdfast.testing import troubles
+from holdfast.model.check_results import Answer, CheckChoice, Finding, Site
+from holdfast.model.job_spec import JobSpec, Role
+from holdfast.model.pair_search import Pair, search
+from holdfast.node.check_entry import CheckPlan, CheckRound, choices_from_text, plan_checks, run_round
+from holdfast_testing import planted_troubles
 
 AIM_MS = 100.0
 FIRST = b"first line"
@@ -91,14 +91,14 @@ class Trouble:
 
 @contextmanager
 def full_disk(folder: Path) -> Iterator[Trouble]:
-    with troubles.tmpfs(folder / "full", "size=1m") as point:
+    with planted_troubles.tmpfs(folder / "full", "size=1m") as point:
         (point / "ballast").write_bytes(bytes(1 << 20))
         yield Trouble("a full tmpfs", "disk", "0 of 1.05 MB free", {"paths": [str(point)]})
 
 
 @contextmanager
 def no_inodes(folder: Path) -> Iterator[Trouble]:
-    with troubles.tmpfs(folder / "inodes", "size=500m,nr_inodes=8") as point:
+    with planted_troubles.tmpfs(folder / "inodes", "size=500m,nr_inodes=8") as point:
         for number in range(7):
             (point / str(number)).touch()
         yield Trouble("no inodes", "disk", "0 of 8 inodes free", {"paths": [str(point)]})
@@ -106,37 +106,37 @@ def no_inodes(folder: Path) -> Iterator[Trouble]:
 
 @contextmanager
 def tiny_shm(folder: Path) -> Iterator[Trouble]:
-    with troubles.tmpfs(folder / "shm", "size=4m") as point:
+    with planted_troubles.tmpfs(folder / "shm", "size=4m") as point:
         yield Trouble("a tiny /dev/shm", "shm", "4.19 of 4.19 MB free", {"path": str(point)})
 
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[Trouble]:
-    with troubles.tmpfs(folder / "ro", "ro") as point:
+    with planted_troubles.tmpfs(folder / "ro", "ro") as point:
         yield Trouble("a read-only mount", "mounts", "is mounted read-only", {"paths": [str(point)]})
 
 
 @contextmanager
 def dead_server(folder: Path) -> Iterator[Trouble]:
-    with troubles.dead_mount(folder / "dead") as point:
+    with planted_troubles.dead_mount(folder / "dead") as point:
         yield Trouble("a dead file server (hanging FUSE)", "mounts", "has not answered", {"paths": [str(point)]})
 
 
 @contextmanager
 def lost_server(folder: Path) -> Iterator[Trouble]:
-    with troubles.dead_mount(folder / "lost", lost=True) as point:
+    with planted_troubles.dead_mount(folder / "lost", lost=True) as point:
         yield Trouble("a lost file server", "mounts", "has lost its server", {"paths": [str(point)]})
 
 
 @contextmanager
 def busy_port(folder: Path) -> Iterator[Trouble]:
-    with troubles.busy_port() as port:
+    with planted_troubles.busy_port() as port:
         yield Trouble("a busy port", "ports", f"port {port} is taken by pid", {"ports": [port]})
 
 
 @contextmanager
 def hog(folder: Path) -> Iterator[Trouble]:
-    with troubles.hogs(sorted(os.sched_getaffinity(0))[:2]):
+    with planted_troubles.hogs(sorted(os.sched_getaffinity(0))[:2]):
         yield Trouble("a hog on two cores", "hogs", "cores idle, ")
 
 
@@ -155,7 +155,8 @@ def of_gang(what: str, name: str, body: str, word: str, params: dict[str, Any]) 
 
     @contextmanager
     def plant(folder: Path) -> Iterator[Trouble]:
-        text = f"from holdfast.testing import troubles\n\nclass {name}(troubles.{body}):\n    name = {name.lower()!r}\n"
+        text = "from holdfast_testing import planted_troubles as troubles\n\n"
+        text += f"class {name}(troubles.{body}):\n    name = {name.lower()!r}\n"
         (folder / f"{name.lower()}.py").write_text(text, encoding="utf-8")
         yield Trouble(what, name.lower(), word, params)
 
@@ -191,7 +192,7 @@ def find(plant: Callable[[Path], Any], folder: Path) -> tuple[str, str, bool, st
             said = done.findings[trouble.check]
             message = said.message.replace(f"{folder}/", "")
             return trouble.what, trouble.check, said.answer is Answer.BAD and trouble.word in said.message, message
-    except troubles.CannotPlant as why:
+    except planted_troubles.CannotPlant as why:
         return plant.__name__.replace("_", " "), "", True, f"not planted here: {why}"
 
 

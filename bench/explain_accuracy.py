@@ -26,8 +26,8 @@ from typing import Any
 
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import ExitReport, Rerun
-from holdfast.testing.labelled_logs import evidence_of_record
+from holdfast.model.exit_report import ExitReport, Rerun
+from holdfast_testing.labelled_logs import evidence_of_record
 
 OWN = Path(__file__).parent.parent / "tests" / "data"
 STAYS_BEHIND = frozenset({"hardware", "platform", "network", "storage"})

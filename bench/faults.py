@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import msgspec
 from _common import machine, table
 
-from holdfast.decide.faults.engine import FaultEngine
-from holdfast.decide.faults.policy import FrequencyRule, Policy
-from holdfast.decide.faults.shipped import default_policy
+from holdfast.decide.faults.fault_engine import FaultEngine
+from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
+from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 
 START = 1_700_000_000.0

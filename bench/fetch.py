@@ -24,8 +24,8 @@ from pathlib import Path
 import msgspec
 from _common import machine, put, spread, surroundings, table
 
-from holdfast.model.fetching import FetchOrder
-from holdfast.model.runtime import Prerequisite
+from holdfast.model.fetch_messages import FetchOrder
+from holdfast.model.runtime_plan import Prerequisite
 
 HEADER = b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\nETag: "1"\r\nConnection: close\r\n\r\n'
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.act.console import Console
-from holdfast.act.outlet import Outlet
-from holdfast.observe.output import Pump
+from holdfast.act.nonblocking_writer import Outlet
+from holdfast.observe.output_pump import Pump
 from holdfast.reactor import Reactor
 
 MEGABYTE = 1_000_000

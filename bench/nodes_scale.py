@@ -29,12 +29,12 @@ from typing import IO, Any
 
 from _common import cpu_s, holdfast, machine, memory_bytes, put, running, surroundings, table, tree
 
-from holdfast.model.commands import Ack, Report, Stop
 from holdfast.model.events import EvidenceCollected
+from holdfast.model.gang_protocol import Ack, Report, Stop
 from holdfast.reactor import Reactor
-from holdfast.wire.channel import End
-from holdfast.wire.key import Key
-from holdfast.wire.listening import Listener, Peer
+from holdfast.wire.job_key import Key
+from holdfast.wire.owner_listener import Listener, Peer
+from holdfast.wire.tls_channel import End
 
 AGENTS = Path(__file__).with_name("_many_agents.py")
 PATIENCE_S = 240.0

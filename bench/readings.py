@@ -19,7 +19,7 @@ from holdfast.explain import explain, read_workers
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.events import EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exits import WorkerExit
+from holdfast.model.exit_report import WorkerExit
 
 STEPS = "".join(f"2026-11-20 10:00:{step % 60:02d},000 [INFO] step {step} loss 2.{step:04d}\n" for step in range(900))
 CAUSE = (

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from _common import holdfast, machine, median, put, spread, surroundings, table
 
-from holdfast.bundle.build import build
-from holdfast.bundle.laying import lay_down
-from holdfast.bundle.tools import NotBuilt
-from holdfast.bundle.tree import Tree, read_tree
+from holdfast.bundle.build_tools import NotBuilt
+from holdfast.bundle.tree_build import build
+from holdfast.bundle.tree_copy import lay_down
+from holdfast.bundle.tree_manifest import Tree, read_tree
 
 PARTS = {
     "py-spy, where the extra `stacks` is installed": r"bin/py-spy",

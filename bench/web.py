@@ -24,7 +24,7 @@ from pathlib import Path
 
 from _common import holdfast, median, put, spread, surroundings
 
-from holdfast.testing.history import make_history
+from holdfast_testing.history_generator import make_history
 
 MOST_BYTES = 300_000
 MOST_PAINT_MS = 1000.0

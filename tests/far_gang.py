@@ -15,20 +15,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.decide.agent import Agent
+from holdfast.decide.answer_collection import Roundup, parts
 from holdfast.decide.gang import Gang
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
-from holdfast.decide.roundup import Roundup, parts
 from holdfast.explain import read_workers
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, FinishJob, RecordAttempt, RunChecks, Secure, Send
-from holdfast.model.checks import CheckState
-from holdfast.model.commands import Command, Meeting, Report
+from holdfast.model.check_results import CheckState
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill
-from holdfast.model.exits import ExitReport, WorkerExit
-from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
-from holdfast.model.processes import (
+from holdfast.model.exit_report import ExitReport, WorkerExit
+from holdfast.model.gang_protocol import Command, Meeting, Report
+from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
+from holdfast.model.process_messages import (
     AllReaped,
     Fact,
     Instruction,
@@ -40,7 +40,7 @@ from holdfast.model.processes import (
     WorkerPrepared,
     WorkerUp,
 )
-from holdfast.wire.frames import FromAgent, FromOwner, Inbox, frame
+from holdfast.wire.message_frames import FromAgent, FromOwner, Inbox, frame
 
 T = 1_790_000_000.0
 SLOTS = 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.decide.faults.policy import NEVER_S, Policy
+from holdfast.decide.faults.fault_policy import NEVER_S, Policy
 from holdfast.model.faults import Assertion, Remedy, Severity
 
 NETWORK = {"81078603", "81078607"}

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model.fetching import FetchAgain, FetchDone, FetchFailed, FetchOrder, FetchWord
-from holdfast.model.runtime import Prerequisite
+from holdfast.model.fetch_messages import FetchAgain, FetchDone, FetchFailed, FetchOrder, FetchWord
+from holdfast.model.runtime_plan import Prerequisite
 
 NEEDED = ("fsspec", "s3fs", "requests", "zstandard")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]

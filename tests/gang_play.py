@@ -10,13 +10,13 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import TABLE, Phase, Trigger
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Secure, Send
-from holdfast.model.checks import CheckState
+from holdfast.model.check_results import CheckState
 from holdfast.model.codec import decode_event, encode
-from holdfast.model.commands import Command, Go, Member, MemberState, Prepare, Report
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import StopRequest
-from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import JobSpec, NodeInfo, RestartPolicy, Role, Timers
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import Command, Go, Member, MemberState, Prepare, Report
+from holdfast.model.job_spec import JobSpec, NodeInfo, RestartPolicy, Role, Timers
 
 NODES = ("a", "b")
 POLICY = RestartPolicy(max_restarts=3, same_failure=0)

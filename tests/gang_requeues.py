@@ -9,7 +9,7 @@ from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Requeue
 from holdfast.model.evidence import StopRequest, StopSource
-from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, Requeuing, Role
+from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Requeuing, Role
 from holdfast.model.phrases import Phrase
 
 POSSIBLE = Requeuing(possible=True)

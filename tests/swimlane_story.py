@@ -7,13 +7,13 @@ from html.parser import HTMLParser
 
 from hypothesis import strategies as st
 
-from holdfast.model.checks import ChecksTaken, CheckState
-from holdfast.model.commands import Member, MemberState, Report
+from holdfast.model.check_results import ChecksTaken, CheckState
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.events import AgentReported, ChecksFinished, ChecksMoved, Event, EvidenceCollected, JobSubmitted
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
-from holdfast.model.exits import Blame, Culprit, ExitReport, Rerun, WorkerExit
-from holdfast.model.jobs import JobSpec, NodeInfo, Role
+from holdfast.model.exit_report import Blame, Culprit, ExitReport, Rerun, WorkerExit
+from holdfast.model.gang_protocol import Member, MemberState, Report
+from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 
 BEGAN = 1_795_400_000.0
 

@@ -1,4 +1,5 @@
-"""Programs with torch that look at what a fresh Python process has: data loaders, processes, checkpoints, compiled code."""
+"""Programs with torch that look at what a fresh Python process has: data loaders, processes, checkpoints, compiled
+code."""
 
 # Programs are data, one to a line where that reads better:
 # ruff: noqa: E501

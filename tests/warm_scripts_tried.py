@@ -1,4 +1,5 @@
-"""Programs of the kinds that people bring: frameworks' tricks, odd places and names, processes and signals of their own."""
+"""Programs of the kinds that people bring: frameworks' tricks, odd places and names, processes and signals of their
+own."""
 
 # Programs are data, one to a line where that reads better:
 # ruff: noqa: E501

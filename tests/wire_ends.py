@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
-from holdfast.model.commands import Report
-from holdfast.model.jobs import NodeInfo, NodePlan
+from holdfast.model.gang_protocol import Report
+from holdfast.model.job_spec import NodeInfo, NodePlan
 from holdfast.reactor import Reactor
-from holdfast.wire.channel import End
-from holdfast.wire.dialling import Dialler
-from holdfast.wire.identity import Identity
-from holdfast.wire.key import Key
-from holdfast.wire.listening import WAITING, Listener, Peer
-from holdfast.wire.messages import PROTOCOL, Hello
+from holdfast.wire.job_key import Key
+from holdfast.wire.node_messages import PROTOCOL, Hello
+from holdfast.wire.owner_dialler import Dialler
+from holdfast.wire.owner_listener import WAITING, Listener, Peer
+from holdfast.wire.peer_identity import Identity
+from holdfast.wire.tls_channel import End
 
 KEY = Key(b"k" * 32)
 OTHER_KEY = Key(b"o" * 32)

@@ -56,7 +56,7 @@ def __getattr__(name: str) -> Any:
 
 class _Explaining(ModuleType):
     def __call__(self, logs: Any, *, exit_code: int | None = None, signal: int | str | None = None) -> Report:
-        from holdfast.api.explaining import explain as explained
+        from holdfast.api.explain_logs import explain as explained
 
         return explained(logs, exit_code=exit_code, signal=signal)
 

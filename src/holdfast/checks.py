@@ -16,8 +16,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.checks import ActionKind, CheckChoice, CheckState, Finding
-from holdfast.model.precheck import (
+from holdfast.model.check_interface import (
     AvoidNode,
     DiagnosisAction,
     EventAction,
@@ -33,6 +32,7 @@ from holdfast.model.precheck import (
     StopJob,
     Verdict,
 )
+from holdfast.model.check_results import ActionKind, CheckChoice, CheckState, Finding
 
 __all__ = [
     "ActionKind",

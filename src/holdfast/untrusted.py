@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from holdfast.plain import one_line
+from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

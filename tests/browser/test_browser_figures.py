@@ -9,7 +9,7 @@ import pytest
 from eyes import Eyes
 from web_site import Served, run, script
 
-from holdfast.testing.history import make_history
+from holdfast_testing.history_generator import make_history
 
 HOSTILE = """
 raise ValueError("<script>document.title='taken'</script><img src=x onerror=document.title='taken'>\\u202edoog")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from eyes import Eyes
 
-from holdfast.model.in_words import utc
-from holdfast.show.swimlane import STYLE, figure, swimlane_of
+from holdfast.model.human_format import utc
+from holdfast.report.swimlane import STYLE, figure, swimlane_of
 from swimlane_story import story
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from roots import CACHE, kept
 
-from holdfast.bundle.build import build, fingerprint
-from holdfast.bundle.laying import lay_down
+from holdfast.bundle.tree_build import build, fingerprint
+from holdfast.bundle.tree_copy import lay_down
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PAI = "/usr/local/pai"

@@ -80,9 +80,9 @@ def settings_and_messages() -> None:
 def the_identity_of_a_node() -> None:
     import ssl
 
-    from holdfast.wire import identity
+    from holdfast.wire import peer_identity
 
-    assert identity and ssl.OPENSSL_VERSION
+    assert peer_identity and ssl.OPENSSL_VERSION
 
 
 @tried
@@ -111,7 +111,7 @@ def every_letter() -> None:
 
 @tried
 def the_catalogue_of_exits() -> None:
-    from holdfast.catalogue.exits import load
+    from holdfast.catalogue.exit_rows import load
 
     assert load()
 

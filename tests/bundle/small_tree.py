@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from holdfast.bundle.tree import Tree, write_tree
+from holdfast.bundle.tree_manifest import Tree, write_tree
 
 
 def small_tree(place: Path, version: str = "1.0", text: str = "") -> Tree:

@@ -11,8 +11,8 @@ import pytest
 from small_tree import small_tree
 
 from conftest import Holdfast
-from holdfast.bundle import contents, finding
-from holdfast.bundle.finding import find_tree
+from holdfast.bundle import python_files, tree_choice
+from holdfast.bundle.tree_choice import find_tree
 
 
 def built(out: Path, *tools: str, tmp_path: Path) -> tuple[int, str]:
@@ -57,14 +57,14 @@ def test_all_that_holdfast_needs_is_shipped() -> None:
     told = (Path(__file__).parent.parent.parent / "pyproject.toml").read_text()
     needed = told.partition("\ndependencies = [\n")[2].partition("]")[0]
     names = {line.strip().strip('",').partition(">")[0] for line in needed.splitlines()}
-    assert names - set(contents.SHIPPED) == {"cryptography"}, "its place is OpenSSL's library's"
+    assert names - set(python_files.SHIPPED) == {"cryptography"}, "its place is OpenSSL's library's"
 
 
 def test_prepare_takes_the_tree_that_is_asked_for_then_the_variables_then_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_tree(tmp_path / "image")
-    monkeypatch.setattr(finding, "IN_IMAGE", tmp_path / "image")
+    monkeypatch.setattr(tree_choice, "IN_IMAGE", tmp_path / "image")
     env = {"HOLDFAST_TREE": "/by/variable"}
     assert find_tree(Path("/asked"), env, print) == Path("/asked")
     assert find_tree(None, env, print) == Path("/by/variable")

@@ -12,8 +12,8 @@ import pytest
 from containers import PAI, PATH, SOMEBODY, Container, copied
 
 from holdfast import __version__
-from holdfast.bundle.laying import lay_down
-from holdfast.bundle.tree import write_tree
+from holdfast.bundle.tree_copy import lay_down
+from holdfast.bundle.tree_manifest import write_tree
 
 PYTHON = f"{PAI}/holdfast/now/bin/python3"
 IMAGES = ("scratch", "busybox", "musl", "debian-11", "debian-13")

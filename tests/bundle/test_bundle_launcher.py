@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bundle.given_back import HIDDEN, give_back
-from holdfast.bundle.tools import LAUNCHER, NotBuilt, compile_launcher
-from holdfast.bundle.tree import LOADERS
+from holdfast.bundle.build_tools import LAUNCHER, NotBuilt, compile_launcher
+from holdfast.bundle.hidden_variables import HIDDEN, give_back
+from holdfast.bundle.tree_manifest import LOADERS
 
 TELLS = """#!/bin/sh
 for word in "$@"; do printf '%s\\n' "$word"; done

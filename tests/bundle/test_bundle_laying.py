@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from small_tree import small_tree
 
-from holdfast.bundle import laying
-from holdfast.bundle.laying import NotLaid, lay_down
-from holdfast.bundle.tree import differs, read_tree
+from holdfast.bundle import tree_copy
+from holdfast.bundle.tree_copy import NotLaid, lay_down
+from holdfast.bundle.tree_manifest import differs, read_tree
 
 
 @pytest.fixture
@@ -111,10 +111,10 @@ def test_a_copy_that_was_killed_leaves_the_version_before_and_is_cleared_away(
     lay_down(tree, pai)
     small_tree(tmp_path / "newer", "1.1")
     with monkeypatch.context() as killed:
-        killed.setattr(laying, "_remove", lambda path: None)
-        killed.setattr(laying, "differs", interrupt)
+        killed.setattr(tree_copy, "_remove", lambda path: None)
+        killed.setattr(tree_copy, "differs", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            laying._copy(tmp_path / "newer", read_tree(tmp_path / "newer"), pai / "holdfast/tree-x")
+            tree_copy._copy(tmp_path / "newer", read_tree(tmp_path / "newer"), pai / "holdfast/tree-x")
     assert len(list((pai / "holdfast").glob(".laying-*"))) == 1
     assert said(pai / "run") == "run of 1.0\n"
     lay_down(tmp_path / "newer", pai)
@@ -126,7 +126,7 @@ def interrupt(*_: object) -> str:
 
 
 def test_two_at_once_lay_down_one(tree: Path, pai: Path) -> None:
-    small = "from pathlib import Path; from holdfast.bundle.laying import lay_down; import sys"
+    small = "from pathlib import Path; from holdfast.bundle.tree_copy import lay_down; import sys"
     code = f"{small}; print(lay_down(Path(sys.argv[1]), Path(sys.argv[2])).run)"
     python = shutil.which("python") or "python3"
     many = [subprocess.Popen([python, "-c", code, tree, pai], stdout=subprocess.PIPE) for _ in range(4)]

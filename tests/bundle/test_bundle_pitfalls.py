@@ -11,8 +11,8 @@ import pytest
 from containers import PAI, PATH, Container, copied
 from foreign import fails_to_load, nvml, of_a_newer_libc, refuses_clone3, that_is_seen
 
-from holdfast.bundle.contents import IF_THERE, SHIPPED, SOURCES
-from holdfast.bundle.libraries import PRELOAD
+from holdfast.bundle.python_files import IF_THERE, SHIPPED, SOURCES
+from holdfast.bundle.shared_libraries import PRELOAD
 
 ImageOf = Callable[..., Container]
 TREE = f"{PAI}/holdfast/now"
@@ -148,7 +148,7 @@ def test_no_date_makes_bytecode_stale_and_sources_are_those_of_the_users_python(
     assert [name for name in sources if not name.startswith(SOURCES)] == []
     assert {
         "holdfast/worker.py",
-        "holdfast/act/warm/inside/serve.py",
+        "holdfast/act/warm/inside/nursery_main.py",
         "holdfast/act/warm/door/sitecustomize.py",
     } <= sources
 

@@ -57,7 +57,7 @@ def test_a_script_has_the_image_s_python_and_never_ours(image_of: ImageOf) -> No
 
 
 def test_a_script_starts_cold_under_a_python_with_half_a_library(image_of: ImageOf) -> None:
-    """Debian's `python3-minimal`. tests/test_warm_other_pythons.py has whole ones, which start warm."""
+    """Debian's `python3-minimal`. tests/act/test_warm_other_pythons.py has whole ones, which start warm."""
     text = f"""
         cd /dev/shm
         echo 'print("ran")' > s.py

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 from real_kubernetes import Kubernetes, Object
 
-from holdfast.cluster.kubernetes import names
-from holdfast.cluster.kubernetes.manifests import OWNER_CONTAINER, Owner, manifests, owned
-from holdfast.cluster.kubernetes.plan import Plan, Shape
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.job_manifests import OWNER_CONTAINER, Owner, manifests, owned
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan, Shape
 
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = sys.executable
@@ -65,10 +65,10 @@ class Job:
         shape = Shape(roles=("worker",), pods=nodes, workers=workers, image="localhost/host:1")
         mounts, volumes = _shown(out)
         containers: list[Object] = [
-            {"name": names.TASK, "command": [PYTHON, "-m", "holdfast", "agent"], "volumeMounts": mounts}
+            {"name": object_names.TASK, "command": [PYTHON, "-m", "holdfast", "agent"], "volumeMounts": mounts}
         ]
-        copies = ["cp", f"{names.CONFIG_DIR}/{names.JOB_FILE}", f"{names.EXCHANGE}/"]
-        prepares = [{"name": names.PREPARE, "image": "localhost/busybox:1", "command": copies, "env": None}]
+        copies = ["cp", f"{object_names.CONFIG_DIR}/{object_names.JOB_FILE}", f"{object_names.EXCHANGE}/"]
+        prepares = [{"name": object_names.PREPARE, "image": "localhost/busybox:1", "command": copies, "env": None}]
         containers[0] |= task or {}
         prepares[0] |= prepare or {}
         spec = {"containers": containers, "initContainers": prepares, "volumes": volumes, **(on or {})}
@@ -90,7 +90,7 @@ class Job:
             "restarts": {"max_restarts": restarts},
         }
         words = ("--no-checks", "--nproc-per-node", str(workers), *words)
-        runs = [PYTHON, "-m", "holdfast", "run", "--job", f"{names.CONFIG_DIR}/{names.JOB_FILE}"]
+        runs = [PYTHON, "-m", "holdfast", "run", "--job", f"{object_names.CONFIG_DIR}/{object_names.JOB_FILE}"]
         container = {
             "name": OWNER_CONTAINER,
             "command": [*runs, "--nnodes", str(nodes), *(["--spares", str(spares)] if spares else []), *words],
@@ -119,11 +119,11 @@ class Job:
     # ------------------------------------------------------------------------------------------------- what it sees
 
     def owners(self) -> list[Object]:
-        pods = self.cluster.items("pods", self.space, names.selector(self.name, names.OWNER))
+        pods = self.cluster.items("pods", self.space, object_names.selector(self.name, object_names.OWNER))
         return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def agents(self) -> dict[str, Object]:
-        pods = self.cluster.items("pods", self.space, names.selector(self.name, names.AGENT))
+        pods = self.cluster.items("pods", self.space, object_names.selector(self.name, object_names.AGENT))
         return {pod["metadata"]["name"]: pod for pod in pods}
 
     def said(self) -> str:
@@ -152,7 +152,7 @@ class Job:
         """Another pod of the owner has the job; its name."""
 
         def carries() -> str:
-            state = self.cluster.get("configmap", names.state_config(self.name), self.space).get("data", {})
+            state = self.cluster.get("configmap", object_names.state_config(self.name), self.space).get("data", {})
             return str(json.loads(state["state.json"])["pod"]) if state else ""
 
         try:
@@ -194,7 +194,7 @@ class Job:
 
     def inside(self, pod: str, *words: str, may_fail: bool = False) -> str:
         """A command in the task's container of a pod."""
-        exec_ = ("kubectl", "-n", self.space, "exec", pod, "-c", names.TASK, "--", *words)
+        exec_ = ("kubectl", "-n", self.space, "exec", pod, "-c", object_names.TASK, "--", *words)
         done = self.cluster.start(*exec_)
         status = done.wait()
         assert may_fail or status == 0, f"{words} in {pod}: {done.err}"

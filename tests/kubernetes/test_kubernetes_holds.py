@@ -9,7 +9,7 @@ from pathlib import Path
 from pods_at_work import PYTHON, Job
 from real_kubernetes import Kubernetes, Object
 
-from holdfast.cluster.kubernetes import names
+from holdfast.platforms.kubernetes.objects import object_names
 
 KEY = "holdfast.io/held"
 FAULT = ("faults", "report", "--device", "npu0", "--code", "80E18005", "--once")
@@ -32,7 +32,7 @@ def held(job: Job) -> str:
 
     def elsewhere() -> bool:
         pods = [each for each in job.agents().values() if "deletionTimestamp" not in each["metadata"]]
-        where = {each["metadata"]["labels"][names.NODE]: each["spec"].get("nodeName") for each in pods}
+        where = {each["metadata"]["labels"][object_names.NODE]: each["spec"].get("nodeName") for each in pods}
         return where.get("1") not in (None, node)
 
     try:

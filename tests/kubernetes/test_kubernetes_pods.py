@@ -11,10 +11,10 @@ from pathlib import Path
 from pods_at_work import OUT, Job
 from real_kubernetes import Kubernetes
 
-from holdfast.cluster.kubernetes import names
+from holdfast.platforms.kubernetes.objects import object_names
 
 ELSEWHERE = {
-    "labelSelector": {"matchLabels": {names.PART: names.AGENT}},
+    "labelSelector": {"matchLabels": {object_names.PART: object_names.AGENT}},
     "topologyKey": "kubernetes.io/hostname",
 }
 """No two agents on one node."""
@@ -188,7 +188,7 @@ def test_a_job_that_is_deleted_stops_its_workers_and_leaves_nothing(kubernetes: 
     job.until_at(1)
     kubernetes("kubectl", "-n", job.space, "delete", "job", "train", "--wait=false")
     kubernetes.wait(lambda: not job.owners() and not job.agents(), "no pod is left")
-    of_the_job = ("configmaps", job.space, names.selector("train"))
+    of_the_job = ("configmaps", job.space, object_names.selector("train"))
     kubernetes.wait(lambda: not kubernetes.items(*of_the_job), "no ConfigMap is left")
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from real_slurm import Slurm
 
-from holdfast.model.jobs import PlatformJob
+from holdfast.model.job_spec import PlatformJob
 from holdfast.record import database
-from holdfast.record.submitted import Submitted, note
+from holdfast.record.submitted_jobs import Submitted, note
 
 HELD = """\
 name: held

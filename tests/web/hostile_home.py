@@ -7,19 +7,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.decide.faults.shipped import default_policy
-from holdfast.loop.devices.fault_log import FaultLog, Release
-from holdfast.model.checks import CheckLine, ChecksTaken, CheckState
+from holdfast.decide.faults.shipped_policy import default_policy
+from holdfast.model.check_results import CheckLine, ChecksTaken, CheckState
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event, HangFound, JobSubmitted
 from holdfast.model.evidence import HangEvidence, RankSnapshot, ThreadState
-from holdfast.model.exits import Culprit, Evidence, EvidenceKind, Outcome
+from holdfast.model.exit_report import Culprit, Evidence, EvidenceKind, Outcome
 from holdfast.model.faults import Assertion, FaultEvent
-from holdfast.model.log_times import head, record
+from holdfast.model.log_time_format import head, record
+from holdfast.node.devices.fault_log import FaultLog, Release
+from holdfast.record.device_standings import RowKind, Standings
+from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.journal import Journal
-from holdfast.record.places import JobPlace, claim
-from holdfast.record.standings import RowKind, Standings
 from swimlane_story import BEGAN, story
 
 Word = Callable[[str], str]

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from web_site import Served
 
-from holdfast.testing.history import make_history
+from holdfast_testing.history_generator import make_history
 
 MOST_BYTES = 300_000
 

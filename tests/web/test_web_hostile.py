@@ -19,14 +19,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.model.in_words import utc
-from holdfast.notices.summary import markdown
-from holdfast.record.views import detail, events, look
-from holdfast.show.page import page as page_of
-from holdfast.show.report_json import job_text
-from holdfast.web.access import form_token
-from holdfast.web.asking import Home
-from holdfast.web.server import Setup, Site
+from holdfast.model.human_format import utc
+from holdfast.notices.markdown_summary import markdown
+from holdfast.record.job_views import detail, events, look
+from holdfast.report.page import page as page_of
+from holdfast.report.report_json import job_text
+from holdfast.web.page_parts import Home
+from holdfast.web.token_access import form_token
+from holdfast.web.web_site import Setup, Site
 
 TOKEN = "a-token"
 KNOWN = (

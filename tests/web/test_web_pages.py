@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from web_site import Served, environment, run, script
 
-from holdfast.web.logs import Excerpt, Line, by_time
+from holdfast.web.log_excerpt import Excerpt, Line, by_time
 
 
 def test_a_failed_job_says_who_why_and_what_was_decided(web: Served, jobs: dict[str, str]) -> None:

@@ -10,16 +10,16 @@ import pytest
 from holdfast.model.decisions import DecisionKind, JobReport
 from holdfast.model.events import Event, StopRequested
 from holdfast.model.evidence import StopRequest, StopSource
-from holdfast.model.exits import Outcome
-from holdfast.model.jobs import JobSpec, Role
-from holdfast.record import history
-from holdfast.record.history import past
+from holdfast.model.exit_report import Outcome
+from holdfast.model.job_spec import JobSpec, Role
+from holdfast.record import job_history
+from holdfast.record.job_directory import claim
+from holdfast.record.job_history import past
+from holdfast.record.job_views import events
 from holdfast.record.journal import Journal
-from holdfast.record.places import claim
-from holdfast.record.views import events
-from holdfast.testing.history import make_history
 from holdfast.untrusted import json_as
-from holdfast.web.remembered import Remembered
+from holdfast.web.journal_cache import Remembered
+from holdfast_testing.history_generator import make_history
 
 SPEC = JobSpec(name="train", roles=(Role(name="worker", count=1, command=("x",)),))
 
@@ -41,7 +41,7 @@ def test_a_second_look_at_jobs_is_the_same_as_a_first_one_and_reads_no_job_that_
         decoded += 1
         return json_as(data, kind)
 
-    monkeypatch.setattr(history, "json_as", counted)
+    monkeypatch.setattr(job_history, "json_as", counted)
     again = remembered.past(tmp_path)
     live = [job for job in again.jobs if job.view.ended is None]
     assert decoded == sum(1 + len(job.attempts) for job in live)

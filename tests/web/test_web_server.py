@@ -107,7 +107,7 @@ def test_a_missing_state_directory_is_one_message(tmp_path: Path, words: tuple[s
 
 
 def test_without_the_extra_the_message_says_what_to_install(web: Served, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['uvicorn'] = None; from holdfast.show.cli import main; main(['web'])"
+    code = "import sys; sys.modules['uvicorn'] = None; from holdfast.cli import main; main(['web'])"
     done = subprocess.run([sys.executable, "-c", code], env=environment(web.home), capture_output=True, text=True)
     assert (done.returncode, "pip install 'holdfast-run[web]'" in done.stderr) == (2, True)
 

@@ -5,8 +5,8 @@ import json
 from _words import case
 
 from holdfast.explain import explain
-from holdfast.model.exits import Rerun
-from holdfast.testing.labelled_logs import evidence_of_case
+from holdfast.model.exit_report import Rerun
+from holdfast_testing.labelled_logs import evidence_of_case
 
 RETRY = {
     Rerun.NEVER: "no",

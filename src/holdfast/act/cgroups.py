@@ -16,9 +16,9 @@ import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from holdfast.lazy import Lazy
+from holdfast.lazy_pattern import Lazy
 from holdfast.model.cgroups import MemoryGroup, Mount, own_directory, parse_membership, parse_mounts
-from holdfast.model.jobs import Seat
+from holdfast.model.job_spec import Seat
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50

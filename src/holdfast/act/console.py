@@ -13,13 +13,13 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from holdfast.act.lane import Lane
-from holdfast.act.outlet import Buffer, Outlet, OutletKind
-from holdfast.plain import harmless, styled
+from holdfast.act.nonblocking_writer import Buffer, Outlet, OutletKind
+from holdfast.act.prefixed_stream import Lane
+from holdfast.safe_text import harmless, styled
 
 if TYPE_CHECKING:
     pass
-from holdfast.act.voice import Voice
+from holdfast.act.console_api import Voice
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
@@ -107,7 +107,7 @@ class Console:
         """
         if prefix:
             return Lane(self, prefix, path)
-        from holdfast.act.through import Through  # only a single worker at a terminal has no prefix
+        from holdfast.act.raw_stream import Through  # only a single worker at a terminal has no prefix
 
         return Through(self, path)
 

@@ -20,7 +20,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from holdfast.act import terminal
+from holdfast.act import standard_streams
 from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -55,7 +55,7 @@ def guarded(
     passed_on = [number for number in (*PASSED_ON, signal.SIGWINCH) if not (nohup and number == signal.SIGHUP)]
     waited_for = {*passed_on, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
-    before = terminal.modes(0)
+    before = standard_streams.modes(0)
     guard = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
@@ -84,7 +84,7 @@ def guarded(
         return go_on()
     if before is not None and not in_background(os.getpid()):
         # A worker that was killed while it edited a line left the terminal without echo.
-        terminal.restore(0, before)
+        standard_streams.restore(0, before)
     if code >= 0:
         return code
     killed = end_all()

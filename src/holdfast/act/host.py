@@ -14,18 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from holdfast import children
-from holdfast.act.leaving import ALREADY_TOLD, Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
-from holdfast.act.ports import Holder, RolePorts, ports_of
-from holdfast.act.setting import Setting
+from holdfast.act.rendezvous_ports import Holder, RolePorts, ports_of
 from holdfast.act.spawn import READY
-from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, ticket_of
+from holdfast.act.termination import ALREADY_TOLD, Leaving, kill
+from holdfast.act.worker_config import Setting
+from holdfast.act.worker_starts import (
+    COLD_HEAD_START_S,
+    WARM_HEAD_START_S,
+    HeadStart,
+    Nurseries,
+    Started,
+    Starts,
+    ticket_of,
+)
 from holdfast.act.workers import Worker, Workers
 from holdfast.errors import BadUsage
-from holdfast.model.commands import Meeting
-from holdfast.model.jobs import Seat, shapes
-from holdfast.model.processes import (
+from holdfast.model.gang_protocol import Meeting
+from holdfast.model.job_spec import Seat, shapes
+from holdfast.model.process_messages import (
     AllReaped,
     Fact,
     Instruction,
@@ -43,11 +51,11 @@ from holdfast.model.processes import (
 from holdfast.reactor import Reactor, Turn
 
 if TYPE_CHECKING:
-    from holdfast.act.partners import Groups, Output
+    from holdfast.act.host_partners import Groups, Output
 
 
 class Host(Protocol):
-    """What an agent needs from its machine. `cluster/` knows which machines there are."""
+    """What an agent needs from its machine. `platforms/` knows which machines there are."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
         """Start, release, notify, signal or stop workers; returns the facts known at once. May be repeated."""

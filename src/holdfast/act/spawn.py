@@ -16,7 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.act.linux import close_others, die_with_parent, let_trace
-from holdfast.modes import users_umask
+from holdfast.file_modes import users_umask
 
 READY = b"+"
 _FOR_WORKERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

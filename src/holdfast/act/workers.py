@@ -9,14 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.act.environ import DRAIN, keep_environment
+from holdfast.act.host_partners import Output
 from holdfast.act.linux import descendants, handlers, is_dying
-from holdfast.act.partners import Output
 from holdfast.act.spawn import READY, Spawned
-from holdfast.act.starts import Ticket
-from holdfast.model.exits import TRAVELLING_BYTES, WorkerExit
-from holdfast.model.jobs import Seat
-from holdfast.model.processes import NotifyWorkers
+from holdfast.act.worker_environment import DRAIN, keep_environment
+from holdfast.act.worker_starts import Ticket
+from holdfast.model.exit_report import TRAVELLING_BYTES, WorkerExit
+from holdfast.model.job_spec import Seat
+from holdfast.model.process_messages import NotifyWorkers
 
 
 class Worker(msgspec.Struct):
@@ -111,7 +111,7 @@ class Workers:
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Notify every worker of the attempt to save and exit; returns the ranks that listen."""
-        from holdfast.act.draining import tell  # few attempts end in this way
+        from holdfast.act.drain_notice import tell  # few attempts end in this way
 
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
@@ -119,14 +119,14 @@ class Workers:
 
     def shielded(self, attempt: int) -> frozenset[int]:
         """The pids of those that catch SIGTERM only until their notice comes."""
-        from holdfast.act.draining import shielded  # no start needs it
+        from holdfast.act.drain_notice import shielded  # no start needs it
 
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
         return frozenset(w.process.pid for w in workers if shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
         """Their time is over: SIGTERM ends them."""
-        from holdfast.act.draining import leave, shielded  # no start needs it
+        from holdfast.act.drain_notice import leave, shielded  # no start needs it
 
         for worker in self.alive.values():
             if worker.attempt == attempt and shielded(worker.directory / DRAIN):

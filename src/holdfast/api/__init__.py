@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.api.explaining import explain
-from holdfast.api.known_jobs import Job, JobEvent, jobs
-from holdfast.api.report import Report
-from holdfast.api.running import run
+from holdfast.api.explain_logs import explain
+from holdfast.api.job_list import Job, JobEvent, jobs
+from holdfast.api.public_report import Report
+from holdfast.api.run_job import run
 from holdfast.errors import BadUsage, HoldfastError
 
 __all__ = ["BadUsage", "HoldfastError", "Job", "JobEvent", "Report", "explain", "jobs", "run"]

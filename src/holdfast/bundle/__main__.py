@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast.bundle.build import build
+from holdfast.bundle.tree_build import build
 from holdfast.errors import HoldfastError
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 
-from holdfast.bundle.given_back import give_back
+from holdfast.bundle.hidden_variables import give_back
 
 TYPE_CHECKING = False  # `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HANDS_ON = {"run": "holdfast.show.cli.task", "holdfast": "holdfast.show.cli"}
+HANDS_ON = {"run": "holdfast.cli.container_task", "holdfast": "holdfast.cli"}
 """By the launcher's name, the module whose `main` gets the arguments.
 
 It is named here, and not imported above: the command line has `prepare`, which has this package.

@@ -10,7 +10,7 @@
  * DIR is a tree itself, or the directory in which `holdfast prepare` has laid one down (DIR/holdfast/now leads there).
  *
  * Variables that steer a dynamic loader, a C library or the locale were made for the image's. Ours must not read them:
- * each gets a prefix here and its name back in holdfast/bundle/given_back.py.
+ * each gets a prefix here and its name back in holdfast/bundle/hidden_variables.py.
  */
 #include <errno.h>
 #include <limits.h>

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.bundle.contents import distributions, standard_library
-from holdfast.bundle.tools import NotBuilt, told
-from holdfast.model.base import Noun
+from holdfast.bundle.build_tools import NotBuilt, told
+from holdfast.bundle.python_files import distributions, standard_library
+from holdfast.model.noun_base import Noun
 
 FOLDER = "LICENSES"
 MANIFEST = "manifest.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.catalogue.faultcodes import FaultCode, listed_by, rules_text
+from holdfast.catalogue.fault_codes import FaultCode, listed_by, rules_text
 
 PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
 """Who may report public faults unless the settings say otherwise."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import functools
 
-from holdfast.catalogue.faultcodes import HERE, FaultCode, codes_of
-from holdfast.model.base import Noun
+from holdfast.catalogue.fault_codes import HERE, FaultCode, codes_of
+from holdfast.model.noun_base import Noun
 
 NVLINK5 = frozenset(range(144, 151))
 RECOVERY_ACTION = 154

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from holdfast.decide.crew import Crew
+from holdfast.decide.agent_stop import Stopping
+from holdfast.decide.attempt_timers import soonest
 from holdfast.decide.lease import Lease
-from holdfast.decide.stopping import Stopping
-from holdfast.decide.timers import soonest
-from holdfast.model.commands import ALIVE, Ack, Command, Go, MemberState, Prepare, Report, Stop
-from holdfast.model.exits import WorkerExit
-from holdfast.model.processes import (
+from holdfast.decide.node_workers import Crew
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import ALIVE, Ack, Command, Go, MemberState, Prepare, Report, Stop
+from holdfast.model.process_messages import (
     AllReaped,
     Fact,
     Instruction,

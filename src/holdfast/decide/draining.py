@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.decide.course import Course
-from holdfast.decide.ending import AGAIN, Ending
-from holdfast.decide.orders import Orders
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_ending import AGAIN, Ending
+from holdfast.decide.attempt_state import Conclusion, Trial
+from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.job_state import Course
+from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, Trigger
-from holdfast.decide.speakers import Speakers
-from holdfast.decide.timers import Timer
-from holdfast.decide.trial import Conclusion, Trial
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence, MemoryKill, StopRequest, StopSource
-from holdfast.model.jobs import RestartPolicy
+from holdfast.model.job_spec import RestartPolicy
 
 if TYPE_CHECKING:
-    from holdfast.catalogue.exits import Catalogue
-    from holdfast.decide.aftermath import Aftermath
-    from holdfast.decide.requeues import Requeues
+    from holdfast.catalogue.exit_rows import Catalogue
+    from holdfast.decide.after_hooks import Aftermath
+    from holdfast.decide.requeue_rules import Requeues
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to exit: no worker waits for them."""
@@ -49,8 +49,8 @@ class Judge:
         catalogue: Catalogue | None,
     ) -> Conclusion:
         """What the attempt died of."""
-        from holdfast.decide.progress import healthy, restores, signs_of, stood_at
-        from holdfast.explain.success import plain_success
+        from holdfast.decide.progress_signs import healthy, restores, signs_of, stood_at
+        from holdfast.explain.plain_success import plain_success
 
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
@@ -90,7 +90,7 @@ class Judge:
         `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
         nodes or devices out still leaves places for every rank. `left()`: what is left for another run of the job.
         """
-        from holdfast.decide.conclude import blamed, concluded, jitter, queued
+        from holdfast.decide.attempt_record import blamed, concluded, jitter, queued
 
         report = found.report
         if trial.completed and not found.evidence.beside:
@@ -134,7 +134,7 @@ class Draining:
     @functools.cached_property
     def aftermath(self) -> Aftermath:
         """The hooks that run after an attempt."""
-        from holdfast.decide.aftermath import Aftermath  # few jobs have hooks
+        from holdfast.decide.after_hooks import Aftermath  # few jobs have hooks
 
         return Aftermath(self._course, self.understand)
 
@@ -338,7 +338,7 @@ class Draining:
 
     def conclude(self, now: float) -> None:
         """One report and one decision, both written down before anything follows from them."""
-        from holdfast.decide.conclude import spent
+        from holdfast.decide.attempt_record import spent
 
         course, trial = self._course, self._course.trial
         found = trial.found

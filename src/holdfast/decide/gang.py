@@ -16,30 +16,30 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from holdfast.decide import words
-from holdfast.decide.beginning import Beginning
-from holdfast.decide.course import Course
+from holdfast.decide import gang_wording
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.attempt_members import Known, Roster, fates
+from holdfast.decide.attempt_numbers import Numbers
+from holdfast.decide.attempt_start import Beginning
+from holdfast.decide.attempt_timers import Timer, Timers, soonest
 from holdfast.decide.draining import Draining, Judge
-from holdfast.decide.ending import Ending
-from holdfast.decide.numbers import Numbers
-from holdfast.decide.orders import Orders
+from holdfast.decide.job_state import Course
+from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import LIVE, Phase, Trigger
-from holdfast.decide.roster import Known, Roster, fates
-from holdfast.decide.speakers import Speakers
-from holdfast.decide.timers import Timer, Timers, soonest
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
-from holdfast.model.commands import MemberState, Report
-from holdfast.model.jobs import Seat
+from holdfast.model.gang_protocol import MemberState, Report
+from holdfast.model.job_spec import Seat
 
 if TYPE_CHECKING:
-    from holdfast.catalogue.exits import Catalogue
-    from holdfast.decide.nodes import Nodes
-    from holdfast.decide.resuming import Resuming
-    from holdfast.decide.returns import Returns
-    from holdfast.decide.troubles import Troubles
-    from holdfast.decide.view import GangView
+    from holdfast.catalogue.exit_rows import Catalogue
+    from holdfast.decide.attempt_failures import Troubles
+    from holdfast.decide.gang_view import GangView
+    from holdfast.decide.job_resumption import Resuming
+    from holdfast.decide.node_changes import Nodes
+    from holdfast.decide.reconnects import Returns
 
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 """Phases that the job's time limit does not end: they end by themselves."""
@@ -157,7 +157,7 @@ class Gang(Course):
     def view(self) -> GangView:
         """What other parts may see of the gang now; the same object until the next event."""
         if self._view is None:
-            from holdfast.decide.view import view_of  # no start needs it
+            from holdfast.decide.gang_view import view_of  # no start needs it
 
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
@@ -190,13 +190,13 @@ class Gang(Course):
 
     @functools.cached_property
     def _troubles(self) -> Troubles:
-        from holdfast.decide.troubles import Troubles  # no start has any
+        from holdfast.decide.attempt_failures import Troubles  # no start has any
 
         return Troubles(self, self.speakers, self._draining, self._ending)
 
     @functools.cached_property
     def _returns(self) -> Returns:
-        from holdfast.decide.returns import Returns  # no start follows an absence
+        from holdfast.decide.reconnects import Returns  # no start follows an absence
 
         return Returns(
             self,
@@ -211,13 +211,13 @@ class Gang(Course):
 
     @functools.cached_property
     def _resuming(self) -> Resuming:
-        from holdfast.decide.resuming import Resuming  # only a platform starts a job again
+        from holdfast.decide.job_resumption import Resuming  # only a platform starts a job again
 
         return Resuming(self, self.speakers, self._draining, self._ending)
 
     @functools.cached_property
     def _nodes(self) -> Nodes:
-        from holdfast.decide.nodes import Nodes  # one node needs none
+        from holdfast.decide.node_changes import Nodes  # one node needs none
 
         return Nodes(self, self.speakers, self._beginning, self._ending, self._draining, self._troubles, self._returns)
 
@@ -301,7 +301,7 @@ class Gang(Course):
             return
         if self._limit_at is not None and now >= self._limit_at and self.phase not in UNLIMITED:
             self._limit_at = None
-            request = words.time_limit(self.spec.time_limit_s or 0.0, now)
+            request = gang_wording.time_limit(self.spec.time_limit_s or 0.0, now)
             self._troubles.asked_to_stop(request, now)
         if self.phase is Phase.BACKOFF and now >= self.due:
             self._beginning.begin(now)

@@ -11,9 +11,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from holdfast.decide.check_words import failure_of, said
-from holdfast.model.base import Message, Noun
-from holdfast.model.checks import (
+from holdfast.decide.check_wording import failure_of, said
+from holdfast.model.check_results import (
     ActionKind,
     Answer,
     CheckLine,
@@ -24,6 +23,7 @@ from holdfast.model.checks import (
     InconclusivePolicy,
 )
 from holdfast.model.events import ChecksFinished
+from holdfast.model.noun_base import Message, Noun
 
 
 class Step(Noun, frozen=True, kw_only=True):

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.catalogue.faultcodes import canonical, describe
-from holdfast.decide.faults.breaker import Breaker
-from holdfast.decide.faults.engine import Change, ChangeKind, FaultEngine, Reason
-from holdfast.decide.faults.policy import NEVER_S, Policy
-from holdfast.explain.severity import standing_of
-from holdfast.model.base import Noun
+from holdfast.catalogue.fault_codes import canonical, describe
+from holdfast.decide.faults.circuit_breaker import Breaker
+from holdfast.decide.faults.fault_engine import Change, ChangeKind, FaultEngine, Reason
+from holdfast.decide.faults.fault_policy import NEVER_S, Policy
+from holdfast.decide.faults.fault_remedies import standing_of
 from holdfast.model.faults import DeviceStanding, Remedy, Standing
-from holdfast.model.in_words import Zone, clock, duration, natural, utc
-from holdfast.model.jobs import Kind
+from holdfast.model.human_format import Zone, clock, duration, natural, utc
+from holdfast.model.job_spec import Kind
+from holdfast.model.noun_base import Noun
 
 __all__ = [
     "RETRY_WAIT_S",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.commands import Ack
+from holdfast.model.gang_protocol import Ack
 
 
 class Lease:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.model.events import NodeFenced, NodeSilent
-from holdfast.model.jobs import Timers
+from holdfast.model.job_spec import Timers
 
 HISTORY = 3
 """How many heartbeats before the last one are remembered for each node."""

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.decide.clocks import Clocks
+from holdfast.decide.death_dates import Clocks
 from holdfast.decide.gang import Gang
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
-from holdfast.model.commands import Ack, Member, Report
+from holdfast.model.gang_protocol import Ack, Member, Report
 
 if TYPE_CHECKING:
     from holdfast.decide.liveness import Liveness

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.decide.binding import Free, Share
-from holdfast.model.jobs import VISIBLE, JobSpec, NodeInfo, Role, Seat
-from holdfast.model.shares import asked_devices, binds
+from holdfast.decide.device_binding import Free, Share
+from holdfast.model.device_shares import asked_devices, binds
+from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:

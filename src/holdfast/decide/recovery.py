@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.decide import budgets
-from holdfast.decide import recovery_words as words
-from holdfast.decide.progress import healthy, restores
+from holdfast.decide import recovery_reasons as words
+from holdfast.decide import restart_budgets
+from holdfast.decide.progress_signs import healthy, restores
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.exits import Blame, ExitReport, Rerun, Trigger
-from holdfast.model.in_words import duration
-from holdfast.model.jobs import RestartPolicy
+from holdfast.model.exit_report import Blame, ExitReport, Rerun, Trigger
+from holdfast.model.human_format import duration
+from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
-from holdfast.model.progress import Sign, SignKind
+from holdfast.model.progress_facts import Sign, SignKind
 
 if TYPE_CHECKING:
-    from holdfast.decide.requeues import Requeues
+    from holdfast.decide.requeue_rules import Requeues
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 """The user's budget pays for these. The wider platform budget pays for everything else."""
@@ -49,11 +49,11 @@ def recover(
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
-    whole, history = history, [record for record in history if budgets.failed(record)]
-    row = 1 if restores(signs) or healthy(signs) else 1 + budgets.row(history)
+    whole, history = history, [record for record in history if restart_budgets.failed(record)]
+    row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.row(history)
     # The user does not pay for what a device reported, even where the program made the device report it.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
-    spent = budgets.spent(whole, charged=charged, restored=restores(signs))
+    spent = restart_budgets.spent(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
@@ -72,7 +72,7 @@ def recover(
     if refusal:
         return Decision(kind=DecisionKind.FAIL, reason=refusal)
     limit = policy.max_restarts if charged else policy.platform_max_restarts
-    delay = budgets.delay(report.rerun, policy, row, jitter)
+    delay = restart_budgets.delay(report.rerun, policy, row, jitter)
     when = f"in {delay:.1f} s" if delay else "now"
     which = f"restart {spent + 1} of {limit}{'' if charged else ' (platform budget, not yours)'} {when}"
     seen = words.seen(signs, history)
@@ -139,7 +139,7 @@ def _refusal(
             f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
             "(max_in_a_row in a job file; a row ends with a higher step, in the output or by holdfast.progress)"
         )
-    recent = sum(budgets.restarted(record) and record.ended_at >= now - policy.window_s for record in history)
+    recent = sum(restart_budgets.restarted(record) and record.ended_at >= now - policy.window_s for record in history)
     if recent >= policy.window_restarts:
         return f"{recent} restarts within {duration(policy.window_s)}; the limit is {policy.window_restarts}"
     return ""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.catalogue.exits import Catalogue
+    from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
-    from holdfast.model.exits import ExitReport, WorkerExit
-    from holdfast.model.reading import WorkerReading
+    from holdfast.model.exit_report import ExitReport, WorkerExit
+    from holdfast.model.worker_reading import WorkerReading
 
 # Everything is imported when it is asked for: the supervisor imports this package long before anything has died.
 
@@ -25,7 +25,7 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
     report is Unexplained, keeps the original exit and carries the bug as its hint. `catalogue` defaults to the built-in
     rows; the order of belief is the funnel's (see `holdfast.explain.funnel`).
     """
-    from holdfast.explain.success import plain_success
+    from holdfast.explain.plain_success import plain_success
 
     if catalogue is None and (report := plain_success(evidence)) is not None:
         return report
@@ -36,9 +36,9 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
     """What one worker's words say, in at most `model.reading.READING_BYTES`. Pure and total, as `explain` is."""
-    from holdfast.explain import node
+    from holdfast.explain import node_reader
 
-    return node.read_worker(worker, catalogue)
+    return node_reader.read_worker(worker, catalogue)
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
@@ -46,20 +46,20 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
 
     `explain` gives the same report for both forms, except for lines so long or so many that a reading cuts them.
     """
-    from holdfast.explain import node
+    from holdfast.explain import node_reader
 
-    return node.read_workers(evidence, catalogue)
+    return node_reader.read_workers(evidence, catalogue)
 
 
 def first_hand(ended: WorkerExit) -> bool:
     """True when this exit has evidence of its own; False when it only says that a peer went away."""
-    from holdfast.explain import peers
+    from holdfast.explain import peer_errors
 
-    return peers.first_hand(ended)
+    return peer_errors.first_hand(ended)
 
 
 def is_wordless(ended: WorkerExit) -> bool:
     """True for a status that says nothing, from a program that said nothing."""
-    from holdfast.explain import peers
+    from holdfast.explain import peer_errors
 
-    return peers.is_wordless(ended)
+    return peer_errors.is_wordless(ended)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.explain.deaths import kill_of, moments
-from holdfast.explain.reading import Reading, says_own_exception
+from holdfast.explain.death_order import kill_of, moments
+from holdfast.explain.log_reader import Reading, says_own_exception
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
-from holdfast.model.exits import WorkerExit
+from holdfast.model.exit_report import WorkerExit
 from holdfast.model.phrases import Phrase
-from holdfast.model.reading import Clue, Weight
+from holdfast.model.worker_reading import Clue, Weight
 
 SAME_INSTANT_S = 0.2
 """Seconds. Deaths closer together than this are ordered by their evidence, not by which one holdfast noticed first."""

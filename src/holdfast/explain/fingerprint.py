@@ -8,14 +8,14 @@ durations, sizes, fractions, ports, process ids, ranks, names of temporary files
 
 from __future__ import annotations
 
-from holdfast.explain import words
-from holdfast.explain.draft import Draft
-from holdfast.explain.matcher import PROGRESS, Matcher
-from holdfast.explain.reading import Reading
-from holdfast.lazy import Lazy
-from holdfast.model.exits import Trigger, signal_name
+from holdfast.explain import sentences
+from holdfast.explain.log_reader import Reading
+from holdfast.explain.report_draft import Draft
+from holdfast.explain.row_matcher import PROGRESS, Matcher
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.exit_report import Trigger, signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.reading import RaisedException
+from holdfast.model.worker_reading import RaisedException
 
 MOST_TEXT = 160
 OWN_PORT = Phrase.ADDRESS_IN_USE
@@ -62,7 +62,7 @@ def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading
 
 def normalized(text: str) -> str:
     """The text on one line, cut, without the parts that differ each time a program fails in the same way."""
-    return words.cut(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
+    return sentences.cut(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
 
 
 def _how(draft: Draft) -> str:

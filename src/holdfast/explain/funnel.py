@@ -1,6 +1,7 @@
 """The funnel: all evidence of an attempt's end goes in, one report comes out.
 
-It reads the workers' logs and finds the culprit; then the first rule of `holdfast.explain.beliefs` that has an answer
+It reads the workers' logs and finds the culprit; then the first rule of `holdfast.explain.explanation_rules` that has
+an answer
 gives the report. Within one rule the earliest first-hand evidence decides. An exit after holdfast's own stop, and a
 line that only reports a lost peer, is never the cause while there is a better one.
 """
@@ -9,19 +10,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.catalogue.exits import Catalogue
-from holdfast.explain.addressed import addressed
+from holdfast.catalogue.exit_rows import Catalogue
 from holdfast.explain.attribution import Attribution, attribute
-from holdfast.explain.beliefs import Case, believe
-from holdfast.explain.draft import finish
+from holdfast.explain.explanation_rules import Case, believe
 from holdfast.explain.fingerprint import fingerprint
-from holdfast.explain.matcher import Matcher
+from holdfast.explain.log_selection import matcher_of, readings_of
+from holdfast.explain.node_addresses import addressed
 from holdfast.explain.plain_report import without_explaining
-from holdfast.explain.secrets import mask
-from holdfast.explain.testimony import matcher_of, readings_of
-from holdfast.explain.told_of_ranks import as_told
+from holdfast.explain.ranks_from_logs import as_told
+from holdfast.explain.report_draft import finish
+from holdfast.explain.row_matcher import Matcher
+from holdfast.explain.secret_masking import mask
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import ExitReport
+from holdfast.model.exit_report import ExitReport
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:

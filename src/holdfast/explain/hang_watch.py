@@ -1,4 +1,4 @@
-"""When to look at the ranks of an attempt, and how closely; `holdfast.explain.hang` judges the looks. Pure.
+"""When to look at the ranks of an attempt, and how closely; `holdfast.explain.hang_judgement` judges the looks. Pure.
 
     watch = HangWatch(attempt, timeout_s, ranks, started_at)
     watch.heard(rank, at)             whenever a rank printed or told a step; costs nothing
@@ -15,9 +15,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
-from holdfast.explain.hang import LOOKS, Hung, Judgement, Look, LookAgain, NotHung, by_rank, gap_s, judge
-from holdfast.explain.standing import Manner, last_word, view
-from holdfast.model.looks import Closeness
+from holdfast.explain.hang_judgement import LOOKS, Hung, Judgement, Look, LookAgain, NotHung, by_rank, gap_s, judge
+from holdfast.explain.rank_motion import Manner, last_word, view
+from holdfast.model.hang_messages import Closeness
 
 _MOST_LOOKS = 64
 _MOST_CALM = 4

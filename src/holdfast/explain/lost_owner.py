@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.explain.memory_kills import kill_words
-from holdfast.model.exits import Blame, Evidence, EvidenceKind, ExitReport, Original, Rerun, signal_name
-from holdfast.model.in_words import clock
-from holdfast.model.lost_owner import LostOwner, LostProcess
+from holdfast.explain.memory_kill_cause import kill_words
+from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, ExitReport, Original, Rerun, signal_name
+from holdfast.model.human_format import clock
+from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
 from holdfast.model.phrases import Phrase
 
 _SHOWN_LEFT = 8
@@ -106,14 +106,14 @@ def _named(processes: Sequence[LostProcess]) -> str:
 
 
 def _out_of_memory() -> tuple[str, int, Blame, Rerun, str]:
-    from holdfast.catalogue.exits import load  # as below
+    from holdfast.catalogue.exit_rows import load  # as below
 
     row = load().row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     return row.phrase, row.code, row.blame, row.rerun, row.solution
 
 
 def _row_of(phrase: Phrase) -> tuple[str, int, Blame, Rerun]:
-    from holdfast.catalogue.exits import load  # the rows take longer to load than the rest of `holdfast jobs`
+    from holdfast.catalogue.exit_rows import load  # the rows take longer to load than the rest of `holdfast jobs`
 
     row = load().row(phrase)
     return row.phrase, row.code, row.blame, row.rerun

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import (
+from holdfast.model.exit_report import (
     Blame,
     Evidence,
     EvidenceKind,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.explain.lines import Line
-from holdfast.lazy import Lazy
+from holdfast.explain.log_lines import Line
+from holdfast.lazy_pattern import Lazy
 
 HEADER = Lazy(r"^\s*(?:[+|]\s*)*(?:traceback\s*: )?(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = Lazy(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:, in (?P<func>.+))?$')

@@ -10,9 +10,9 @@ import sys
 
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
-from holdfast.fetch.one import Fetching
+from holdfast.fetch.fetch_item import Fetching
 from holdfast.model.codec import encode
-from holdfast.model.fetching import FetchOrder, FetchWord
+from holdfast.model.fetch_messages import FetchOrder, FetchWord
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.fetch.failures import Trouble, writing
-from holdfast.fetch.local import within
-from holdfast.fetch.source import BLOCK, MOST_ENTRIES
+from holdfast.fetch.fetch_failures import Trouble, writing
+from holdfast.fetch.local_source import within
+from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
 from holdfast.model.phrases import Phrase
 
 RATIO = 200

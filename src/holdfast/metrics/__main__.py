@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.files import not_a_file, replace_file
-from holdfast.metrics.text import metrics_text
+from holdfast.metrics.prometheus_text import metrics_text
+from holdfast.safe_files import not_a_file, replace_file
 
 MODE = 0o644
 """node exporter is another user."""

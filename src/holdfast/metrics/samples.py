@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.metrics.names import METRICS, Kind, Metric
+from holdfast.metrics.metric_table import METRICS, Kind, Metric
 
 Labels = tuple[str, ...]
 MOST_LABEL = 128

@@ -3,12 +3,12 @@ once."""
 
 from __future__ import annotations
 
-from holdfast.model.base import Message
-from holdfast.model.beside import AttemptEnd
-from holdfast.model.checks import CheckChoice
-from holdfast.model.commands import Command
+from holdfast.model.check_results import CheckChoice
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.gang_protocol import Command
+from holdfast.model.noun_base import Message
+from holdfast.model.sidecar_ends import AttemptEnd
 
 
 class Act(Message, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from holdfast.lazy import Lazy
-from holdfast.model.base import Noun
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.noun_base import Noun
 
 _OCTAL = Lazy(r"\\([0-7]{3})")
 _SLURM = Lazy(r"/(?:uid_\d+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+)(?:/step_(?P<step>[^/]+))?")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.base import Noun
-from holdfast.model.checks import ChecksTaken
-from holdfast.model.exits import ExitReport, Outcome
-from holdfast.model.progress import Count, Sign
+from holdfast.model.check_results import ChecksTaken
+from holdfast.model.exit_report import ExitReport, Outcome
+from holdfast.model.noun_base import Noun
+from holdfast.model.progress_facts import Count, Sign
 
 
 class DecisionKind(enum.StrEnum):
@@ -100,7 +100,7 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
 
 
 class JobReport(Noun, frozen=True, kw_only=True):
-    """The job's one report; `holdfast.show.report` renders it as text and as `holdfast.report/1` JSON."""
+    """The job's one report; `holdfast.report.text_report` renders it as text and as `holdfast.report/1` JSON."""
 
     job_id: str
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from holdfast.model.base import Noun
+from holdfast.model.noun_base import Noun
 
 SCHEMA = "holdfast.event/1"
 

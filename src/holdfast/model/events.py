@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.model.base import At, Message
-from holdfast.model.beside import SideFailure
-from holdfast.model.checks import ChecksTaken, CheckState
-from holdfast.model.commands import Meeting, Report
+from holdfast.model.check_results import ChecksTaken, CheckState
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, StopRequest
 from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
-from holdfast.model.jobs import JobSpec, NodeInfo
+from holdfast.model.gang_protocol import Meeting, Report
+from holdfast.model.job_spec import JobSpec, NodeInfo
+from holdfast.model.noun_base import At, Message
 from holdfast.model.phrases import Phrase
+from holdfast.model.sidecar_ends import SideFailure
 
 
 class JobSubmitted(Message, frozen=True, kw_only=True):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.base import At, Noun
-from holdfast.model.beside import SideFailure
-from holdfast.model.exits import Evidence, WorkerExit
+from holdfast.model.exit_report import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
-from holdfast.model.flight import Flight
+from holdfast.model.flight_records import Flight
+from holdfast.model.noun_base import At, Noun
 from holdfast.model.phrases import Phrase
-from holdfast.model.progress import Count
-from holdfast.model.reading import WorkerReading
+from holdfast.model.progress_facts import Count
+from holdfast.model.sidecar_ends import SideFailure
+from holdfast.model.worker_reading import WorkerReading
 
 SAME_SIGNAL_S = 1.0
 """Seconds. If a worker died of a signal and holdfast got the same signal within this time, both had the same sender."""

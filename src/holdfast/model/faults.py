@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.base import At, Noun
+from holdfast.model.noun_base import At, Noun
 
 
 class Remedy(enum.IntEnum):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 
-from holdfast.act.leaving import kill
 from holdfast.act.linux import become_subreaper, descendants, name_process
+from holdfast.act.termination import kill
 from holdfast.clock import Clock
 from holdfast.model.codec import encode
-from holdfast.model.notices import Beginning, Notice, NoticeKind
-from holdfast.notices.lane import Lane, ours
-from holdfast.notices.messages import Messages
+from holdfast.model.notice_messages import Beginning, Notice, NoticeKind
+from holdfast.notices.message_limits import Messages
+from holdfast.notices.send_queue import Lane, ours
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
@@ -57,9 +57,9 @@ class Teller:
         if self._end is not None and last:
             self._end.add(("/bin/sh", "-c", self.plan.on_end), data, variables)
         if self._summary is not None and last:
-            self._summary.add(ours("holdfast.notices.summary", self.plan.summary), data, {})
+            self._summary.add(ours("holdfast.notices.markdown_summary", self.plan.summary), data, {})
         if self._traces is not None and last:
-            self._traces.add(ours("holdfast.notices.traces", self._begin.home, self._begin.job), b"", {})
+            self._traces.add(ours("holdfast.notices.otlp_traces", self._begin.home, self._begin.job), b"", {})
         if self._messages is not None and notice.wakes:
             self._messages.add(notice, last=last)
 

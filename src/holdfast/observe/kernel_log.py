@@ -18,8 +18,8 @@ from collections import deque
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.lazy import Lazy
-from holdfast.model.exits import Evidence, EvidenceKind
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.exit_report import Evidence, EvidenceKind
 
 KEPT = 200
 """Lines of interest that are kept, the newest: an error storm must not fill the supervisor's memory."""

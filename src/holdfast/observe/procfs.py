@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.model.base import Noun
 from holdfast.model.evidence import ThreadState
-from holdfast.observe.syscalls import syscall_file, syscall_name
+from holdfast.model.noun_base import Noun
+from holdfast.observe.syscall_names import syscall_file, syscall_name
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_THREADS = 48

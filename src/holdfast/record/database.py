@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
-from holdfast.files import not_a_file
-from holdfast.modes import open_to_others, take_over
-from holdfast.plain import one_line
+from holdfast.file_modes import open_to_others, take_over
+from holdfast.safe_files import not_a_file
+from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
     import sqlite3

@@ -15,10 +15,10 @@ from holdfast.clock import Clock
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
-from holdfast.model.jobs import JobSpec
-from holdfast.record.backlog import Backlog
+from holdfast.model.job_spec import JobSpec
 from holdfast.record.database import BUSY_MS, FILE_NAME, Ailment, Unusable, describe, open_for_writing, unusable
 from holdfast.record.owner_lock import OwnerInfo
+from holdfast.record.write_backlog import Backlog
 
 if TYPE_CHECKING:
     import sqlite3

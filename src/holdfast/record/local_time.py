@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from holdfast.model import in_words
+from holdfast.model import human_format
 
 _asked_for_utc = False
 
@@ -30,9 +30,9 @@ def local(at: float) -> float:
 
 def clock(at: float) -> str:
     """`2026-11-22 14:20:01 +01:00`: the moment on this machine's clock."""
-    return in_words.clock(at, local)
+    return human_format.clock(at, local)
 
 
 def ago(at: float, now: float) -> str:
     """`3 min ago`, `2 h ago`: one unit is enough of an age."""
-    return " ".join(in_words.duration(max(now - at, 0.0)).split()[:2]) + " ago"
+    return " ".join(human_format.duration(max(now - at, 0.0)).split()[:2]) + " ago"

@@ -14,11 +14,11 @@ from typing import Self
 
 import msgspec
 
-from holdfast.files import open_file, read_file
-from holdfast.model.base import Noun
 from holdfast.model.codec import encode
-from holdfast.model.jobs import PlatformJob
+from holdfast.model.job_spec import PlatformJob
+from holdfast.model.noun_base import Noun
 from holdfast.record.database import on_network_filesystem
+from holdfast.safe_files import open_file, read_file
 from holdfast.untrusted import Malformed, json_as, wrong_time
 
 LOCK_NAME = "supervisor.lock"
@@ -156,7 +156,7 @@ def life_of(job_dir: Path) -> Life:
 
 def survivors(job_id: str) -> list[tuple[int, str]]:
     """Processes of this machine and user that a job's workers started and that are still alive: pid and command."""
-    from holdfast.model.command_line import shown  # only a job that was lost needs it
+    from holdfast.model.shown_command import shown  # only a job that was lost needs it
 
     mark = f"HOLDFAST_JOB={job_id}".encode()
     found = []

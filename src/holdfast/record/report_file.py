@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.files import not_a_file, read_file, replace_file, write_given
-from holdfast.model.base import Noun
-from holdfast.model.checks import ChecksTaken
+from holdfast.file_modes import users_umask
+from holdfast.model.check_results import ChecksTaken
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
-from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
+from holdfast.model.exit_report import Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.model.lost_steps import lost_by_attempt
-from holdfast.modes import users_umask
-from holdfast.record.home import job_dir
+from holdfast.model.noun_base import Noun
 from holdfast.record.owner_lock import read_owner
+from holdfast.record.state_directory import job_dir
+from holdfast.safe_files import not_a_file, read_file, replace_file, write_given
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, wrong_time
 
 SCHEMA = "holdfast.report/1"

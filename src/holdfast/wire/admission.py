@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.model.base import Noun
-from holdfast.wire.messages import PROTOCOL, Foreign, Hello, Refused, Welcome
+from holdfast.model.noun_base import Noun
+from holdfast.wire.node_messages import PROTOCOL, Foreign, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
-    from holdfast.model.jobs import JobSpec, NodePlan
+    from holdfast.model.job_spec import JobSpec, NodePlan
 
 MOST_NODES = 20_000
 """Twice the largest measured gang: beyond it, a program starts agents without end."""

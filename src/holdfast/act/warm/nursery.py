@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast import children
 from holdfast.act.linux import how_ended
 from holdfast.act.spawn import spawn
-from holdfast.act.starts import Answer, Ticket
-from holdfast.act.warm.blueprint import Blueprint, difference, shared
-from holdfast.act.warm.briefing import briefing, nursery_environment
-from holdfast.act.warm.claim import Idle, claim, is_awake, receive, rouse
-from holdfast.act.warm.dying import bury
-from holdfast.act.warm.lessons import Lessons
+from holdfast.act.warm.helper_reaping import bury
+from holdfast.act.warm.nursery_input import briefing, nursery_environment
+from holdfast.act.warm.nursery_protocol import Idle, claim, is_awake, receive, rouse
+from holdfast.act.warm.unsafe_imports import Lessons
+from holdfast.act.warm.warm_command import Blueprint, difference, shared
+from holdfast.act.worker_starts import Answer, Ticket
 from holdfast.children import Child
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from holdfast.catalogue.faultcodes import NETWORK_CODES, canonical
-from holdfast.decide.faults.alarms import Alarm, Alarms
-from holdfast.decide.faults.breaker import Breaker, Taken
-from holdfast.decide.faults.changes import Reason
-from holdfast.decide.faults.code import Code
-from holdfast.decide.faults.judge import INF, NOTHING, STEP
-from holdfast.decide.faults.policy import Policy
-from holdfast.decide.faults.state import DeviceState, EngineState, load_track, save_track
-from holdfast.decide.faults.track import Device, Track
-from holdfast.explain.severity import is_healthy
+from holdfast.catalogue.fault_codes import NETWORK_CODES, canonical
+from holdfast.decide.faults.circuit_breaker import Breaker, Taken
+from holdfast.decide.faults.code_state import Code
+from holdfast.decide.faults.compiled_rules import INF, NOTHING, STEP
+from holdfast.decide.faults.engine_snapshot import DeviceState, EngineState, load_track, save_track
+from holdfast.decide.faults.fault_policy import Policy
+from holdfast.decide.faults.fault_remedies import is_healthy
+from holdfast.decide.faults.fault_track import Device, Track
+from holdfast.decide.faults.level_changes import Reason
+from holdfast.decide.faults.track_alarms import Alarm, Alarms
 from holdfast.model.faults import Remedy
 
 LATENESS_S = 600.0

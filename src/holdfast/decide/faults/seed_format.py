@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.catalogue.faultcodes import LINK_DOWN, NETWORK_CODES
-from holdfast.decide.faults.policy import (
+from holdfast.catalogue.fault_codes import LINK_DOWN, NETWORK_CODES
+from holdfast.decide.faults.fault_policy import (
     FAULT_S,
     HEAL_S,
     LINK_FAULT_S,
@@ -34,7 +34,7 @@ from holdfast.decide.faults.policy import (
     Spelling,
     allowed_remedy,
 )
-from holdfast.explain.severity import LEVEL_NAMES, REMEDIES, base_remedy
+from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, REMEDIES, base_remedy
 from holdfast.model.faults import Remedy
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently, json_value
 

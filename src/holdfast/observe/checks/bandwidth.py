@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.observe.checks.base import Bytes
-from holdfast.observe.checks.gang import GangCheck, GangParams
+from holdfast.observe.checks.check_base import Bytes
+from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 
 
 class BandwidthParams(GangParams, frozen=True, kw_only=True):

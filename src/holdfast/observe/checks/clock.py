@@ -16,8 +16,8 @@ from typing import Annotated
 from msgspec import Meta
 
 import holdfast
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 _NTP_EPOCH_S = 2_208_988_800
 _DAY_S = 86_400.0

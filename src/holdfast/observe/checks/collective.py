@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import Bytes, Context, good
-from holdfast.observe.checks.gang import GangCheck, GangParams
-from holdfast.observe.checks.groups import cores, run_groups
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks.check_base import Bytes, Context, good
+from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.matmul import accelerators, devices_of_torch
+from holdfast.observe.checks.worker_groups import cores, run_groups
 
 
 class CollectiveParams(GangParams, frozen=True, kw_only=True):

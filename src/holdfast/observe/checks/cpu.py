@@ -8,9 +8,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 
 class CpuParams(Params, frozen=True, kw_only=True):
@@ -41,8 +41,8 @@ class Cpu(BuiltIn):
         figures = {"cores": cores}
         if cores < params.min_cores:
             problems.append(f"{cores:g} cores usable, {params.min_cores:g} asked")
-        for file in proc.cgroup_files("cpu", "cpu.stat"):
-            rows = dict(line.split() for line in proc.text(file).splitlines())
+        for file in proc_files.cgroup_files("cpu", "cpu.stat"):
+            rows = dict(line.split() for line in proc_files.text(file).splitlines())
             periods, cut = int(rows.get("nr_periods", 0)), int(rows.get("nr_throttled", 0))
             if periods and 100 * cut / periods > params.max_throttled_percent:
                 problems.append(f"its quota cut {100 * cut / periods:.0f} % of {periods} periods short ({file.parent})")
@@ -60,7 +60,7 @@ def held_down(root: Path, percent: float) -> list[str]:
     """Cores whose clock may not rise to `percent` of what they can do."""
     slow: list[tuple[int, int, int]] = []
     for folder in root.glob("devices/system/cpu/cpu[0-9]*/cpufreq"):
-        most, bound = proc.number(folder / "cpuinfo_max_freq"), proc.number(folder / "scaling_max_freq")
+        most, bound = proc_files.number(folder / "cpuinfo_max_freq"), proc_files.number(folder / "scaling_max_freq")
         if most and bound and bound * 100 < most * percent:
             slow.append((int(folder.parent.name[3:]), bound, most))
     if not slow:
@@ -74,22 +74,22 @@ def too_hot(root: Path) -> list[str]:
     """Thermal zones at or over their hot or critical trip point, in degrees Celsius."""
     problems = []
     for zone in sorted(root.glob("class/thermal/thermal_zone*")):
-        now = proc.number(zone / "temp")
+        now = proc_files.number(zone / "temp")
         for kind in sorted(zone.glob("trip_point_*_type")):
-            if proc.text(kind) not in ("hot", "critical"):
+            if proc_files.text(kind) not in ("hot", "critical"):
                 continue
-            trip = proc.number(kind.with_name(kind.name.replace("_type", "_temp")))
+            trip = proc_files.number(kind.with_name(kind.name.replace("_type", "_temp")))
             if now is not None and trip is not None and 0 < trip <= now:
-                name = proc.text(zone / "type") or zone.name
+                name = proc_files.text(zone / "type") or zone.name
                 problems.append(
-                    f"{name} is at {now / 1000:.0f} °C, its {proc.text(kind)} point is {trip / 1000:.0f} °C"
+                    f"{name} is at {now / 1000:.0f} °C, its {proc_files.text(kind)} point is {trip / 1000:.0f} °C"
                 )
     for core in sorted(root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle")):
         # The running total of milliseconds says how long, where the kernel has it; a bare count may be years old.
-        first = proc.number(core / "core_throttle_total_time_ms")
+        first = proc_files.number(core / "core_throttle_total_time_ms")
         if first:
-            proc.pause(0.02)
-            again = proc.number(core / "core_throttle_total_time_ms")
+            proc_files.pause(0.02)
+            again = proc_files.number(core / "core_throttle_total_time_ms")
             if again is not None and again > first:
                 problems.append(f"{core.parent.name} is being throttled by heat right now")
                 break
@@ -99,12 +99,12 @@ def too_hot(root: Path) -> list[str]:
 def usable_cores() -> float:
     """Cores by affinity, bounded by the container's quota."""
     cores = float(len(os.sched_getaffinity(0)))
-    for file in proc.cgroup_files("cpu", "cpu.max"):
-        quota, _, period = proc.text(file).partition(" ")
+    for file in proc_files.cgroup_files("cpu", "cpu.max"):
+        quota, _, period = proc_files.text(file).partition(" ")
         if quota.isdigit() and period.isdigit():
             cores = min(cores, int(quota) / int(period))
-    for file in proc.cgroup_files("cpu", "cpu.cfs_quota_us"):
-        bound, length = proc.number(file), proc.number(file.parent / "cpu.cfs_period_us")
+    for file in proc_files.cgroup_files("cpu", "cpu.cfs_quota_us"):
+        bound, length = proc_files.number(file), proc_files.number(file.parent / "cpu.cfs_period_us")
         if bound and length and bound > 0:
             cores = min(cores, bound / length)
     return cores

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, Verdict
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of, temporary
+from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Note, Verdict
+from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of, temporary
 from holdfast.observe.checks.quota import quota_left
 
 _NOTHING_BYTES, _NOTHING_INODES = 65_536, 4

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.precheck import (
+from holdfast.model.check_interface import (
     AvoidNode,
     DiagnosisAction,
     Node,

@@ -14,11 +14,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.model.jobs import JobSpec, Role
-from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, StopJob, Verdict
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
+from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Note, StopJob, Verdict
+from holdfast.model.job_spec import JobSpec, Role
+from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of
 from holdfast.observe.checks.disk import existing
-from holdfast.observe.checks.program import Program, program_of, users_python
+from holdfast.observe.checks.program_words import Program, program_of, users_python
 from holdfast.observe.checks.quota import quota_left
 from holdfast.untrusted import json_leniently
 

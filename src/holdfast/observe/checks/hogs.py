@@ -7,9 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 
 class HogsParams(Params, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Hogs(BuiltIn):
         params: HogsParams = self.params
         mine = os.sched_getaffinity(0)
         before, used_before = idle_ticks(), used_ticks()
-        proc.pause(params.window_s)
+        proc_files.pause(params.window_s)
         after, used_after = idle_ticks(), used_ticks()
         idle = whole = 0
         for core in mine & before.keys() & after.keys():
@@ -45,7 +45,7 @@ class Hogs(BuiltIn):
         busy = sorted(((ticks - used_before.get(pid, ticks), pid) for pid, ticks in used_after.items()), reverse=True)
         seconds = params.window_s * os.sysconf("SC_CLK_TCK")
         grave = [(ticks / seconds, pid) for ticks, pid in busy[:3] if ticks > 0.1 * seconds]
-        most = [f"pid {pid} ({proc.command(pid)}) {used:.1f}" for used, pid in grave]
+        most = [f"pid {pid} ({proc_files.command(pid)}) {used:.1f}" for used, pid in grave]
         who = f"; cores used: {', '.join(most)}" if most else "; the host itself takes the time (steal)"
         return self.bad(
             context,
@@ -59,7 +59,7 @@ class Hogs(BuiltIn):
 def idle_ticks() -> dict[int, tuple[int, int]]:
     """For each core: idle ticks (waiting for a disk included) and all ticks so far."""
     found = {}
-    for line in proc.text("/proc/stat").splitlines():
+    for line in proc_files.text("/proc/stat").splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name != "cpu":
             ticks = [int(field) for field in fields[:8]]
@@ -69,4 +69,6 @@ def idle_ticks() -> dict[int, tuple[int, int]]:
 
 def used_ticks() -> dict[int, int]:
     """CPU ticks of every process so far."""
-    return {pid: int(fields[11]) + int(fields[12]) for pid in proc.pids() if len(fields := proc.stat(pid)) > 12}
+    return {
+        pid: int(fields[11]) + int(fields[12]) for pid in proc_files.pids() if len(fields := proc_files.stat(pid)) > 12
+    }

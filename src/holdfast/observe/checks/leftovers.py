@@ -9,9 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import AvoidNode, Retry, Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.model.check_interface import AvoidNode, Retry, Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 _NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
 _SERVICES = (
@@ -44,13 +44,14 @@ class Leftovers(BuiltIn):
             return good("no accelerators here")
         holders = {
             pid: held
-            for pid, held in open_in(paths, skip=proc.ancestors()).items()
-            if proc.text(f"/proc/{pid}/comm") not in (*_SERVICES, *params.ignore)
+            for pid, held in open_in(paths, skip=proc_files.ancestors()).items()
+            if proc_files.text(f"/proc/{pid}/comm") not in (*_SERVICES, *params.ignore)
         }
         if not holders:
             return good(f"{len(paths)} accelerators, and no process holds them")
         shown = [
-            f"pid {pid} ({proc.command(pid)}) holds {', '.join(held)}" for pid, held in sorted(holders.items())[:4]
+            f"pid {pid} ({proc_files.command(pid)}) holds {', '.join(held)}"
+            for pid, held in sorted(holders.items())[:4]
         ]
         more = f", and {len(holders) - 4} more processes" if len(holders) > 4 else ""
         return self.bad(
@@ -67,7 +68,7 @@ class Leftovers(BuiltIn):
 def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
     """The processes that have one of these files open, each with the file. Only root sees those of other users."""
     found: dict[int, list[str]] = {}
-    for pid in proc.pids():
+    for pid in proc_files.pids():
         if pid in skip:
             continue
         try:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size
 
 
 class LimitsParams(Params, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Limits(BuiltIn):
             figures[f"{what} left"] = left
             if left < params.min_processes:
                 problems.append(f"{what}: room for {left} more processes, {params.min_processes} asked")
-        used, _, most = proc.text("/proc/sys/fs/file-nr").split() or ("0", "0", "0")
+        used, _, most = proc_files.text("/proc/sys/fs/file-nr").split() or ("0", "0", "0")
         if int(most) and int(most) - int(used) < params.min_open_files:
             problems.append(f"the machine has {used} of {most} files open")
         if problems:
@@ -68,20 +68,20 @@ def room_for_processes() -> list[tuple[str, int]]:
     # Root is exempt from the limit on processes.
     if soft != resource.RLIM_INFINITY and uid != 0:
         mine = 0
-        for pid in proc.pids():
+        for pid in proc_files.pids():
             try:
                 if Path(f"/proc/{pid}").stat().st_uid == uid:
-                    mine += int(stat[17]) if len(stat := proc.stat(pid)) > 17 else 1
+                    mine += int(stat[17]) if len(stat := proc_files.stat(pid)) > 17 else 1
             except FileNotFoundError:
                 continue
         found.append(("user processes (ulimit -u)", soft - mine))
-    for file in proc.cgroup_files("pids", "pids.max"):
-        most, now = proc.number(file), proc.number(file.parent / "pids.current")
+    for file in proc_files.cgroup_files("pids", "pids.max"):
+        most, now = proc_files.number(file), proc_files.number(file.parent / "pids.current")
         if most is not None and now is not None:
             found.append(("the container's pids limit", most - now))
-    running = proc.text("/proc/loadavg").split()
+    running = proc_files.text("/proc/loadavg").split()
     for name in ("threads-max", "pid_max"):
-        whole = proc.number(f"/proc/sys/kernel/{name}")
+        whole = proc_files.number(f"/proc/sys/kernel/{name}")
         if whole and len(running) > 3:
             found.append((f"kernel.{name}", whole - int(running[3].partition("/")[2])))
     return found

@@ -5,8 +5,8 @@ What is measured between two machines cannot be asked of one: here is only the n
 
 from __future__ import annotations
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import BuiltIn, Context, good
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks.check_base import BuiltIn, Context, good
 
 
 class Links(BuiltIn):

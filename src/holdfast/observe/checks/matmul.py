@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from holdfast.observe.checks.gang import GangCheck, GangParams
-from holdfast.observe.checks.groups import cores
+from holdfast.observe.checks.group_comparison import GangCheck, GangParams
+from holdfast.observe.checks.worker_groups import cores
 
 _P, _Q, _R = 5, 7, 35
 """The product's rows repeat after P, its columns after Q, the sums' terms after R."""
@@ -156,7 +156,7 @@ def accelerators() -> bool:
 
 def devices_of_torch() -> int:
     """How many accelerators torch reaches. Asked in another process: a driver must not be touched before a fork."""
-    from holdfast.observe.checks.groups import run_groups
+    from holdfast.observe.checks.worker_groups import run_groups
 
     def ask(_: int) -> int:
         import torch

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of
 
 
 class MemoryParams(Params, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Memory(BuiltIn):
     def look(self, context: Context) -> Verdict:
         params: MemoryParams = self.params
         asked = max(params.min_free, params.per_worker * context.site.workers)
-        rows = dict(line.split(":", 1) for line in proc.text("/proc/meminfo").splitlines())
+        rows = dict(line.split(":", 1) for line in proc_files.text("/proc/meminfo").splitlines())
         if "MemAvailable" not in rows:
             return self.unsure(context, "/proc/meminfo does not tell how much memory is available")
         free, whole = (int(rows[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
@@ -53,12 +53,12 @@ def container_limits() -> list[tuple[int, int]]:
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        for file in proc.cgroup_files("memory", limit_name):
-            limit, used = proc.number(file), proc.number(file.parent / used_name)
+        for file in proc_files.cgroup_files("memory", limit_name):
+            limit, used = proc_files.number(file), proc_files.number(file.parent / used_name)
             # v1 says "no limit" with a number near 2^63.
             if limit is None or used is None or limit > 1 << 60:
                 continue
-            rows = dict(line.split() for line in proc.text(file.parent / "memory.stat").splitlines())
+            rows = dict(line.split() for line in proc_files.text(file.parent / "memory.stat").splitlines())
             cache = int(rows.get("inactive_file", rows.get("total_inactive_file", 0)))
             found.append((max(0, limit - used + cache), limit))
     return found

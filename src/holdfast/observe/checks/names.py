@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 
 class NamesParams(Params, frozen=True, kw_only=True):

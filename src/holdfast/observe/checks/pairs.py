@@ -1,6 +1,7 @@
 """Which of the groups cannot exchange data with the others, is slow at it, or garbles it?
 
-Every exchange has two ends, so a pair that fails does not say who it was. `model/pairs.py` has the search that does: a
+Every exchange has two ends, so a pair that fails does not say who it was. `model/pair_search.py` has the search that
+does: a
 first round of neighbours, and a second in which every suspect meets a group that works. On one machine the groups are
 processes on cores of their own that talk TCP.
 """
@@ -15,10 +16,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from holdfast.model.pairs import Pair, PairSearch, search
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good
-from holdfast.observe.checks.groups import cores, run_groups
+from holdfast.model.check_interface import Verdict
+from holdfast.model.pair_search import Pair, PairSearch, search
+from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good
+from holdfast.observe.checks.worker_groups import cores, run_groups
 
 
 class PairsParams(Params, frozen=True, kw_only=True):

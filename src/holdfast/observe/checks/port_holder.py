@@ -11,8 +11,8 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 
-from holdfast.model.in_words import duration
-from holdfast.observe.checks import proc
+from holdfast.model.human_format import duration
+from holdfast.observe.checks import proc_files
 
 MOST_SOCKETS = 4096
 """The number of sockets whose address is requested, at most."""
@@ -52,8 +52,8 @@ def holder(port: int) -> str:
 
     For another user's process, which /proc does not show, the user. Empty where no process is visible.
     """
-    if (pid := find(port, proc.pids())) is not None:
-        return f"pid {pid} ({proc.command(pid)}){about(pid)}{_job(pid)}"
+    if (pid := find(port, proc_files.pids())) is not None:
+        return f"pid {pid} ({proc_files.command(pid)}){about(pid)}{_job(pid)}"
     rows = [row for row in _rows() if row.port == port]
     hidden = {row.uid for row in rows if row.state != _TIME_WAIT and row.uid != os.geteuid()}
     if hidden:
@@ -67,7 +67,7 @@ def about(pid: int) -> str:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
     except OSError:
         return ""  # it has ended meanwhile
-    age_s = proc.age_s(pid)
+    age_s = proc_files.age_s(pid)
     return user if age_s is None else f"{user}, which runs for {duration(age_s)}"
 
 
@@ -76,13 +76,13 @@ def taken(ports: Iterable[int]) -> list[int]:
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:
-        seen |= set(_bound(proc.pids()))
+        seen |= set(_bound(proc_files.pids()))
     return [port for port in wanted if port in seen]
 
 
 def _rows() -> Iterator[_Row]:
     for table in ("tcp", "tcp6"):
-        for line in proc.text(f"/proc/net/{table}").splitlines()[1:]:
+        for line in proc_files.text(f"/proc/net/{table}").splitlines()[1:]:
             yield _Row(line)
 
 
@@ -101,7 +101,7 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
 
 def _bound(pids: Iterable[int]) -> dict[int, int]:
     """Port → process, for TCP sockets that are in no table of /proc/net."""
-    known = {line.split()[column] for path, column in _TABLES for line in proc.text(path).splitlines()[1:]}
+    known = {line.split()[column] for path, column in _TABLES for line in proc_files.text(path).splitlines()[1:]}
     found: dict[int, int] = {}
     asked: set[str] = set()
     own = os.getpid()
@@ -160,7 +160,7 @@ def _port(fd: int) -> int | None:
 
 def _job(pid: int) -> str:
     """`, rank 0 of job train-1 (attempt 3)`; empty where no job of holdfast's has started it."""
-    job, rank, attempt = (proc.variable(pid, name)[:80] for name in ("HOLDFAST_JOB", "RANK", "HOLDFAST_ATTEMPT"))
+    job, rank, attempt = (proc_files.variable(pid, name)[:80] for name in ("HOLDFAST_JOB", "RANK", "HOLDFAST_ATTEMPT"))
     if not job or not job.isprintable():
         return ""
     if rank.isdigit() and attempt.isdigit():

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 _KTHREADD = 2
 
@@ -30,8 +30,8 @@ class Processes(BuiltIn):
         params: ProcessesParams = self.params
         zombies: list[int] = []
         stuck: dict[int, str] = {}
-        for pid in proc.pids():
-            fields = proc.stat(pid)
+        for pid in proc_files.pids():
+            fields = proc_files.stat(pid)
             if not fields or fields[1] == str(_KTHREADD):
                 continue
             if fields[0] == "Z":
@@ -40,28 +40,30 @@ class Processes(BuiltIn):
                 stuck[pid] = switches(pid)
         if len(stuck) > params.max_stuck:
             # A busy disk puts processes into state D for moments; one that is stuck is never switched to.
-            proc.pause(params.window_s)
+            proc_files.pause(params.window_s)
             stuck = {
-                pid: was for pid, was in stuck.items() if proc.stat(pid)[:1] == ["D"] and was and switches(pid) == was
+                pid: was
+                for pid, was in stuck.items()
+                if proc_files.stat(pid)[:1] == ["D"] and was and switches(pid) == was
             }
         problems = []
         if len(zombies) > params.max_zombies:
             parents: dict[str, int] = {}
             for pid in zombies:
-                parent = (proc.stat(pid) or ["", "0"])[1]
+                parent = (proc_files.stat(pid) or ["", "0"])[1]
                 parents[parent] = parents.get(parent, 0) + 1
             worst = max(parents, key=lambda parent: parents[parent])
             problems.append(
                 f"{len(zombies)} zombies, {params.max_zombies} allowed; {parents[worst]} of them are children of "
-                f"pid {worst} ({proc.command(int(worst))})"
+                f"pid {worst} ({proc_files.command(int(worst))})"
             )
         if len(stuck) > params.max_stuck:
             first = min(stuck)
-            place = proc.text(f"/proc/{first}/wchan")
+            place = proc_files.text(f"/proc/{first}/wchan")
             where = f" waits in {place}" if place not in ("", "0") else ""
             problems.append(
                 f"{len(stuck)} processes are stuck in the kernel (state D), {params.max_stuck} allowed; "
-                f"pid {first} ({proc.command(first)}){where}"
+                f"pid {first} ({proc_files.command(first)}){where}"
             )
         if problems:
             return self.bad(
@@ -72,5 +74,5 @@ class Processes(BuiltIn):
 
 def switches(pid: int) -> str:
     """The context switches of a process so far, as /proc tells them."""
-    rows = proc.text(f"/proc/{pid}/status").splitlines()
+    rows = proc_files.text(f"/proc/{pid}/status").splitlines()
     return " ".join(row.split()[-1] for row in rows if "ctxt_switches" in row)

@@ -6,7 +6,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from holdfast.observe.checks import proc
+from holdfast.observe.checks import proc_files
 
 _Q_GETQUOTA = 0x800007
 _USRQUOTA = 0
@@ -53,7 +53,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
     """Device, type, mount point and all options of the mount that holds `path`. Touches no file system."""
     best: tuple[str, str, str, str] | None = None
     place = str(path.absolute())
-    for line in proc.text("/proc/self/mountinfo").splitlines():
+    for line in proc_files.text("/proc/self/mountinfo").splitlines():
         fields = line.split()
         dash = fields.index("-")
         point = unescape(fields[4])

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
+from holdfast.model.check_interface import Verdict
+from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of
 
 
 class ShmParams(Params, frozen=True, kw_only=True):

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, Verdict
-from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
-from holdfast.observe.checks.nvml import Nvml, NvmlError
+from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Note, Verdict
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
+from holdfast.observe.checks.nvml_queries import Nvml, NvmlError
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
 _CONTROL = Path("/dev/nvidiactl")
@@ -78,7 +78,7 @@ def host_memory(root: Path) -> list[tuple[str, str]]:
     """Uncorrectable errors of the host's memory since boot (EDAC)."""
     found = []
     for file in sorted(root.glob("devices/system/edac/mc/mc*/ue_count")):
-        count = proc.number(file)
+        count = proc_files.number(file)
         if count:
             found.append(("", f"{count} uncorrectable memory errors on controller {file.parent.name} since boot"))
     return found

@@ -27,9 +27,18 @@ def _serve() -> bool:
     package = type(sys)(name)
     package.__path__ = [inside]
     sys.modules[name] = package
-    own_one: bool = __import__(name + ".serve", fromlist=["serve"]).serve()
+    own_one: bool = __import__(name + ".nursery_main", fromlist=["serve"]).serve()
     # By their names: a walk through all that is imported would give each name a page of memory of one's own.
-    for part in ("", ".serve", ".become", ".check", ".seeds", ".filters", ".imports", ".retreat"):
+    for part in (
+        "",
+        ".nursery_main",
+        ".fork_to_worker",
+        ".fork_safety",
+        ".random_seeds",
+        ".warning_filters",
+        ".script_imports",
+        ".fork_retreat",
+    ):
         sys.modules.pop(name + part, None)
     sys.path_importer_cache.pop(inside, None)
     return own_one

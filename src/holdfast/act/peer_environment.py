@@ -1,0 +1,112 @@
+"""What the workers of one attempt learn about their job and their peers: OpenPAI's variables, and a file with all of
+them.
+
+Few jobs ask for it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.act.worker_config import Setting
+from holdfast.model.gang_protocol import Peers
+from holdfast.model.job_spec import Seat
+from holdfast.runtime import openpai_variables
+from holdfast.safe_files import replace_file
+
+FILE = "peers.env"
+"""Beside the directories of an attempt's workers."""
+CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
+OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
+"""Variables that workers get and a site sets."""
+TMP = "HOLDFAST_TMP"
+FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
+"""The site sets it, not the job."""
+VARIABLE = "HOLDFAST_PEERS"
+"""Names that file to the workers."""
+
+
+class Told:
+    """The facts of one attempt, for the workers of this machine."""
+
+    def __init__(self, attempt: int, peers: Peers, setting: Setting) -> None:
+        self.attempt = attempt
+        self._spec = setting.spec
+        self._names = openpai_variables.peer_names(peers)
+        runtime = self._spec.runtime
+        self._beside = [word for daemon in runtime.daemons for word in daemon.command]
+        self._beside += [word for hook in runtime.hooks for word in hook.command]
+        self._user, self._cwd = _user(), str(setting.cwd)
+        path = setting.logs / f"attempt-{attempt}" / FILE
+        try:
+            replace_file(path, openpai_variables.file_text(self._names).encode())
+        except OSError:
+            self._file = {}  # the disk is full or read-only: the workers have what their environment holds
+        else:
+            self._file = {VARIABLE: str(path)}
+        self._file |= self._config(setting, path.with_name(CONFIG_FILE)) | self._output(setting)
+        self._directory = setting.directory
+
+    def _config(self, setting: Setting, path: Path) -> dict[str, str]:
+        """The job in a form that its workers may read."""
+        try:
+            replace_file(path, setting.config())
+        except OSError:
+            return {}
+        return {CONFIG: str(path)}
+
+    def _output(self, setting: Setting) -> dict[str, str]:
+        """The directory for the job's results: the site's, else one that outlives the job's record."""
+        given = next(
+            (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
+        )
+        path = given or str(setting.home / "output" / setting.job_id)
+        if "://" not in path:
+            path = str(setting.cwd / path)
+            try:
+                Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
+            except OSError:
+                pass  # the worker that writes there is told so by its own error
+        return {OUTPUT: path, PAI_OUTPUT_DIR: path}
+
+    def _own_tmp(self, seat: Seat) -> dict[str, str]:
+        path = self._directory(self.attempt, seat) / "tmp"
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return {}
+        return {TMP: str(path)}
+
+    def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
+        """The environment of a worker, with its peers' addresses; what its role sets itself stays."""
+        role = next(role for role in self._spec.roles if role.name == seat.role)
+        said = openpai_variables.variables(
+            self._spec, seat, self._names, user=self._user, attempt=self.attempt, cwd=self._cwd
+        )
+        said |= (
+            openpai_variables.named_in(self._names, (*role.command, role.script, *role.env.values(), *self._beside))
+            | self._file
+        )
+        said |= self._own_tmp(seat)
+        if env.get(FILE_SYSTEM):
+            said[FILE_SYSTEM] = env[FILE_SYSTEM]
+        return {**env, **{name: value for name, value in said.items() if name not in role.env}}
+
+    def ports(self, seat: Seat) -> tuple[int, ...]:
+        """The ports that this worker may open once it runs."""
+        task = self._names.tasks.get((seat.role, seat.role_rank))
+        own = self._spec_ports(seat.role)
+        return tuple(port for label in own for port in task.ports.get(label, ())) if task is not None else ()
+
+    def _spec_ports(self, name: str) -> Mapping[str, int]:
+        return next(role.ports for role in self._spec.roles if role.name == name)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # a user without a name, as in many containers

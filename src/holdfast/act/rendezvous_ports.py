@@ -1,0 +1,244 @@
+"""Rendezvous ports: a new one for each attempt."""
+
+from __future__ import annotations
+
+import _socket  # `socket` itself makes enums of a hundred numbers first
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.act.peer_environment import Told
+    from holdfast.act.worker_config import Setting
+    from holdfast.model.gang_protocol import Peers
+    from holdfast.model.job_spec import Seat
+    from holdfast.model.process_messages import StartWorker
+
+_TRIES = 20
+"""How often to ask the kernel for any port, until it gives one that no attempt of this job has had."""
+
+
+class Holder(Protocol):
+    """Hosts the workers' store; a run in which rank 0 does that itself never imports one."""
+
+    def hold(self, attempt: int, port: int) -> int | None: ...
+
+
+class Ports:
+    """Ports that no attempt of this job has had: an old one may still be in use, or known to an earlier process."""
+
+    def __init__(self, first: int | None, holder: Holder | None = None) -> None:
+        self._first = first
+        """For attempt 1, where the user has chosen it."""
+        self._holder = holder
+        self._taken: dict[int, int] = {}
+        self._held: set[int] = set()
+
+    def of(self, attempt: int) -> int:
+        """The port of an attempt; a repeated call gives the same."""
+        if attempt not in self._taken:
+            self._taken[attempt] = self._choose(attempt)
+        return self._taken[attempt]
+
+    def taken(self) -> tuple[int, ...]:
+        """All ports chosen so far, and the one that the user has chosen."""
+        return (*self._taken.values(), *((self._first,) if self._first else ()))
+
+    def held(self, attempt: int) -> bool:
+        """Whether this attempt's port is open already, and not served by a worker."""
+        return attempt in self._held
+
+    def let_go(self) -> None:
+        """Rank 0 may open its port now."""
+
+    def _choose(self, attempt: int) -> int:
+        port = self._hold(attempt)
+        if port is None:
+            port = self._first if attempt == 1 else None
+        while port is None or port in self._taken.values():
+            with closing(_socket.socket()) as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+        return port
+
+    def _hold(self, attempt: int) -> int | None:
+        if self._holder is None:
+            return None
+        wanted = self._first or 0 if attempt == 1 else 0
+        port = self._holder.hold(attempt, wanted)
+        while port is not None and port in self._taken.values():
+            port = self._holder.hold(attempt, 0)
+        if port is not None:
+            self._held.add(attempt)
+        return port
+
+
+class FarPorts(Ports):
+    """For workers on several nodes: all of them learn a port, so it is held from its choice until rank 0 opens it.
+
+    `among`: the first and the last port that may be chosen, for firewalls; None: any.
+    """
+
+    def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
+        super().__init__(first, holder)
+        self._among = among
+        self._kept: _socket.socket | None = None
+
+    def let_go(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _choose(self, attempt: int) -> int:
+        self.let_go()
+        for wanted in self._wanted(attempt):
+            port = self._hold_at(attempt, wanted)
+            if port is not None and (wanted or port not in self._taken.values()):
+                return port
+        return super()._choose(attempt)  # the whole range is taken: rank 0 finds it so, and its log says so
+
+    def _hold_at(self, attempt: int, wanted: int) -> int | None:
+        """Hold this port (0: any), which is served already where there is a store; None: it is in use."""
+        if self._holder is not None and (port := self._holder.hold(attempt, wanted)) is not None:
+            self._held.add(attempt)
+            return port
+        self._held.discard(attempt)
+        self.let_go()
+        kept = _socket.socket()
+        try:
+            kept.bind(("", wanted))
+        except OSError:
+            kept.close()
+            return None
+        self._kept = kept
+        return int(kept.getsockname()[1])
+
+    def _wanted(self, attempt: int) -> Iterator[int]:
+        """The ports to try, in this order; ports of earlier attempts come last."""
+        if attempt == 1 and self._first:
+            yield self._first
+        if self._among is None:
+            yield from [0] * _TRIES
+            return
+        first, last = self._among
+        # Two jobs that share a range begin at different places of it.
+        begin = first + (os.getpid() + attempt) % (last - first + 1)
+        rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
+        yield from sorted(rest, key=lambda port: port in used)
+
+
+class NoPort(OSError):
+    """Fewer ports are available than needed."""
+
+
+class Reserved:
+    """The ports of this node's workers by their labels: held from their choice until their worker runs.
+
+    No attempt gets a port of an earlier one, as long as there are others. `among`: as for `FarPorts`.
+    """
+
+    def __init__(self, among: tuple[int, int] | None) -> None:
+        self._among = among
+        self._attempt = 0
+        self._held: dict[int, _socket.socket] = {}
+        self._used: set[int] = set()
+
+    def hold(self, attempt: int, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
+        """So many ports for an attempt; a repeated call gives the same and any missing ones. Raises NoPort.
+
+        `without`: ports that are reserved for another use, though no process holds them.
+        """
+        if attempt != self._attempt:
+            self.let_go()
+            self._attempt = attempt
+        for wanted in self._wanted(attempt, count):
+            if len(self._held) >= count:
+                break
+            if wanted not in without:
+                self._hold(wanted, without)
+        if len(self._held) < count:
+            had = len(self._held)
+            self.let_go()
+            raise NoPort(had)
+        return tuple(self._held)[:count]
+
+    def let_go(self, ports: Iterable[int] | None = None) -> None:
+        """Their worker may open them now. None: all of them, since the attempt is over."""
+        for port in tuple(self._held) if ports is None else ports:
+            held = self._held.pop(port, None)
+            if held is not None:
+                held.close()
+
+    def _hold(self, wanted: int, without: Collection[int]) -> None:
+        try:
+            held = _socket.socket()
+        except OSError:
+            return  # too many files are open
+        try:
+            held.bind(("", wanted))
+        except OSError:
+            held.close()
+            return
+        port = int(held.getsockname()[1])
+        if not wanted and (port in self._used or port in without):
+            held.close()
+            return
+        self._held[port] = held
+        self._used.add(port)
+
+    def _wanted(self, attempt: int, count: int) -> Iterator[int]:
+        """The ports to try, in this order; ports of earlier attempts come last."""
+        if self._among is None:
+            yield from [0] * (count + _TRIES)
+            return
+        first, last = self._among
+        # Two jobs that share a range begin at different places of it.
+        begin = first + (os.getpid() + attempt) % (last - first + 1)
+        rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._used)
+        yield from (port for port in sorted(rest, key=lambda port: port in used) if port not in self._held)
+
+
+class RolePorts:
+    """The ports of a job's roles on this machine, and what its workers learn about those of their peers.
+
+    `ports`: those of the meetings of its attempts.
+    """
+
+    def __init__(self, setting: Setting, ports: Ports) -> None:
+        self._setting = setting
+        self._ports = ports
+        self._reserved: Reserved | None = None
+        self._told: Told | None = None
+        """The facts for the present attempt's workers, where its job asks for them."""
+
+    def hold(self, attempt: int, count: int) -> tuple[int, ...]:
+        """So many ports for the workers of an attempt; each is held until its worker runs. Raises NoPort."""
+        if self._reserved is None:
+            self._reserved = Reserved(self._setting.port_range)
+        return self._reserved.hold(attempt, count, self._ports.taken())
+
+    def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
+        """The environment of a worker, with its peers' addresses."""
+        if self._told is None or self._told.attempt != order.attempt:
+            from holdfast.act.peer_environment import Told  # few jobs ask for it
+
+            self._told = Told(order.attempt, peers, self._setting)
+        return self._told.added(env, order.seat)
+
+    def let_go(self, seat: Seat) -> None:
+        """This worker runs now, and may open its ports."""
+        if self._reserved is not None and self._told is not None:
+            self._reserved.let_go(self._told.ports(seat))
+
+    def give_up(self, ports: Iterable[int]) -> None:
+        """A process beside the workers (sshd) opens these reserved ports now."""
+        if self._reserved is not None:
+            self._reserved.let_go(ports)
+
+
+def ports_of(setting: Setting, holder: Holder | None) -> Ports:
+    """Those of the workers of one job."""
+    if setting.far:
+        return FarPorts(setting.master_port, holder, setting.port_range)
+    return Ports(setting.master_port, holder)

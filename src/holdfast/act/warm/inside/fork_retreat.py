@@ -1,0 +1,168 @@
+"""A way back from an import that no fork may follow: a fork of the nursery from before that import, which waits.
+
+Before each import that may bring much, the nursery keeps a spare of itself. If what was imported spoils it for forks (a
+thread, a variable of a worker's own that was read), the spare goes on in its place, without that import: what was
+imported before stays imported, and nothing is imported twice here.
+"""
+
+from __future__ import annotations
+
+import _socket
+import marshal
+import os
+import struct
+import sys
+
+from . import fork_to_worker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+    from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_READ = 1 << 16
+
+
+class Spare:
+    """A fork that waits, as the nursery that made it sees it."""
+
+    def __init__(self, pid: int, tell: int, heard: int) -> None:
+        self.pid = pid
+        self.tell = tell
+        self.heard = heard
+
+    def close(self) -> None:
+        os.close(self.tell)
+        os.close(self.heard)
+
+    def dismiss(self) -> None:
+        """It is not needed: it reads the end of its pipe, and leaves."""
+        self.close()
+        os.waitpid(self.pid, 0)
+
+
+class Retreat:
+    """The spares of this nursery: of the state before the last import, and while one is looked at, after it."""
+
+    def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
+        self._control = control
+        self._supervisor = supervisor
+        self._printed = printed
+        self._spares: list[Spare] = []
+
+    def pids(self) -> frozenset[int]:
+        return frozenset(spare.pid for spare in self._spares)
+
+    def fds(self) -> list[int]:
+        return [fd for spare in self._spares for fd in (spare.tell, spare.heard)]
+
+    def is_open(self) -> bool:
+        return bool(self._spares)
+
+    def keep(self) -> dict[str, Any] | None:
+        """Keep a spare from here on. None in the nursery; what it has found, in the spare when that takes over."""
+        read, tell = os.pipe()
+        heard, answer = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()  # or both would write it
+        sizes = [os.fstat(fd).st_size for fd in self._printed]
+        nursery = os.getpid()
+        pid = fork()
+        if pid:
+            os.close(read)
+            os.close(answer)
+            self._spares.append(Spare(pid, tell, heard))
+            return None
+        for other in self._spares:
+            other.close()
+        self._spares.clear()
+        os.close(tell)
+        os.close(heard)
+        try:
+            found = self._wait(read, answer, nursery)
+            for at, fd in enumerate(self._printed):
+                os.ftruncate(fd, sizes[at])  # what the other printed, workers will print
+        except BaseException:  # nothing is known of this state: workers start cold
+            os._exit(70)
+        return found
+
+    def forget_first(self) -> None:
+        """The import was harmless: the state before it is not needed."""
+        self._spares.pop(0).dismiss()
+
+    def forget(self) -> None:
+        while self._spares:
+            self.forget_first()
+
+    def hand_over(self, found: dict[str, Any]) -> None:
+        """Let the oldest spare be the nursery. Does not return, but where it has died."""
+        first, *others = self._spares
+        for other in others:
+            other.dismiss()
+        self._spares = [first]
+        os.write(first.tell, marshal.dumps(found))
+        os.close(first.tell)
+        if os.read(first.heard, 1):
+            # The supervisor hears of it before it becomes its child: one that it does not know is one of the job's.
+            fds = struct.pack("i", os.pidfd_open(first.pid))
+            message = marshal.dumps(("moved", first.pid))
+            self._control.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
+            os._exit(0)
+        os.close(first.heard)
+        os.waitpid(first.pid, 0)
+        self._spares = []
+
+    def _wait(self, read: int, answer: int, nursery: int) -> dict[str, Any]:
+        fork_to_worker.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+        if os.getppid() != nursery:
+            os._exit(0)
+        data = b""
+        while part := os.read(read, _READ):
+            data += part
+        if not data:
+            os._exit(0)
+        os.close(read)
+        found: dict[str, Any] = marshal.loads(data)
+        other = os.pidfd_open(nursery)
+        fork_to_worker.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+        os.write(answer, b".")
+        os.close(answer)
+        was_there = "select" in sys.modules
+        import select
+
+        select.select([other], [], [])
+        if not was_there:
+            del sys.modules["select"]
+        os.close(other)
+        fork_to_worker.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+        if os.getppid() != self._supervisor:
+            os._exit(0)
+        return found
+
+
+def fork() -> int:
+    """Python 3.12 warns of a fork among threads; whether there are any that matter is seen by other means."""
+    if sys.version_info >= (3, 12):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return os.fork()
+    else:
+        return os.fork()
+
+
+_READ_BY_TORCH = ("TORCH", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ATEN_", "LD_")
+
+
+def torch_part(known: frozenset[str], environ: dict[str, str], but: frozenset[str]) -> list[str]:
+    """The modules of torch that an import has brought, in its order: what can be imported without the import itself.
+
+    Not where that has set a variable (other than `but`) that torch may read when it is imported. `environ`: as it was.
+    """
+    now = dict(os.environ)
+    for name in environ.keys() | now.keys():
+        if name.startswith(_READ_BY_TORCH) and name not in but and environ.get(name) != now.get(name):
+            return []
+    return [name for name in sys.modules if (name == "torch" or name.startswith("torch.")) and name not in known]

@@ -1,0 +1,241 @@
+"""The script's imports, done in the nursery, each with a way back."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import fork_safety
+from .fork_retreat import Retreat, torch_part
+from .warning_filters import Filters
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+MOST_MODULES = 600
+"""Of torch: that many names are passed on."""
+
+
+class Unfit(Exception):
+    """Why workers cannot be forked from here, and what a later nursery may know of it from the start."""
+
+    def __init__(self, why: str, lesson: dict[str, Any] | None = None) -> None:
+        super().__init__(why)
+        self.lesson = lesson
+
+
+class Imports:
+    """Does the steps of a script. What spoils the nursery for forks is gone back on, where that is of use."""
+
+    def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
+        self._module: str | None = config["module"]
+        self._preload: list[str] = config["preload"]
+        self._per_worker: frozenset[str] = frozenset(config["per_worker"])
+        self._ours: str = config["ours"]
+        self._lesson: dict[str, Any] | None = config["lesson"]
+        self._retreat = Retreat(control, config["supervisor"], printed)
+        self._names: list[str] = []
+        """What was imported."""
+        self._known: frozenset[str] = frozenset()
+        """What there was before the last import that may be gone back on."""
+        self._kept = 0
+        """How many imports were done before that one."""
+        self._doing = 0
+        """The number of that import among the script's steps."""
+        self.learned: dict[str, Any] | None = None
+
+    def settle(self) -> None:
+        """All is imported, and a first fork was made: the last look."""
+        if why := self._trouble():
+            self._give_way(f"after importing {few(self._names)}, {why}")
+        self._retreat.forget()
+
+    def left(self) -> str:
+        """What is left to the workers, and why; empty if nothing was gone back on."""
+        if self.learned is None:
+            return ""
+        steps = self._steps[self.learned["step"] :]
+        after = [step[1] for step in steps if step[0] == "import" and step[1] not in sys.modules]
+        return f"{self.learned['why']}: every worker imports {few(after)} on its own"
+
+    def do(
+        self, steps: list[Any], places: list[Any], first_path: str | None, main: str, before: fork_safety.Snapshot
+    ) -> list[str]:
+        """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
+        self._steps, self._first, self._before = steps, first_path, before
+        names = self._names
+        environ = os.environ
+        set_by_script: dict[str, str | None] = {}
+        kind = type(environ)
+        read: dict[str, str] = {}
+        doing = [""]
+
+        def own(name: str) -> bool:
+            return name in self._per_worker or name.startswith(self._ours)
+
+        def reads() -> str:
+            name, module = next(iter(read.items()))
+            return f"{module} reads {name} when it is imported, and that is another one in every worker"
+
+        class Watched(kind):  # type: ignore[misc,valid-type]  # the type of os.environ has no public name
+            def __getitem__(watched, name: str) -> str:  # noqa: N805 - `self` is the nursery
+                if doing[0] and own(name):
+                    read.setdefault(name, doing[0])
+                    if self._retreat.is_open() and "torch" in sys.modules:
+                        doing[0] = ""
+                        self._give_way(reads())  # nothing is gained by importing the rest
+                return str(super().__getitem__(name))
+
+        def spoiled(forked: bool) -> str:
+            """`forked`: just now, so that threads which end for a fork have ended."""
+            doing[0] = ""
+            if what := was_set.by_imports():
+                return f"what is imported sets {what}, which the script has set before that import"
+            if read:
+                return reads()
+            if not forked:
+                return ""
+            file = main_module.pop("__file__")
+            why = self._trouble(fork_safety.DEFAULTS | set_by_script.keys())
+            main_module["__file__"] = file
+            return f"after importing {few(names)}, {why}" if why else ""
+
+        if first_path is not None:
+            sys.path.insert(0, first_path)
+        environ.__class__ = Watched
+        told = Filters()
+        was_set = fork_safety.Settings()
+        given = [("import", name, ()) for name in self._preload]
+        asked = [*((main, 1, "__main__", "") for _ in given), *places]
+        # Libraries that want to know whether a user types look whether the main module has a file.
+        main_module = vars(sys.modules["__main__"])
+        main_module["__file__"] = main
+        try:
+            for at, (what, name, wanted) in enumerate([*given, *steps]):
+                number, place = at - len(given), asked[at]
+                if what == "import" and number >= 0 and self._may_bring_much(name):
+                    lesson = self._keep_spare(number, spoiled)
+                    if lesson is not None:
+                        self.learned = lesson
+                        was_set.forked()
+                        self._torch_alone(lesson, place)
+                        break
+                doing[0] = name if what == "import" else ""
+                if what == "warn":
+                    told.do(name)
+                    continue
+                if what == "sets":
+                    was_set.by_script(name)
+                    continue
+                if own(name) and what != "import":
+                    continue
+                if what == "set" or (what == "default" and name not in environ):
+                    set_by_script.setdefault(name, environ.get(name))
+                    environ[name] = wanted[0]
+                elif what == "import":
+                    names.append(name)
+                    try:
+                        self._import(name, tuple(wanted), place, asked=number < 0)
+                    except Unfit as failed:
+                        doing[0] = ""
+                        if number < 0:
+                            raise
+                        self._give_way(str(failed))
+            if why := spoiled(False):
+                self._give_way(why)
+        finally:
+            environ.__class__ = kind
+            del main_module["__file__"]
+        told.take_back()
+        for name, value in set_by_script.items():
+            # The script will set it itself.
+            environ.pop(name, None)
+            if value is not None:
+                environ[name] = value
+        if first_path is not None and first_path in sys.path:
+            sys.path.remove(first_path)
+            sys.path_importer_cache.pop(first_path, None)
+        return names
+
+    def _may_bring_much(self, name: str) -> bool:
+        """Whether an import is worth a way back: a package that is not there yet, and none of Python's own."""
+        top = name.partition(".")[0]
+        return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())  # from 3.10 on
+
+    def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
+        """Before the import `number`: judge the one before, and keep a way back. What is known of it, in the spare."""
+        known = self._lesson
+        if known is not None and (known["step"], known["name"]) == (number, self._steps[number][1]):
+            stamp = known["stamp"]
+            if stamp is None or not fork_safety.changed([tuple(stamp)]):
+                if why := spoiled(False):
+                    self._give_way(why)
+                if not (self._names or known["modules"]):
+                    raise Unfit(known["why"], known)
+                return known
+        found = self._retreat.keep()
+        if found is not None:
+            return found
+        if len(self._retreat.pids()) > 1:
+            if why := spoiled(True):
+                self._give_way(why)
+            self._retreat.forget_first()
+        self._doing, self._kept, self._known = number, len(self._names), frozenset(sys.modules)
+        return None
+
+    def _torch_alone(self, lesson: dict[str, Any], place: Any) -> None:
+        """What the import that was gone back on would have brought of torch."""
+        for name in lesson["modules"]:
+            if name not in sys.modules:
+                try:
+                    self._import(name, (), place, asked=False)
+                except Unfit:
+                    return  # it depends on what was gone back on: the workers will do it
+                self._names.append(name)
+
+    def _give_way(self, why: str) -> NoReturn:
+        """The last import cannot be kept: go back to before it, or give up where that would be of no use."""
+        name = self._steps[self._doing][1] if self._steps else ""
+        lesson = None
+        if self._retreat.is_open():
+            module = sys.modules.get(name.partition(".")[0])
+            look = fork_safety.stamp(iter([str(getattr(module, "__file__", None) or "")]))
+            modules = torch_part(self._known, self._before.environ, fork_safety.DEFAULTS)
+            lesson = {"step": self._doing, "name": name, "why": why, "stamp": look[0] if look else None}
+            lesson["modules"] = modules[:MOST_MODULES]
+            if modules or self._kept:
+                self._retreat.hand_over(lesson)
+        raise Unfit(why, lesson)
+
+    def _trouble(self, names: frozenset[str] = frozenset()) -> str:
+        wanted = frozenset(name.partition(".")[0] for name in self._preload)
+        own = fork_safety.Own(frozenset(self._retreat.fds()), self._retreat.pids(), names)
+        return fork_safety.trouble(self._before, self._first or "", self._target(), wanted, own)
+
+    def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
+        """Import as if from its place: whether a warning of the import is shown depends on where that is."""
+        file, line, module, caught = place
+        code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
+        try:
+            exec(code, {"__name__": module, "__file__": file, "name": name, "wanted": wanted})
+        except (
+            BaseException
+        ) as error:  # an import may raise anything, SystemExit included: the worker will meet it itself
+            if isinstance(error, {"Exception": Exception, "ImportError": ImportError}.get(caught, ())):
+                return  # the script has another way, and will take it
+            said = "--preload " if asked else ""
+            raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
+
+    def _target(self) -> str:
+        """The module that will run as the main one: of a package its `__main__`."""
+        if self._module is None:
+            return ""
+        found = sys.modules.get(self._module)
+        return f"{self._module}.__main__" if hasattr(found, "__path__") else self._module
+
+
+def few(names: list[str]) -> str:
+    tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    return ", ".join(tops[:4]) + (f" and {len(tops) - 4} more" if len(tops) > 4 else "") or "nothing"

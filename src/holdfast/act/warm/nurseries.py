@@ -1,0 +1,140 @@
+"""All nurseries of a job: one for each command and environment that its workers have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.act.warm.nursery import Nursery
+from holdfast.act.warm.unsafe_imports import Lessons
+from holdfast.act.warm.warm_command import Blueprint, blueprint
+from holdfast.act.worker_starts import Answer, Ticket
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
+
+IMPORT_S = 120.0
+"""Seconds that importing may take unless a setting changes it."""
+_NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
+STAND_BY_S = 1.0
+"""Seconds after their go until the next attempt's workers are forked: the present ones start first."""
+
+
+class Warm:
+    """Starts workers warm where that is safe, and reports once why where it is not."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        say: Callable[[str], None],
+        *,
+        preload: tuple[str, ...] = (),
+        standby: bool = False,
+        import_s: float = IMPORT_S,
+        python: str = sys.executable,
+        lessons: Path | None = None,
+    ) -> None:
+        self._reactor = reactor
+        self._say = say
+        self._preload = preload
+        self._standby = standby
+        self._import_s = import_s
+        self._python = python
+        self._lessons = Lessons(lessons)
+        self._nurseries: dict[tuple[str, ...], Nursery] = {}
+        self._said: set[str] = set()
+        self._wanted: dict[tuple[str, ...], int] = {}
+        """The number of workers of each command that the present attempt has requested."""
+        self._attempt = 0
+        self._stand_by_at: float | None = None
+        self._deliver: Callable[[list[Answer], float], None] = lambda answers, now: None
+
+    def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None:
+        """Receives the answers that come later than `ask` and `tick`."""
+        self._deliver = deliver
+
+    def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
+        """Do the imports of this command while there is still other work."""
+        nursery = self._nursery(command, env, cwd)
+        if not isinstance(nursery, str):
+            nursery.begin(now)
+
+    def ask(self, ticket: Ticket, now: float) -> list[Answer]:
+        """Request a worker; the answer may come at once or later."""
+        if ticket.attempt != self._attempt:
+            self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
+        same = ticket.command == ticket.written
+        nursery = self._nursery(ticket.command, ticket.env, ticket.cwd) if same else _NAMED
+        if isinstance(nursery, str):
+            self._say_once(f"warm start is off, workers start cold: {nursery}")
+            return [Answer(ticket, None)]
+        if differs := nursery.fits(ticket):
+            why = f"{differs} changed since the imports were done"
+            self._say_once(f"warm start: attempt {ticket.attempt} starts cold: {why}")
+            return [Answer(ticket, None)]
+        self._wanted[ticket.command] = self._wanted.get(ticket.command, 0) + 1
+        return nursery.ask(ticket, now)
+
+    def _nursery(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> Nursery | str:
+        if command not in self._nurseries:
+            plan = blueprint(command, env, cwd, self._python)
+            if not isinstance(plan, Blueprint):
+                return plan
+            self._nurseries[command] = Nursery(
+                plan,
+                env,
+                cwd,
+                preload=self._preload,
+                import_s=self._import_s,
+                lessons=self._lessons,
+                reactor=self._reactor,
+                heard=lambda answers, now: self._deliver(answers, now),
+                say=self._say_once,
+            )
+        return self._nurseries[command]
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
+
+    def released(self, now: float) -> None:
+        """The attempt's workers have their go."""
+        if self._standby:
+            self._stand_by_at = now + STAND_BY_S
+
+    def lost(self, now: float) -> None:
+        """A worker has failed: the next attempt's workers are forked while this one is stopped and explained."""
+        self._stand_by_at = None
+        self._fork(now)
+
+    def _fork(self, now: float) -> None:
+        for command, count in self._wanted.items():
+            self._nurseries[command].stand_by(count, now)
+
+    def cancel(self) -> None:
+        """The attempt is being stopped: those who still wait for a worker need none."""
+        self._stand_by_at = None
+        for nursery in self._nurseries.values():
+            nursery.cancel()
+
+    def rouse(self) -> None:
+        """A child has died, was stopped, or continues."""
+        for nursery in self._nurseries.values():
+            nursery.rouse()
+
+    def next_wake(self) -> float | None:
+        wakes = [self._stand_by_at, *(nursery.next_wake() for nursery in self._nurseries.values())]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[Answer]:
+        if self._stand_by_at is not None and now >= self._stand_by_at:
+            self._stand_by_at = None
+            self._fork(now)
+        return [answer for nursery in self._nurseries.values() for answer in nursery.tick(now)]
+
+    def close(self) -> None:
+        for nursery in self._nurseries.values():
+            nursery.close()

@@ -1,0 +1,104 @@
+"""The messages over the sockets: a nursery's, and those that turn a waiting fork into the worker of a ticket."""
+
+from __future__ import annotations
+
+import array
+import marshal
+import os
+import signal
+import socket
+from typing import Any
+
+import msgspec
+
+from holdfast import children
+from holdfast.act.spawn import Spawned
+from holdfast.act.worker_starts import Ticket
+from holdfast.children import Child
+from holdfast.model.cpu_lists import cpus_of
+
+_RECEIVE = 1 << 16
+
+
+def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
+    """The next message and its fds, which are the caller's then; None if there is none now, or never will be."""
+    size = array.array("i").itemsize
+    try:
+        data, ancillary, _, _ = control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    if not data:
+        return None
+    fds = array.array("i")
+    for _, _, raw in ancillary:
+        fds.frombytes(raw[: len(raw) - len(raw) % size])
+    try:
+        message = marshal.loads(data)
+    except (EOFError, ValueError, TypeError):
+        message = None  # the user's own modules run in the nursery, and can write to any descriptor there
+    return message if isinstance(message, tuple) else ("garbled",), list(fds)
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """A fork that is not claimed yet."""
+
+    child: Child
+    door: socket.socket
+
+
+def is_awake(idle: Idle) -> bool:
+    """Whether it can answer: one that was stopped (SIGSTOP), or that is dying, never reports that it is ready."""
+    return _state(idle.child.pid) not in (b"", b"T", b"t", b"Z", b"X")
+
+
+def rouse(pid: int, pidfd: int) -> bool:
+    """Continue a process that was stopped (SIGSTOP); returns whether it was.
+
+    Only a signal leaves a process in state T. A process that waits for the CPU, for its disk or for a debugger is in
+    another state, and gets no signal.
+    """
+    if _state(pid) != b"T":
+        return False
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+    except ProcessLookupError:
+        return False  # it has just died: its pidfd tells
+    return True
+
+
+def _state(pid: int) -> bytes:
+    """Its state letter in proc(5); empty if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rsplit(b")", 1)[1].split()[0]
+    except OSError:
+        return b""
+
+
+def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
+    """Send it everything that the worker of this ticket needs; None if it has died. Its door is closed then."""
+    go_read, go_write = os.pipe()
+    status_read, status_write = os.pipe()
+    order = os.memfd_create("claim")
+    wanted = {
+        "env": dict(ticket.env),
+        "cwd": str(ticket.cwd),
+        "groups": [str(group) for group in ticket.groups],
+        "cpus": sorted(cpus_of(ticket.seat.cpus)),
+    }
+    with open(order, "wb", closefd=False) as file:
+        file.write(marshal.dumps(wanted))
+    fds = array.array("i", [order, *ticket.streams, go_read, status_write])
+    try:
+        idle.door.sendmsg([b"claim"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    except OSError:
+        os.close(go_write)
+        os.close(status_read)
+        return None
+    finally:
+        idle.door.close()
+        for fd in (order, go_read, status_write):
+            os.close(fd)
+    os.set_blocking(status_read, False)
+    children.forget(idle.child.pid)  # the job's, from now on
+    return Spawned(idle.child.pid, idle.child.pidfd, go_write, status_read)

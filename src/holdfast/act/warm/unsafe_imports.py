@@ -1,0 +1,72 @@
+"""What the nurseries of a script have learned: the imports after which no fork is safe. Later nurseries leave
+them out."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from holdfast.act.warm.warm_command import Blueprint
+from holdfast.untrusted import Malformed, convert, json_as
+
+MOST = 64
+"""The number of scripts that are remembered."""
+_MOST_BYTES = 1 << 18
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """One import of a script that is left to its workers."""
+
+    step: int
+    """Its place among the script's steps."""
+    name: str
+    why: str
+    stamp: tuple[str, int, int, int] | None = None
+    """The file of the package that spoils it, with its time of change, size and inode: a new release may do better."""
+    modules: tuple[str, ...] = ()
+    """The modules of torch that it brings."""
+
+
+class Lessons:
+    """Files below `place`, one a script. A file that cannot be read or written is treated as missing."""
+
+    def __init__(self, place: Path | None) -> None:
+        self._place = place
+
+    def of(self, plan: Blueprint, cwd: Path) -> Lesson | None:
+        """The lessons for a script in its present version."""
+        if self._place is None:
+            return None
+        try:
+            with self._file(self._place, plan, cwd).open("rb") as file:
+                return json_as(file.read(_MOST_BYTES), Lesson)
+        except (OSError, Malformed):
+            return None
+
+    def learn(self, plan: Blueprint, cwd: Path, told: object) -> None:
+        """Remember the lesson of a nursery."""
+        if self._place is None or told is None:
+            return
+        try:
+            lesson = convert(told, Lesson)
+            file = self._file(self._place, plan, cwd)
+            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = file.with_name(f".{file.name}.{os.getpid()}")
+            fresh.touch(0o600)
+            fresh.write_bytes(msgspec.json.encode(lesson))
+            fresh.replace(file)
+            kept = sorted(self._place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+            for old in kept[MOST:]:
+                old.unlink()
+        except (OSError, Malformed):
+            pass  # the next nursery finds it out by itself
+
+    def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
+        """By the script, its interpreter and its content."""
+        who = [*plan.command, str(plan.script), str(cwd)]
+        content = Path(plan.script).read_bytes() if plan.script and Path(plan.script).is_file() else b""
+        named, held = zlib.crc32("\0".join(who).encode(errors="replace")), zlib.crc32(content)
+        return place / f"{named:08x}{held:08x}{len(content):x}.json"

@@ -1,0 +1,78 @@
+"""What the workers of a job share on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.act.standard_streams import Streams
+from holdfast.act.worker_environment import worker_environment
+from holdfast.model.gang_protocol import Meeting
+from holdfast.model.job_spec import JobSpec, Seat
+from holdfast.model.process_messages import StartWorker
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """The facts that are equal for all workers of a job on this machine."""
+
+    spec: JobSpec
+    job_id: str
+    run_id: str
+    home: Path
+    logs: Path
+    """The parent of `attempt-N/ROLE-RANK/`."""
+    cwd: Path
+    environment: Mapping[str, str]
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    """The port of the first attempt; later ones, and all where it is None, get a fresh port."""
+    port_range: tuple[int, int] | None = None
+    """The first and last of the ports that may be chosen; None: any."""
+    far: bool = False
+    """There are workers on other nodes: the port is held from its choice until rank 0 may open it."""
+    virtual_local_rank: bool = False
+    devices: tuple[str, ...] = ()
+    """This machine's devices, in their order."""
+    streams: Streams = msgspec.field(default_factory=Streams)
+    config: Callable[[], bytes] = bytes
+    """The job as JSON, for its workers: without secrets."""
+
+    def directory(self, attempt: int, seat: Seat) -> Path:
+        """The directory of a worker."""
+        return self.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
+
+    def directory_for(self, attempt: int, seat: Seat) -> Path:
+        """The same, created."""
+        directory = self.directory(attempt, seat)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            pass  # the disk is full or read-only: the pump says so, and the worker runs without its files
+        return directory
+
+    def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
+        """A worker's variables. `meeting`: where the workers of its attempt meet."""
+        env = worker_environment(
+            self.environment,
+            self.spec,
+            order.seat,
+            order.shape,
+            job_id=self.job_id,
+            run_id=self.run_id,
+            attempt=order.attempt,
+            home=self.home,
+            directory=directory,
+            master_addr=meeting.address,
+            master_port=meeting.port,
+            virtual=self.virtual_local_rank,
+            devices=self.devices,
+            agent_store=meeting.served,
+        )
+        role = next(role for role in self.spec.roles if role.name == order.seat.role)
+        if any("<%" in value for value in role.env.values()):
+            from holdfast.act.command_expansion import filled_in_variables  # few jobs refer to anything there
+
+            env |= filled_in_variables(role, env, self.spec.parameters)
+        return env

@@ -1,0 +1,130 @@
+"""A worker's environment: torchrun's variables, name by name, a few of holdfast's own, and the worker's error file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.device_shares import asked_cpus
+from holdfast.model.environment_diff import FILE as KEPT
+from holdfast.model.environment_diff import MOST_BYTES as MOST_KEPT
+from holdfast.model.environment_diff import kept
+from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat
+from holdfast.safe_files import read_file, write_file
+
+DRAIN = "drain"
+"""In a worker's directory: the notice to save and exit (`holdfast.act.drain_notice`)."""
+
+MOST_BYTES = 64 * 1024
+"""Bytes of a worker's error file that are read."""
+
+_ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Where the surroundings list devices by these variables, a worker that sees only its own device gets that one of the
+list."""
+
+
+def worker_environment(
+    base: Mapping[str, str],
+    spec: JobSpec,
+    seat: Seat,
+    shape: GangShape,
+    *,
+    job_id: str,
+    run_id: str,
+    attempt: int,
+    home: Path,
+    directory: Path,
+    master_addr: str,
+    master_port: int,
+    agent_store: bool,
+    virtual: bool = False,
+    devices: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """The environment of `seat`'s process.
+
+    `base` is holdfast's own environment; the role's `env` wins over everything except the excluded names. `virtual`: it
+    sees one device, its own, and LOCAL_RANK is 0. `devices`: the node's. Source: torch.distributed.run's documentation
+    of the variables it passes. The store has a port of its own in every attempt. `agent_store`: the agent serves it
+    already, and every rank is its client; otherwise rank 0 hosts it.
+    """
+    role = next(role for role in spec.roles if role.name == seat.role)
+    env = dict(base)
+    if "OMP_NUM_THREADS" not in env and (cpus := asked_cpus(spec, role)):
+        env["OMP_NUM_THREADS"] = str(cpus)
+    elif shape.local > 1 and "OMP_NUM_THREADS" not in env:
+        # As torchrun does: N workers with N × cores threads each would fight for the cores.
+        env["OMP_NUM_THREADS"] = "1"
+    env |= {
+        "RANK": str(seat.rank),
+        "LOCAL_RANK": str(seat.local_rank),
+        "GROUP_RANK": str(shape.index),
+        "ROLE_RANK": str(seat.role_rank),
+        "ROLE_NAME": seat.role,
+        "WORLD_SIZE": str(shape.world_size),
+        "LOCAL_WORLD_SIZE": str(shape.local),
+        "GROUP_WORLD_SIZE": str(shape.nodes),
+        "ROLE_WORLD_SIZE": str(shape.roles.get(role.name, role.count)),
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": str(master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.restarts.max_restarts),
+        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": str(agent_store),
+        "TORCHELASTIC_ERROR_FILE": str(directory / "error.json"),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": env.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        "HOLDFAST_JOB": job_id,
+        "HOLDFAST_ATTEMPT": str(attempt),
+        "HOLDFAST_HOME": str(home),
+        "HOLDFAST_PROGRESS": str(directory / "progress"),
+        "HOLDFAST_DRAIN": str(directory / DRAIN),
+        "HOLDFAST_LOGS": str(directory),
+        "HOLDFAST_ERRORS": str(directory.parent),
+    }
+    # A segmentation fault then comes with the Python stack that led to it.
+    env.setdefault("PYTHONFAULTHANDLER", "1")
+    env |= role.env
+    # What is kept out must not be seen: local rank i is then the i-th of those that are left.
+    for variable, prefix in VISIBLE.items():
+        numbers = _numbers(seat.visible, prefix, () if variable in base else devices)
+        if numbers or (seat.bound and (variable in env or prefix == "gpu")):
+            env[variable] = ",".join(numbers)
+    if seat.cpus:
+        env["HOLDFAST_CPUS"] = seat.cpus
+    if seat.bound:
+        env["LOCAL_RANK"] = "0"
+    elif virtual:
+        env["LOCAL_RANK"] = "0"
+        for variable in ("CUDA_VISIBLE_DEVICES", *(name for name in _ONE_OF if name in env)):
+            listed = [part.strip() for part in env.get(variable, "").split(",") if part.strip()]
+            own = listed[seat.local_rank : seat.local_rank + 1]
+            env[variable] = own[0] if own else str(seat.local_rank)
+    return env
+
+
+def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[str]:
+    """Devices by the driver's numbers. `devices`: all of the node's, where no variable lists them by number.
+
+    In a container the driver's files keep the machine's numbers (`/dev/nvidia5`), and the driver still counts from 0.
+    """
+    places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
+    return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]
+
+
+def keep_environment(env: Mapping[str, str], directory: Path) -> None:
+    """Write a worker's environment into its directory, without secrets: a page compares it with the attempt before."""
+    try:
+        data = msgspec.json.encode(kept(env))
+        if len(data) <= MOST_KEPT:
+            write_file(directory / KEPT, data)
+    except (OSError, UnicodeError):
+        pass  # the disk is full, or a value is no text: a page lacks a comparison, and the worker runs
+
+
+def read_error_file(path: Path) -> str:
+    """The beginning of a worker's own account of its failure (TORCHELASTIC_ERROR_FILE); empty: it wrote none."""
+    try:
+        return read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,242 @@
+"""Workers on their way to a process: forked from a nursery where one is there, and started cold otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.act.command_expansion import filled_in
+from holdfast.act.host_partners import Groups
+from holdfast.act.spawn import Spawned, spawn
+from holdfast.act.worker_config import Setting
+from holdfast.model.cpu_lists import cpus_of
+from holdfast.model.job_spec import Seat
+from holdfast.model.process_messages import StartWorker
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A worker to be started."""
+
+    seat: Seat
+    attempt: int
+    command: tuple[str, ...]
+    written: tuple[str, ...]
+    """The command as submitted: names in it are equal for all workers of a role."""
+    env: Mapping[str, str]
+    cwd: Path
+    stdin_fd: int
+    """Stays the caller's, unlike the four below."""
+    out: tuple[int, int]
+    err: tuple[int, int]
+    """Read and write end of its pipes."""
+    directory: Path
+    groups: tuple[Path, ...]
+
+    @property
+    def streams(self) -> tuple[int, int, int]:
+        return self.stdin_fd, self.out[1], self.err[1]
+
+    def close(self) -> None:
+        for fd in (*self.out, *self.err):
+            os.close(fd)
+
+
+def ticket_of(
+    order: StartWorker, setting: Setting, groups: Groups | None, env: Mapping[str, str], directory: Path
+) -> Ticket:
+    """A worker with pipes and control groups of its own. Raises OSError where they cannot be made, and `BadUsage` where
+    its command has an unknown name."""
+    seat = order.seat
+    role = next(role for role in setting.spec.roles if role.name == seat.role)
+    command = filled_in(role, env, setting.spec.parameters, directory)
+    memory = role.resources.memory_bytes if setting.spec.binds else None
+    pipes: list[int] = []
+    try:
+        pipes += setting.streams.pair(0)
+        pipes += setting.streams.pair(1)
+        joined = groups.join(seat, memory, order.attempt) if groups else ()
+    except OSError:
+        for fd in pipes:
+            os.close(fd)
+        raise
+    return Ticket(
+        seat=seat,
+        attempt=order.attempt,
+        command=command,
+        written=role.command,
+        env=env,
+        cwd=setting.cwd,
+        stdin_fd=setting.streams.stdin(seat.rank),
+        out=(pipes[0], pipes[1]),
+        err=(pipes[2], pipes[3]),
+        directory=directory,
+        groups=tuple(joined),
+    )
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The result of a ticket: a prepared process that waits for its go, or None: then the worker must start cold."""
+
+    ticket: Ticket
+    process: Spawned | None
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The process of a ticket, which waits for its go, or why there is none."""
+
+    ticket: Ticket
+    process: Spawned | None
+    error: str = ""
+    warm: bool = False
+    """A nursery has forked it."""
+
+
+class Nurseries(Protocol):
+    """The source of warm workers. Only `holdfast.act.warm` is one; a run that is not warm never imports it."""
+
+    def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
+
+    def ask(self, ticket: Ticket, now: float) -> list[Answer]: ...
+
+    def released(self, now: float) -> None: ...
+
+    def lost(self, now: float) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def rouse(self) -> None: ...
+
+    def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None: ...
+
+    def next_wake(self) -> float | None: ...
+
+    def tick(self, now: float) -> list[Answer]: ...
+
+
+COLD_HEAD_START_S = 0.03
+"""Seconds by which rank 0 runs earlier than the others, where each worker still has its imports to do."""
+WARM_HEAD_START_S = 0.015
+"""The same where the imports are done."""
+LONGEST_HEAD_START_S = 1.0
+"""After so many seconds the others run, whether rank 0 is up or not: only a late worker is to be reported as late."""
+
+
+class HeadStart:
+    """Lets rank 0 open its port before the others connect.
+
+    Workers reach that point within milliseconds of each other. A rank that finds the port closed tries again half a
+    second later (torch's TCPStore, as of 2.13): several times as long as the whole way back of a warm attempt, and a
+    quarter of a cold one's.
+    """
+
+    def __init__(self, length_s: float) -> None:
+        self._length_s = length_s
+        self._held: list[int] = []
+        self._due: float | None = None
+
+    def holds(self, rank: int, now: float) -> bool:
+        """Whether this rank's go waits for rank 0."""
+        if rank == 0:
+            return False
+        if not self._held:
+            self._due = now + LONGEST_HEAD_START_S
+        self._held.append(rank)
+        return True
+
+    def first_is_up(self, now: float) -> None:
+        if self._held:
+            self._due = now + self._length_s
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def take(self, now: float) -> list[int]:
+        """The ranks whose go is due."""
+        if self._due is None or now < self._due:
+            return []
+        ranks = self._held
+        self.clear()
+        return ranks
+
+    def clear(self) -> None:
+        self._held, self._due = [], None
+
+
+class Starts:
+    """Every ticket ends as one `Started`, or is cancelled.
+
+    Each call returns those that have ended. `started` gets those that end later.
+    """
+
+    def __init__(self, warm: Nurseries | None, started: Callable[[list[Started], float], None]) -> None:
+        self._warm = warm
+        self._waiting: dict[int, Ticket] = {}
+        if warm is not None:
+            warm.deliver(lambda answers, now: started(self._settle(answers), now))
+
+    def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
+        """Do the imports of this command meanwhile."""
+        if self._warm is not None:
+            self._warm.begin(command, env, cwd, now)
+
+    def ask(self, ticket: Ticket, now: float) -> list[Started]:
+        self._waiting[ticket.seat.rank] = ticket
+        return self._settle([Answer(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
+
+    def next_wake(self) -> float | None:
+        return None if self._warm is None else self._warm.next_wake()
+
+    def tick(self, now: float) -> list[Started]:
+        return [] if self._warm is None else self._settle(self._warm.tick(now))
+
+    def released(self, now: float) -> None:
+        """The attempt's workers have their go."""
+        if self._warm is not None:
+            self._warm.released(now)
+
+    def lost(self, now: float) -> None:
+        """A worker has failed: the next attempt's workers are likely to be wanted."""
+        if self._warm is not None:
+            self._warm.lost(now)
+
+    def cancel(self) -> None:
+        """The attempt is being stopped: a worker without a process needs none."""
+        if self._warm is not None:
+            self._warm.cancel()
+        for ticket in self._waiting.values():
+            ticket.close()
+        self._waiting.clear()
+
+    def rouse(self) -> None:
+        """A child has died, was stopped, or continues: a nursery that is needed must not stay stopped."""
+        if self._warm is not None:
+            self._warm.rouse()
+
+    def _settle(self, answers: list[Answer]) -> list[Started]:
+        started = []
+        for answer in answers:
+            ticket = self._waiting.pop(answer.ticket.seat.rank)
+            started.append(_cold(ticket) if answer.process is None else Started(ticket, answer.process, warm=True))
+        return started
+
+
+def _cold(ticket: Ticket) -> Started:
+    stdin_fd, stdout_fd, stderr_fd = ticket.streams
+    try:
+        process = spawn(
+            ticket.command,
+            ticket.env,
+            cwd=ticket.cwd,
+            stdin_fd=stdin_fd,
+            stdout_fd=stdout_fd,
+            stderr_fd=stderr_fd,
+            groups=ticket.groups,
+            cpus=cpus_of(ticket.seat.cpus),
+        )
+    except OSError as error:
+        return Started(ticket, None, f"no process could be made: {error}")
+    return Started(ticket, process)

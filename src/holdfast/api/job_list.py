@@ -1,0 +1,153 @@
+"""`holdfast.jobs`: the jobs that a state directory remembers, their reports, and their events as they happen."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.api.public_report import Report, of_job
+from holdfast.errors import BadUsage
+from holdfast.file_modes import open_to_others
+from holdfast.main.run_guard import end_left, explain_lost
+from holdfast.model.exit_report import Outcome
+from holdfast.platforms.slurm.submit.job_queue import started_again
+from holdfast.record.database import Unusable, open_for_reading
+from holdfast.record.job_views import JobState, JobView, Survey, detail, reconcile
+from holdfast.record.owner_lock import LOCK_NAME
+from holdfast.record.state_directory import home_of, job_dir
+from holdfast.report.log_follow import Watch
+from holdfast.untrusted import Malformed, json_leniently
+
+_MOST_AT_ONCE = 1000
+"""Events are read in pieces: a slow reader holds at most so many of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """One event of a job, as its journal has it."""
+
+    at: float
+    """Seconds since the epoch."""
+    kind: str
+    """`agent_reported`: the name of the event (docs/reference/records.md) in small letters."""
+    data: Mapping[str, Any]
+    """Its fields; without secrets."""
+
+    def __repr__(self) -> str:
+        return f"<holdfast.JobEvent {self.kind} at {self.at:.3f}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as it stood when `jobs` was called. Times are seconds since the epoch."""
+
+    id: str
+    name: str
+    state: JobState
+    """`running`, `queued`, `ended` or `out of sight` (on another machine)."""
+    created: float
+    ended: float | None
+    outcome: Outcome | None
+    """None until it has ended."""
+    code: int | None
+    phrase: str
+    """The failure class; empty until it has ended."""
+    attempts: int
+    """How many have ended."""
+    home: Path = field(repr=False)
+    _view: JobView = field(repr=False, compare=False)
+
+    @property
+    def report(self) -> Report | None:
+        """Why it ended; None where it has not ended, or where its report is lost. Read anew each time."""
+        found = _look(self.home)
+        view = next((view for view in found.jobs if view.id == self.id), self._view)
+        report = detail(found, view).report
+        return of_job(report) if report is not None else None
+
+    def events(self, *, follow: bool = False) -> Iterator[JobEvent]:
+        """The events so far, in their order. `follow`: then later ones, until the job has ended.
+
+        The iterator reads the journal and nothing else: it cannot slow the job. An event may come a moment late. A job
+        of another machine cannot be followed: the events so far are all. Stops where the journal is damaged.
+        """
+        lock = job_dir(self.home, self.id) / LOCK_NAME
+        if not follow or self.state is not JobState.RUNNING:
+            yield from _after(self.home, self.id, [0])
+            return
+        with Watch(lock) as watch:
+            watch.add(self.home)
+            seen = [0]
+            going = True
+            while going:
+                yield from _after(self.home, self.id, seen)
+                going = watch.wait() is not None
+            yield from _after(self.home, self.id, seen)
+
+
+def jobs(home: str | Path | None = None) -> tuple[Job, ...]:
+    """The jobs that this machine remembers, the newest first. `home`: the state directory; None: as for the command.
+
+    A job whose owner has died is closed, as by `holdfast jobs`. Trouble with the journal is a `UserWarning`. Raises
+    `BadUsage` where other users can write there.
+    """
+    where = Path(home).expanduser().absolute() if home is not None else home_of(os.environ)
+    found = _look(where)
+    if found.trouble:
+        warnings.warn(found.trouble, stacklevel=2)
+    return tuple(
+        Job(
+            id=view.id,
+            name=view.name,
+            state=view.state,
+            created=view.created,
+            ended=view.ended,
+            outcome=view.outcome,
+            code=view.code,
+            phrase=view.phrase or "",
+            attempts=view.attempts,
+            home=where,
+            _view=view,
+        )
+        for view in found.jobs
+    )
+
+
+def _look(home: Path) -> Survey:
+    if why := open_to_others(home):
+        raise BadUsage(f"the state directory is not used: {why}", hint=f"ls -ld {home}")
+    return reconcile(home, explain_lost, end_left=end_left, in_queue=started_again)
+
+
+def _after(home: Path, job: str, seen: list[int]) -> Iterator[JobEvent]:
+    """The events after the number `seen[0]`, which rises with each."""
+    import sqlite3
+
+    while True:
+        try:
+            db = open_for_reading(home)
+            if db is None:
+                return
+            try:
+                rows = db.execute(
+                    "SELECT seq, now, event FROM events WHERE job = ? AND seq > ? ORDER BY seq LIMIT ?",
+                    (job, seen[0], _MOST_AT_ONCE),
+                ).fetchall()
+            finally:
+                db.close()
+            for number, at, blob in rows:
+                whole = json_leniently(blob)
+                if not isinstance(whole, dict):
+                    return
+                seen[0] = number
+                kind = str(whole.pop("type", ""))
+                yield JobEvent(at=at, kind=kind, data=MappingProxyType(whole))
+        except (sqlite3.Error, Malformed, Unusable):
+            return
+        if len(rows) < _MOST_AT_ONCE:
+            return

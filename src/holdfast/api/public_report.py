@@ -1,0 +1,158 @@
+"""The public report: why a job ended, with the facts that a program needs. docs/internals/decisions/0022."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from holdfast.model.decisions import JobReport
+from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
+from holdfast.model.lost_steps import lost_steps
+from holdfast.safe_text import harmless
+
+_WIDTH = 100
+_MOST_REPR = 160
+_MOST_HTML_EVIDENCE = 20
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Report:
+    """Why a job, or the program of a log, ended. It never changes. Foreign texts in it have their secrets masked.
+
+    `outcome`, `blame` and `rerun` are texts too: `report.outcome == "failed"`.
+    """
+
+    outcome: Outcome
+    """`succeeded`, `failed` or `stopped`."""
+    code: int
+    """The final code: the exit status of `holdfast run`. 0 for a success."""
+    phrase: str
+    """The failure class: `AcceleratorOutOfMemory`."""
+    reason: str
+    """One or more sentences."""
+    solution: str
+    """What to do."""
+    blame: Blame
+    """`workload`, `hardware`, `network`, `storage`, `platform`, `external`, `operator` or `unknown`."""
+    rerun: Rerun
+    """Whether another attempt helps: `now`, `later`, `elsewhere`, `never` or `unknown`."""
+    rank: int | None
+    """The rank that failed first of its own cause, where it is known."""
+    node: str
+    """That rank's node; empty where it is not known."""
+    exit_code: int | None
+    """That rank's own exit status, where it had one."""
+    signal: str
+    """The signal that ended that rank, by name (`SIGKILL`); empty where none did."""
+    exception: str
+    """The type of the exception; empty where there was none."""
+    confidence: float
+    """0 to 1: the confidence that this rank is the culprit."""
+    fingerprint: str
+    """Equal for equal failures."""
+    evidence: tuple[str, ...]
+    """The lines and facts that prove it, the strongest first."""
+    attempts: int
+    """How many attempts the job had; 1 for a log."""
+    job_id: str
+    """Empty for a log."""
+    name: str
+    """The job's name; empty for a log."""
+    _of: JobReport | ExitReport = field(compare=False)
+
+    @property
+    def lost_steps(self) -> int:
+        """Steps from `holdfast.progress` that were repeated, or not saved when the job failed; 0 for a log."""
+        return sum(lost for _, lost in lost_steps(self._of.attempts)) if isinstance(self._of, JobReport) else 0
+
+    @property
+    def ok(self) -> bool:
+        """The final code is 0."""
+        return self.code == 0
+
+    def text(self, width: int = _WIDTH) -> str:
+        """What `holdfast show` or `holdfast explain` prints, without colours. `width`: columns."""
+        from holdfast.report.brief_report import render_brief, render_exit
+        from holdfast.report.failure_place import scene_of
+
+        if isinstance(self._of, JobReport):
+            return render_brief(self._of, scene_of(self._of.report, None), width=width, colour=False)
+        return render_exit(self._of, scene_of(self._of, None), width=width, colour=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as `--json` prints (`holdfast schema report`): plain lists, texts and numbers."""
+        import msgspec
+
+        from holdfast.report.report_json import exit_report_object, to_json_object
+
+        whole = to_json_object(self._of) if isinstance(self._of, JobReport) else exit_report_object(self._of)
+        plain: dict[str, Any] = msgspec.to_builtins(whole)
+        return plain
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        of_job = f"{self.job_id} {self.name!r} " if self.job_id else ""
+        at = f" rank={self.rank}" if self.rank is not None else ""
+        whole = harmless(f"<holdfast.Report {of_job}{self.outcome.value} {self.phrase} ({self.code}){at}>")
+        return whole if len(whole) <= _MOST_REPR else whole[: _MOST_REPR - 2] + "…>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a small table. All texts are escaped."""
+        blamed = "" if self.ok else f" · blame {self.blame.value}"
+        rows = [("class", f"{self.phrase} · code {self.code}{blamed}")]
+        if self.rank is not None:
+            rows.append(("rank", f"{self.rank}" + (f" on {self.node}" if self.node else "")))
+        rows.append(("reason", self.reason))
+        if not self.ok:
+            rows.append(("solution", self.solution))
+        if self.attempts > 1:
+            rows.append(("attempts", f"{self.attempts}"))
+        cells = "".join(f"<tr><th>{name}</th><td>{_shown(text)}</td></tr>" for name, text in rows if text)
+        lines = _shown("\n".join(self.evidence[:_MOST_HTML_EVIDENCE]))
+        more = f"<details><summary>evidence</summary><pre>{lines}</pre></details>" if lines else ""
+        title = " ".join(word for word in (self.outcome.value.upper(), self.name, self.job_id) if word)
+        return f'<div class="holdfast-report"><strong>{_shown(title)}</strong><table>{cells}</table>{more}</div>'
+
+
+def _shown(text: str) -> str:
+    return escape(harmless(text)).replace("\n", "<br>")
+
+
+def of_job(report: JobReport) -> Report:
+    """The public report of a job."""
+    return _made(report.report, report.outcome, len(report.attempts), report, report.job_id, report.name)
+
+
+def of_exit(report: ExitReport) -> Report:
+    """The public report about a log."""
+    outcome = Outcome.FAILED if report.code else Outcome.SUCCEEDED
+    return _made(report, outcome, 1, report, "", "")
+
+
+def _made(
+    report: ExitReport, outcome: Outcome, attempts: int, whole: JobReport | ExitReport, job_id: str, name: str
+) -> Report:
+    return Report(
+        outcome=outcome,
+        code=report.code,
+        phrase=report.phrase,
+        reason=report.reason,
+        solution=report.solution,
+        blame=report.blame,
+        rerun=report.rerun,
+        rank=report.first.rank if report.first else None,
+        node=report.first.node if report.first else "",
+        exit_code=report.original.exit_code,
+        signal=report.original.signal or "",
+        exception=report.exception,
+        confidence=report.confidence,
+        fingerprint=report.fingerprint,
+        evidence=tuple(item.text for item in report.evidence),
+        attempts=attempts,
+        job_id=job_id,
+        name=name,
+        _of=whole,
+    )

@@ -1,0 +1,255 @@
+"""`holdfast.run`: the same run as `holdfast run`, as a child process of the program that calls it.
+
+The supervisor is a process of its own here, for four reasons. It takes signals, which only the main thread of a program
+may do, and a notebook's main thread belongs to its event loop. It forks, which is not safe beside other threads. It
+reaps every child, and would take the caller's. And a job must not die of a bug in the program that has started it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from holdfast.api.public_report import Report, of_job
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.record.report_file import from_json_object
+from holdfast.safe_files import read_file
+from holdfast.settings.settings_table import BY_NAME
+from holdfast.settings.value_kinds import Kind
+from holdfast.untrusted import MOST_BYTES, Malformed, json_as
+
+Option = str | int | float | bool | Path | Sequence[str] | None
+
+_KEPT_LINES = 60
+"""Bytes of the last lines on stderr: a refusal is among them."""
+_READ = 65536
+_JOB_FILE = "job.yaml"
+_SCHEMA = "holdfast schema jobfile"
+
+
+def run(
+    what: str | Path | Sequence[str] | Mapping[str, Any],
+    args: Sequence[str | Path | int | float] = (),
+    *,
+    nproc_per_node: int | str | None = None,
+    module: bool = False,
+    name: str | None = None,
+    max_restarts: int | None = None,
+    home: str | Path | None = None,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    show: bool = True,
+    **options: Option,
+) -> Report:
+    """Run a job and wait for its end; its report, also of one that failed.
+
+    `what`: a Python script with its `args`; a job file (`.yaml`, `.yml`); the content of a job file as a mapping; or a
+    command as a list. `module`: `what` is a module, as with `python -m`. `home`: the state directory. `env`: variables
+    beside those of this process. `show`: print what the workers and holdfast print to `sys.stdout` and `sys.stderr`.
+    `options`: any option of `holdfast run` by its name, with underscores (`hang_timeout=60`, `no_checks=True`).
+
+    May be called from any thread. Ctrl-C stops the job as it does in a terminal, and once more kills it at once;
+    `KeyboardInterrupt` is raised when the job has ended. The job also ends when this process ends. Raises `BadUsage`
+    for a wrong option, script or job file, with a `hint`, before anything was started; `HoldfastError` where the run
+    left no report (its supervisor was killed, or its platform starts the job again).
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        report_path = Path(folder) / "report.json"
+        if "json" in options:
+            raise BadUsage("json: `run` returns the report", hint="holdfast.run('train.py').to_dict()")
+        given = {"nproc_per_node": nproc_per_node, "name": name, "max_restarts": max_restarts, **options}
+        if (asked := given.pop("report", None)) is not None:
+            report_path = Path(cwd or ".", str(asked)).absolute()
+            report_path.unlink(missing_ok=True)
+        words = ["run", "--report", str(report_path), *_words(given), *_program(what, args, module, Path(folder))]
+        environment = {**os.environ, **(env or {})} | ({"HOLDFAST_HOME": os.fspath(home)} if home is not None else {})
+        status, said = _carried(words, cwd, environment, show)
+        found = _report(report_path)
+    if found is not None:
+        return found
+    refusal = _without_report(status, said)
+    if isinstance(what, Mapping) and (place := str(Path(folder) / _JOB_FILE)) in f"{refusal.message} {refusal.hint}":
+        # The file is gone, and the caller never saw it.
+        message = refusal.message.replace(f"job file {place}", "the job's mapping").replace(place, "the job's mapping")
+        refusal = type(refusal)(message, hint=_SCHEMA)
+    raise refusal
+
+
+def _words(given: Mapping[str, Option]) -> list[str]:
+    """`{"hang_timeout": 60}` → `--hang-timeout=60`."""
+    words: list[str] = []
+    for key, value in given.items():
+        name = key.replace("_", "-")
+        setting = BY_NAME.get(name)
+        if value is None or (value is False and not (setting is not None and setting.no_option)):
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            each = [str(item) for item in value]
+            repeated = setting is not None and setting.kind is Kind.FILES
+            words += [f"--{name}={item}" for item in each] if repeated else [f"--{name}={','.join(each)}"]
+        else:
+            words.append(f"--{name}={value}")
+    return words
+
+
+def _program(
+    what: str | Path | Sequence[str] | Mapping[str, Any], args: Sequence[object], module: bool, folder: Path
+) -> list[str]:
+    rest = [str(arg) for arg in args]
+    if isinstance(what, Mapping):
+        job_file = folder / _JOB_FILE
+        try:
+            job_file.write_bytes(msgspec.json.encode(what))  # JSON is YAML
+        except (TypeError, UnicodeEncodeError) as error:
+            raise BadUsage(f"the job's mapping: {error}", hint=_SCHEMA) from None
+        return ["--job", str(job_file), *rest]
+    if not isinstance(what, str | Path):
+        return ["--no-python", *(str(word) for word in what), *rest]
+    script = os.fspath(what)
+    if not script:
+        raise BadUsage(
+            "the script's name is empty: expected a script, a job file or a command", hint="holdfast.run('train.py')"
+        )
+    if script.endswith((".yaml", ".yml")) and not module:
+        return ["--job", script, *rest]
+    return [*(["--module"] if module else []), script, *rest]
+
+
+def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str, str], show: bool) -> tuple[int, str]:
+    """The exit status of the command, and its last lines on stderr."""
+    # -P: a file `holdfast.py` where the caller stands is not meant. A session of its own: a Ctrl-C at the terminal
+    # comes to the caller only, who passes it on; else each would count twice.
+    command = [sys.executable, "-P", "-m", "holdfast.cli.run_child", str(os.getpid()), *words]
+    try:
+        child = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise BadUsage(f"the run cannot be started: {error}", hint="ls -ld .; ulimit -u") from error
+    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    interrupted: KeyboardInterrupt | None = None
+    with child, _Streams(child, said, show) as streams:
+        while True:
+            try:
+                streams.pass_on()
+                break
+            except KeyboardInterrupt as error:
+                interrupted = error
+                child.send_signal(signal.SIGINT)
+            except BaseException:
+                child.terminate()
+                streams.mute()
+                streams.pass_on()
+                raise
+    if interrupted is not None:
+        raise interrupted
+    return child.returncode, "".join(said)
+
+
+class _Streams:
+    """Reads both streams of the child until it has ended."""
+
+    def __init__(self, child: subprocess.Popen[bytes], said: deque[str], show: bool) -> None:
+        self._child = child
+        self._said = said
+        self._show = show
+        self._part = ""
+        self._selector = selectors.DefaultSelector()
+        self._ended = os.pidfd_open(child.pid)
+        self._selector.register(self._ended, selectors.EVENT_READ, None)
+        for stream, out in ((child.stdout, True), (child.stderr, False)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            self._selector.register(stream.fileno(), selectors.EVENT_READ, (out, decoder))
+
+    def pass_on(self) -> None:
+        """Waits until the child has ended, and all of its output was read."""
+        over = False
+        while not over:
+            ready = self._selector.select()
+            over = any(key.data is None for key, _ in ready)
+            for key in list(self._selector.get_map().values()) if over else [key for key, _ in ready]:
+                if key.data is not None:
+                    while self._read(key.fd, *key.data) and over:
+                        pass
+        self._child.wait()
+
+    def mute(self) -> None:
+        """From now on nothing is printed."""
+        self._show = False
+
+    def _read(self, fd: int, out: bool, decoder: codecs.IncrementalDecoder) -> bool:
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return False
+        text = decoder.decode(data, final=not data)
+        if not data:
+            self._selector.unregister(fd)
+        if text:
+            if not out:
+                lines = (self._part + text).splitlines(keepends=True)
+                self._part = lines.pop()[-_READ:] if lines and not lines[-1].endswith("\n") else ""
+                self._said.extend(lines)
+            if self._show:
+                _print(sys.stdout if out else sys.stderr, text)
+        return bool(data)
+
+    def __enter__(self) -> _Streams:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._part:
+            self._said.append(self._part)
+        self._selector.close()
+        os.close(self._ended)
+
+
+def _print(stream: TextIO | None, text: str) -> None:
+    if stream is None:
+        return  # a program without a console
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def _report(path: Path) -> Report | None:
+    try:
+        return of_job(from_json_object(json_as(read_file(path, MOST_BYTES), dict[str, Any])))
+    except (OSError, Malformed):
+        return None
+
+
+def _without_report(status: int, said: str) -> HoldfastError:
+    """The command's last message, as an exception: `holdfast: MESSAGE` and under it ` try: HINT`."""
+    message, hint = "", ""
+    if "holdfast: " in said:
+        block = said.rpartition("holdfast: ")[2].splitlines()
+        hints = [line.strip().removeprefix("try: ") for line in block if line.startswith("  try: ")]
+        hint = hints[0] if hints else ""
+        message = "\n".join(line for line in block if not line.startswith("  try: "))
+    if status == BadUsage.exit_status:
+        return BadUsage(message or "the run was refused", hint=hint)
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    last = f"; its last words: {message}" if message else ""
+    return HoldfastError(f"the run ended with {how} and left no report{last}", hint=hint or "holdfast jobs")

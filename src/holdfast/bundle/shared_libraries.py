@@ -1,0 +1,66 @@
+"""The shared libraries of a tree: those that its Python and its modules need, with the loader and the C library."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from holdfast.bundle.build_tools import NotBuilt, told
+
+_LINE = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
+_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+FOR_OTHERS = (
+    "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2",
+    "libnss_dns.so.2", "libnss_files.so.2",
+)  # fmt: skip
+"""What a library of the image may want that our Python opens later (NVML): it cannot use the image's C library."""
+PRELOAD = b"/etc/ld.so.preload\0"
+_NO_PRELOAD = b"/etc/ld.so.pre-off\0"
+
+
+def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
+    """By the name that the loader looks for: the libraries of `elves`, except those in a folder of `shipped`.
+
+    Raises `NotBuilt` where one is missing here.
+    """
+    found: dict[str, Path] = {}
+    own = [str(folder) + os.sep for folder in shipped]
+    for elf in elves:
+        said = told("ldd", elf, ok=(0, 1))  # 1: a static one
+        if missing := _MISSING.search(said):
+            raise NotBuilt(f"{elf} needs {missing[1]}, which is not here", hint=f"ldd {elf}")
+        for match in _LINE.finditer(said):
+            if not match[2].startswith(tuple(own)):
+                found.setdefault(Path(match[1] or match[2]).name, Path(match[2]))
+    [libc] = [path for name, path in found.items() if name == "libc.so.6"]
+    for name in FOR_OTHERS:
+        if (beside := libc.with_name(name)).exists():
+            found.setdefault(name, beside)
+    return found
+
+
+def copy_libraries(libraries: Mapping[str, Path], loader: str, to: Path) -> None:
+    """The libraries into one folder, and a loader that passes over the image's list of libraries to load first.
+
+    That list (`/etc/ld.so.preload`) was made for the image's C library, and no option turns it off.
+    """
+    if loader not in libraries:
+        raise NotBuilt(f"this Python does not use {loader}: its C library is not GNU's, version 2.33 or newer")
+    to.mkdir(parents=True, exist_ok=True)
+    for name, path in libraries.items():
+        shutil.copyfile(path, to / name)
+        (to / name).chmod(0o755 if name == loader else 0o644)
+    data = (to / loader).read_bytes()
+    if data.count(PRELOAD) != 1:
+        raise NotBuilt(f"{libraries[loader]} does not name {PRELOAD[:-1].decode()} once, as other loaders do")
+    (to / loader).write_bytes(data.replace(PRELOAD, _NO_PRELOAD))
+
+
+def strip(elves: Iterable[Path]) -> None:
+    """Strip names that no loader reads, where there is a `strip`."""
+    if tool := shutil.which("strip"):
+        for elf in elves:
+            told(tool, "--strip-unneeded", elf)

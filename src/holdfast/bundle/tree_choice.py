@@ -1,0 +1,57 @@
+"""Chooses the tree that `holdfast prepare` copies: one that exists, or one that it builds once and keeps."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.bundle.tree_manifest import NAME
+
+VARIABLE = "HOLDFAST_TREE"
+_KEPT = 3
+IN_IMAGE = Path("/opt/holdfast/tree")
+"""The tree's place in the holdfast image."""
+
+
+def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> Path:
+    """The tree's directory. `asked`: the user's choice. Raises `NotBuilt` where there is none and none can be built.
+
+    In this order: the user's choice, `HOLDFAST_TREE`, the tree that this Python belongs to, the holdfast image's, and
+    the user's cache, in which it is built the first time.
+    """
+    if asked is not None:
+        return asked
+    if place := env.get(VARIABLE):
+        return Path(place)
+    own = Path(sys.executable).parent.parent
+    for tree in (own, IN_IMAGE):
+        if (tree / NAME).is_file():
+            return tree
+    return _built(env, say)
+
+
+def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
+    from holdfast.bundle.build_tools import NotBuilt
+    from holdfast.bundle.tree_build import build, fingerprint  # what most callers do without
+
+    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or "/nonexistent", ".cache")) / "holdfast"
+    place = cache / f"tree-{__version__}-{fingerprint()}"
+    if not (place / NAME).is_file():
+        say(f"the runtime is built once, into {place}")
+        try:
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            build(place)
+            # Those of older releases, and of other states of a source.
+            for old in sorted(cache.glob("tree-*"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
+        except OSError as error:
+            if (place / NAME).is_file():
+                return place  # another `prepare` built it meanwhile
+            raise NotBuilt(
+                f"the runtime cannot be built into {place}: {error.strerror or error}",
+                hint="export XDG_CACHE_HOME=/a/directory/of/yours",
+            ) from error
+    return place

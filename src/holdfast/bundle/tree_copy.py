@@ -1,0 +1,293 @@
+"""Copies a tree into the exchange directory, where the container of a task finds it.
+
+    DIR/run                    the launcher: put there last, by a rename
+    DIR/holdfast/now           a link to the tree that `run` uses
+    DIR/holdfast/tree-DIGEST/  that tree; and the one before it, for tasks that still run from it
+
+All else in DIR is left alone. A repeated call with the same tree changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.bundle.tree_manifest import NAME, Tree, differs, read_tree
+from holdfast.errors import HoldfastError
+from holdfast.model.noun_base import Noun
+from holdfast.model.phrases import Phrase
+from holdfast.untrusted import Malformed
+
+OWN = "holdfast"
+"""The folder of the exchange directory with everything except `run`."""
+NOW, RUN = "now", "run"
+_DRAFT = ".laying-"
+_DIGITS = 16
+_ROOM_BYTES = 4 << 20
+"""Bytes beside the tree itself: for directories and for the first files of a job."""
+
+
+class NotLaid(HoldfastError):
+    """The runtime is not in the exchange directory; `phrase`: the exit of that failure."""
+
+    def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.phrase = phrase
+
+
+class Laid(Noun, frozen=True, kw_only=True):
+    """The present content of a directory."""
+
+    run: Path
+    tree: Tree
+    place: Path
+    """The tree's own directory."""
+    fresh: bool
+    """A file was written now; False: everything was present, and nothing was touched."""
+    before: str = ""
+    """The version that `run` had before, where it was another tree."""
+
+
+def lay_down(source: Path, into: Path) -> Laid:
+    """Put the tree at `source` into the exchange directory `into`, which is created. Raises `NotLaid`.
+
+    `run` is never incomplete: its caller gets the earlier tree or this one, each of them whole.
+    """
+    tree = _whole(source)
+    own = into / OWN
+    place = own / f"tree-{tree.digest[:_DIGITS]}"
+    before = _version_before(own, place)
+    try:
+        if into.is_dir():
+            _may_execute(into)
+        if _stands(tree, place, into):
+            return Laid(run=into / RUN, tree=tree, place=place, fresh=False)
+        _make(own)
+        _may_execute(into)
+        _open_to_readers(into, own)
+        with _alone(own):
+            for left in own.glob(f"{_DRAFT}*"):  # of a `prepare` that was killed
+                _remove(left)
+            if _damage(place, tree):
+                _has_room(into, tree)
+                _copy(source, tree, place)
+            previous = _point(own / NOW, place.name)
+            _put_run(place / RUN, into / RUN)
+            for old in own.glob("tree-*"):
+                if previous and old.name not in (place.name, previous):
+                    _remove(old)
+    except OSError as error:
+        raise _said(error, into) from error
+    return Laid(run=into / RUN, tree=tree, place=place, fresh=True, before=before)
+
+
+def _whole(source: Path) -> Tree:
+    hint = "python -m holdfast.bundle NEW_DIRECTORY"
+    try:
+        tree = read_tree(source)
+    except OSError as error:
+        why = f"{NAME} in it cannot be read: {(error.strerror or str(error)).lower()}"
+        raise NotLaid(f"{source} holds no runtime ({why})", phrase=Phrase.CONFIG_INVALID, hint=hint) from error
+    except Malformed as error:
+        raise NotLaid(
+            f"{source} holds no runtime ({NAME}: {error})", phrase=Phrase.CONFIG_INVALID, hint=hint
+        ) from error
+    if (machine := os.uname().machine) != tree.machine:
+        raise NotLaid(
+            f"the runtime at {source} is for {tree.machine}, and this machine is a {machine}",
+            phrase=Phrase.EXEC_FORMAT_ERROR,
+            hint=hint,
+        )
+    if at := differs(source, tree):
+        raise NotLaid(
+            f"the runtime at {source} is damaged: {at} is not as it was built", phrase=Phrase.DATA_CORRUPT, hint=hint
+        )
+    return tree
+
+
+def _damage(place: Path, tree: Tree) -> str:
+    """Why the tree at `place` must be replaced; empty: it can stay."""
+    try:
+        there = read_tree(place)
+    except (OSError, Malformed) as error:
+        return str(error) or "it cannot be read"
+    return differs(place, tree) if there.digest == tree.digest else "it is another one"
+
+
+def _may_execute(into: Path) -> None:
+    if os.statvfs(into).f_flag & os.ST_NOEXEC:
+        raise NotLaid(
+            f"{into} lies on a file system that is mounted noexec: no program in it can be started",
+            phrase=Phrase.PERMISSION_DENIED,
+            hint=f"mount -o remount,exec {into}, or another directory with --into",
+        )
+
+
+def _make(folder: Path) -> None:
+    """With the missing parents; all users may enter each, under any umask."""
+    if folder.is_dir():
+        return
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    _make(folder.parent)
+    folder.mkdir(exist_ok=True)  # another `prepare` may be as far
+    folder.chmod(0o755)
+
+
+def _open_to_readers(*places: Path) -> None:
+    """A task may run as another user than `prepare`: that user reads and enters, and does not write."""
+    for place in places:
+        found = place.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o555 != 0o555:
+            place.chmod(stat.S_IMODE(found.st_mode) | 0o555)
+
+
+def _has_room(into: Path, tree: Tree) -> None:
+    found = os.statvfs(into)
+    free, wanted = found.f_bavail * found.f_frsize, tree.size_bytes + _ROOM_BYTES
+    if free < wanted:
+        raise NotLaid(
+            f"{into} has {free / 1e6:.0f} MB left, and the runtime takes {wanted / 1e6:.0f} MB",
+            phrase=Phrase.DISK_FULL,
+            hint=f"df -h {into}",
+        )
+
+
+@contextmanager
+def _alone(own: Path) -> Iterator[None]:
+    """One `prepare` at a time writes here; the others wait for it."""
+    lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _copy(source: Path, tree: Tree, place: Path) -> None:
+    """Copy into a directory beside `place`, then rename."""
+    draft = place.with_name(_draft())
+    try:
+        made: set[Path] = {draft.parent}
+        for at, file in tree.files.items():
+            _folder((draft / at).parent, made)
+            shutil.copyfile(source / at, draft / at)
+            (draft / at).chmod(file.mode)
+        for at, target in tree.links.items():
+            _folder((draft / at).parent, made)
+            (draft / at).symlink_to(target)
+        shutil.copyfile(source / NAME, draft / NAME)
+        (draft / NAME).chmod(0o644)
+        if at := differs(draft, tree):
+            raise NotLaid(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
+        if place.exists():  # a damaged one
+            aside = place.with_name(_draft())
+            place.rename(aside)
+            draft.rename(place)
+            _remove(aside)
+        else:
+            draft.rename(place)
+    finally:
+        _remove(draft)
+
+
+def _draft() -> str:
+    return f"{_DRAFT}{os.urandom(4).hex()}"
+
+
+def _remove(path: Path) -> None:
+    """A draft or an old tree; the next `prepare` retries a removal that fails now."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _folder(folder: Path, made: set[Path]) -> None:
+    if folder in made:
+        return
+    _folder(folder.parent, made)
+    folder.mkdir()
+    folder.chmod(0o755)  # under any umask
+    made.add(folder)
+
+
+def _stands(tree: Tree, place: Path, into: Path) -> bool:
+    """Whether all files are in order."""
+    try:
+        leads = str((place.parent / NOW).readlink()) == place.name
+    except OSError:
+        return False
+    return leads and not _damage(place, tree) and _is_run(place / RUN, into / RUN)
+
+
+def _point(link: Path, name: str) -> str:
+    """Point the link to `name`; returns its earlier target, empty where it was the same or there was none."""
+    try:
+        before = str(link.readlink())
+    except FileNotFoundError:
+        before = ""
+    if before == name:
+        return ""
+    draft = link.with_name(_draft())
+    draft.symlink_to(name)
+    draft.replace(link)
+    return before
+
+
+def _is_run(launcher: Path, run: Path) -> bool:
+    """Whether `run` is this launcher, and executable. A site's own `run` is another one."""
+    try:
+        found = run.lstat()
+        whole = stat.S_ISREG(found.st_mode) and found.st_mode & 0o555 == 0o555
+        return whole and found.st_size == launcher.stat().st_size and run.read_bytes() == launcher.read_bytes()
+    except OSError:
+        return False
+
+
+def _put_run(launcher: Path, run: Path) -> None:
+    if _is_run(launcher, run):
+        return
+    draft = run.with_name(_draft())
+    try:
+        shutil.copyfile(launcher, draft)
+        draft.chmod(0o755)
+        draft.replace(run)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _version_before(own: Path, place: Path) -> str:
+    """The release that `run` leads to, where it is another tree than the one at `place`."""
+    try:
+        now = own / str((own / NOW).readlink())
+        return read_tree(now).version if now != place else ""
+    except (OSError, Malformed):
+        return ""
+
+
+_SAID = {
+    errno.EROFS: ("it is mounted read-only", Phrase.READ_ONLY_FILESYSTEM),
+    errno.ENOSPC: ("its file system is full", Phrase.DISK_FULL),
+    errno.EDQUOT: ("the quota there is used up", Phrase.QUOTA_EXCEEDED),
+    errno.EACCES: ("this user may not write there", Phrase.PERMISSION_DENIED),
+    errno.EPERM: ("this user may not write there", Phrase.PERMISSION_DENIED),
+    errno.EIO: ("its file system reports an error of input or output", Phrase.STORAGE_IO_ERROR),
+}
+
+
+def _said(error: OSError, into: Path) -> NotLaid:
+    why, phrase = _SAID.get(error.errno or 0, ((error.strerror or str(error)).lower(), Phrase.STORAGE_IO_ERROR))
+    at = f" ({error.filename})" if error.filename not in (None, str(into)) else ""
+    user = f", uid {os.geteuid()}" if phrase == Phrase.PERMISSION_DENIED else ""
+    return NotLaid(
+        f"the runtime cannot be laid down in {into}: {why}{user}{at}",
+        phrase=phrase,
+        hint=f"df -h {into}; ls -ld {into}",
+    )

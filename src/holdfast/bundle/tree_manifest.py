@@ -1,0 +1,111 @@
+"""The description that a tree carries: its release, its processor, and each of its files.
+
+`TREE.json` at its top is written last, so that a directory without one is no tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.noun_base import Noun
+from holdfast.safe_files import read_file, write_file
+from holdfast.untrusted import json_as
+
+NAME = "TREE.json"
+LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
+"""By `uname -m`, the dynamic loader of the GNU C library; launcher.c has the same names."""
+_MOST_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
+
+
+class File(Noun, frozen=True, array_like=True):
+    """One regular file."""
+
+    executable: bool
+    size_bytes: int
+    sha256: str
+
+    @property
+    def mode(self) -> int:
+        return 0o755 if self.executable else 0o644
+
+
+class Tree(Noun, frozen=True, kw_only=True):
+    """A whole tree. Paths are relative to its top."""
+
+    version: str
+    """The release of holdfast."""
+    python: str
+    machine: str
+    """The processor, as `uname -m` has it."""
+    digest: str
+    """The digest of all that follows: two trees with one digest are the same."""
+    files: dict[str, File]
+    links: dict[str, str] = {}
+    """Symbolic links with their targets."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())
+
+
+def read_tree(place: Path) -> Tree:
+    """The content of its `TREE.json`. Raises OSError, and Malformed for any directory that is no tree."""
+    return json_as(read_file(place / NAME, _MOST_BYTES), Tree)
+
+
+def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
+    """Examine all files in `place`, and write its `TREE.json`. Raises OSError."""
+    files: dict[str, File] = {}
+    links: dict[str, str] = {}
+    for folder, _, names in os.walk(place):
+        for name in sorted(names):
+            path = Path(folder, name)
+            at = str(path.relative_to(place))
+            if at == NAME:
+                continue
+            found = path.lstat()
+            if stat.S_ISLNK(found.st_mode):
+                links[at] = str(path.readlink())
+            else:
+                files[at] = File(bool(found.st_mode & stat.S_IXUSR), found.st_size, sha256(path))
+    files, links = dict(sorted(files.items())), dict(sorted(links.items()))
+    whole = msgspec.json.encode((version, python, machine, files, links))
+    digest = hashlib.sha256(whole).hexdigest()
+    tree = Tree(version=version, python=python, machine=machine, digest=digest, files=files, links=links)
+    write_file(place / NAME, msgspec.json.encode(tree), 0o644)
+    return tree
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's content, in hexadecimal digits. Raises OSError."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            found.update(block)
+    return found.hexdigest()
+
+
+def differs(place: Path, tree: Tree) -> str:
+    """The file of the tree at `place` that is missing, or has another size or mode; empty: none. No content is read."""
+    for at, file in tree.files.items():
+        try:
+            found = (place / at).lstat()
+        except OSError:
+            return at
+        if not stat.S_ISREG(found.st_mode) or found.st_size != file.size_bytes:
+            return at
+        if stat.S_IMODE(found.st_mode) != file.mode:
+            return at
+    for at, target in tree.links.items():
+        try:
+            if str((place / at).readlink()) != target:
+                return at
+        except OSError:
+            return at
+    return ""

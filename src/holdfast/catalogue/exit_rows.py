@@ -1,0 +1,276 @@
+"""The catalogue of exits: rows of data that say what a line in a log means. `exits/*.yaml` holds the rows.
+
+One row a phrase over all files; a file is a YAML list of rows:
+
+```yaml
+- phrase: AcceleratorOutOfMemory     # identity
+  code: 226                          # final exit code, see the blocks below
+  blame: workload                    # holdfast.model.exit_report.Blame
+  rerun: never                       # holdfast.model.exit_report.Rerun
+  what: the accelerator's memory could not hold what the program asked for
+  reason: "{who}: the accelerator's memory is full"       # default; may use {fields}
+  solution: "Use a smaller batch …"
+  wordings:
+    - id: torch-cuda-oom             # unique over all files
+      pattern: 'CUDA out of memory\\. Tried to allocate (?P<asked>[\\d.]+ [KMGT]i?B)'
+      reason: "{who}: asked for {asked}, {free} of {total} free on GPU {gpu}"
+      samples: ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has …"]
+```
+
+**Patterns** are in re2's syntax and see one line at a time, without its prefixes (rank tags, timestamps, ANSI). `^`
+and `$` stand for the ends of that bare line. Named groups become fields. Case matters unless the pattern starts with
+`(?i)`. A pattern that can match the empty string is refused.
+
+**Fields** that every reason and solution may use: `{who}` (`rank 3 on node7`, or `the program`), `{rank}`, `{node}`,
+`{time}`, `{line}` (the matched line, cut), `{message}` (the exception's message), `{exception}` (its type),
+`{signal}`, `{exit}`, `{source}`, and the named groups of the wording's pattern, and those of `fields`. A reason or
+solution of a wording that uses an unknown field is not used: the row's is. In the row's own, unknown fields leave
+a plain phrase out (`{asked?an unknown amount}`).
+
+**fields** (optional, on a row): further patterns with named groups that are looked for in the lines around a hit (the
+block of its exception, 10 lines either side): `fields: ['GPU (?P<gpu>\\d+) has a total capacity of (?P<total>[\\d.]+
+\\w+)']`.
+
+**strength** of a wording:
+- `first_hand` (default): says why. In a chain of exceptions the innermost first-hand one is the cause.
+- `hint`: a broad text (`Connection refused`, `Permission denied` without a path …) that explains only when nothing
+  first-hand does.
+- `consequence`: says that something else went away or gave up. Never a cause while anything better exists.
+- `advice`: counts only together with its `beside`.
+
+`beside` (optional, any strength): re2 that must also match somewhere in the same worker's evidence.
+`within` (optional, any strength): re2 that must match within the chain of exceptions (its frames too) that the hit is
+part of; for any other line, anywhere in the same worker's evidence.
+`unless` (optional, any strength): re2 that must not match there.
+
+**where** the line must stand: `any` (default: an exception's line, or a line in the end of the log) | `exception`
+(the final line of a traceback only) | `kernel` (a kernel log line: believed above what the program says) |
+`scheduler` (a statement of Slurm, the kubelet, a container engine or another scheduler: the same).
+
+**blame**, **rerun**, **solution**, **reason** on a wording override the row's for this wording. The code is the
+row's: one phrase has one code.
+
+**samples**: a line or a block for which the whole explainer must answer this phrase; every wording has at least one.
+
+Codes: `holdfast.catalogue.exit_codes` has the blocks, and refuses a row that lies outside the block of its blame.
+
+Loading: YAML is slow to parse, so rows are kept as JSON under a key made of the files' content: beside the rows
+(`exits/rows.json`, written when a wheel is built: `python -m holdfast.catalogue.exit_rows`) or else in the user's cache
+directory. Where neither can be had the YAML is parsed each time; nothing but speed depends on it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.model.exit_report import Blame, Rerun
+from holdfast.model.noun_base import Noun
+from holdfast.safe_files import read_file
+from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
+
+FORMAT = 6
+"""Raised when the meaning of the stored rows changes: it is part of the cache's key."""
+
+
+class Strength(enum.StrEnum):
+    FIRST_HAND = "first_hand"
+    HINT = "hint"
+    CONSEQUENCE = "consequence"
+    ADVICE = "advice"
+
+
+class Where(enum.StrEnum):
+    ANY = "any"
+    EXCEPTION = "exception"
+    KERNEL = "kernel"
+    SCHEDULER = "scheduler"
+
+
+class Wording(Noun, frozen=True, kw_only=True):
+    """One way in which a phrase shows itself in text. The module's docstring says what each field means."""
+
+    id: str
+    pattern: str
+    reason: str = ""
+    solution: str = ""
+    strength: Strength = Strength.FIRST_HAND
+    beside: str = ""
+    within: str = ""
+    unless: str = ""
+    where: Where = Where.ANY
+    blame: Blame | None = None
+    rerun: Rerun | None = None
+    transient: bool | None = None
+    """What the writer of the row knows; `rerun` is what decides."""
+    samples: tuple[str, ...] = ()
+    atoms: tuple[str, ...] | None = None
+    """Worked out when rows are stored (`holdfast.catalogue.pattern_atoms`); not written by hand."""
+
+
+class ExitRow(Noun, frozen=True, kw_only=True):
+    """One phrase: what it means, whose trouble it is, whether to try again, and how it is recognised."""
+
+    phrase: str
+    code: int
+    blame: Blame
+    rerun: Rerun
+    what: str
+    reason: str = ""
+    solution: str = ""
+    fields: tuple[str, ...] = ()
+    wordings: tuple[Wording, ...] = ()
+
+
+class Catalogue:
+    """All rows, in the order of their files' names."""
+
+    def __init__(
+        self,
+        rows: Sequence[ExitRow],
+        source: str = "built-in",
+        *,
+        first: frozenset[str] = frozenset(),
+        further: Any = (),
+    ) -> None:
+        self.rows = tuple(rows)
+        self.first = first
+        """Ids of wordings that go before others in one line: a user's own."""
+        self.further = tuple(further)
+        """Rows of other schemas (`holdfast.explain.openpai_rows.PaiRow`), matched by their own rules."""
+        self.source = source
+        self.by_phrase = {row.phrase: row for row in self.rows}
+        self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
+
+    def row(self, phrase: str) -> ExitRow:
+        """The row of a phrase; where this catalogue lacks it, the built-in row."""
+        if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):
+            return row
+        return ExitRow(
+            phrase=phrase,
+            code=255,
+            blame=Blame.UNKNOWN,
+            rerun=Rerun.UNKNOWN,
+            what="nothing recognised",
+            solution="Read the last lines of the worker's log.",
+        )
+
+    def merged(self, others: Sequence[ExitRow], source: str, further: Any = ()) -> Catalogue:
+        """Others before ours: a user's row of the same phrase adds its wordings in front and replaces the rest."""
+        first = frozenset(wording.id for row in others for wording in row.wordings)
+        mine = dict(self.by_phrase)
+        front = []
+        for row in others:
+            own = stored(row)
+            if old := mine.pop(row.phrase, None):
+                own = msgspec.structs.replace(own, wordings=own.wordings + old.wordings)
+            front.append(own)
+        return Catalogue((*front, *mine.values()), source, first=first | self.first, further=further)
+
+
+def rows_dir() -> Path:
+    """Where the built-in rows lie."""
+    return Path(__file__).parent / "exits"
+
+
+def row_files() -> list[Path]:
+    return sorted(rows_dir().glob("*.yaml"))
+
+
+def parse_rows(text: str | bytes) -> list[ExitRow]:
+    """Rows of one YAML text. Raises `Malformed` on anything else."""
+    return convert(yaml_value(text) or [], list[ExitRow])
+
+
+def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
+    """All rows with their samples, straight from YAML: for tests, lint and the first load."""
+    return [row for file in (row_files() if files is None else files) for row in parse_rows(file.read_bytes())]
+
+
+@functools.cache
+def load() -> Catalogue:
+    """The built-in catalogue, loaded once a process (a few milliseconds where the stored rows are current)."""
+    sources = [file.read_bytes() for file in row_files()]
+    # An installed package has the rows in one form only, without the samples that tests need.
+    key = _key(sources) if sources else ""
+    for place in _stored_places(key):
+        if rows := _read_stored(place, key):
+            return Catalogue(rows)
+    parsed = [stored(row) for source in sources for row in parse_rows(source)]
+    _store(_stored_places(key)[-1], key, parsed)
+    return Catalogue(parsed)
+
+
+def _key(sources: Sequence[bytes]) -> str:
+    """Changes with the rows. Not against malice: a user who can write the rows can write what is stored of them."""
+    crc = 0
+    for source in sources:
+        crc = zlib.crc32(source, crc)
+    return f"{FORMAT}-{sum(map(len, sources))}-{crc:08x}"
+
+
+class _Stored(Noun, frozen=True, kw_only=True):
+    key: str
+    rows: tuple[ExitRow, ...]
+
+
+def _stored_places(key: str) -> list[Path]:
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path(os.environ.get("HOME") or "/nonexistent") / ".cache")
+    return [rows_dir() / "rows.json", Path(cache) / "holdfast" / f"exits-{key}.json"]
+
+
+def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
+    try:
+        stored = json_as(read_file(place, MOST_BYTES), _Stored)
+    except (OSError, Malformed):
+        return ()
+    return stored.rows if key in (stored.key, "") else ()
+
+
+def stored(row: ExitRow) -> ExitRow:
+    """The row as it is used: without its samples, with its patterns' atoms."""
+    from holdfast.catalogue.pattern_atoms import atoms
+
+    wordings = tuple(msgspec.structs.replace(w, samples=(), atoms=atoms(w.pattern)) for w in row.wordings)
+    return msgspec.structs.replace(row, wordings=wordings)
+
+
+def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
+    import tempfile
+
+    data = msgspec.json.encode(_Stored(key=key, rows=tuple(rows)))
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in place.parent.glob("exits-*.json"):
+            old.unlink()
+        descriptor, name = tempfile.mkstemp(dir=place.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(name).replace(place)
+    except OSError:
+        return  # a read-only home costs speed, not answers
+
+
+def snapshot() -> bytes:
+    """What `exits/rows.json` should hold now."""
+    sources = [file.read_bytes() for file in row_files()]
+    rows = tuple(stored(row) for source in sources for row in parse_rows(source))
+    return msgspec.json.encode(_Stored(key=_key(sources), rows=rows))
+
+
+def write_snapshot() -> Path:
+    """Writes `exits/rows.json`, which makes an installed package fast for every user from the first call."""
+    place = rows_dir() / "rows.json"
+    place.write_bytes(snapshot())
+    return place
+
+
+if __name__ == "__main__":
+    print(write_snapshot())

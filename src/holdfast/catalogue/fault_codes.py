@@ -1,0 +1,131 @@
+"""Catalogues of fault codes: which code means which remedy, one folder a vendor.
+
+A vendor is `<vendor>/codes.csv` and, where it has rules of its own, `<vendor>/rules.yaml`. The columns of a
+`codes.csv`: `code`, `remedy` (a `Remedy`'s name; empty: judged by severity), `name`, and where a vendor knows them
+`plane` (`network`: a plane of its own), `severity` (what a source should say of it), `assertion` (`occur`: it lasts
+until something clears it; `once`: it is over when it is seen) and `advice` (the vendor's own word for what to do).
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from pathlib import Path
+
+from holdfast.model.faults import Assertion, Remedy, Severity
+from holdfast.model.noun_base import Noun
+
+HERE = Path(__file__).parent
+
+NETWORK_CODES = frozenset({"81078603", "81078607", "110000002", "110001024"})
+"""Ascend codes of the network plane, in canonical form."""
+
+LINK_DOWN = "81078603"
+"""The link fault with defaults and limits of its own."""
+
+_CANONICAL: dict[str, str] = {}
+_CANONICAL_MOST = 65_536
+_HEX = frozenset("0123456789ABCDEF")
+
+
+class FaultCode(Noun, frozen=True, kw_only=True):
+    """One code as its vendor's catalogue has it."""
+
+    code: str
+    remedy: Remedy | None
+    name: str = ""
+    vendor: str = ""
+    plane: str = "chip"
+    severity: Severity = Severity.MAJOR
+    assertion: Assertion = Assertion.OCCUR
+    advice: str = ""
+
+
+def canonical(code: str) -> str:
+    """One spelling a code: upper case, without `0x` or `XID`, leading zeros of more than eight hex digits dropped."""
+    known = _CANONICAL.get(code)
+    if known is not None:
+        return known
+    text = code.strip().upper()
+    if text.startswith("0X"):
+        text = text[2:]
+    elif text.startswith("XID"):
+        number = text[3:].lstrip(" -_:")
+        if number[:1].isdigit():
+            text = number
+    # The same number written with more zeros is the same code; eight digits or fewer keep theirs, since an Ascend
+    # node code 00000003 is not Xid 3.
+    if len(text) > 8 and text[0] == "0" and _HEX.issuperset(text):
+        text = text[:-8].lstrip("0") + text[-8:]
+    if len(_CANONICAL) >= _CANONICAL_MOST:
+        _CANONICAL.clear()
+    _CANONICAL[code] = text
+    return text
+
+
+def vendors() -> tuple[str, ...]:
+    """Every vendor with a catalogue, by name."""
+    return tuple(sorted(path.parent.name for path in HERE.glob("*/codes.csv")))
+
+
+@functools.cache
+def codes_of(vendor: str) -> dict[str, FaultCode]:
+    """A vendor's codes by canonical code. Where a code stands twice the graver remedy is kept."""
+    found: dict[str, FaultCode] = {}
+    for file in (HERE / vendor / "codes.csv", HERE / vendor / "others.csv"):
+        if file.exists():
+            _read(file, vendor, found)
+    return found
+
+
+@functools.cache
+def listed_by(vendor: str) -> dict[str, FaultCode]:
+    """Only what the vendor's main list names: what its own code file would hold."""
+    found: dict[str, FaultCode] = {}
+    _read(HERE / vendor / "codes.csv", vendor, found)
+    return found
+
+
+@functools.cache
+def all_codes() -> dict[str, FaultCode]:
+    """Every vendor's codes in one table."""
+    table: dict[str, FaultCode] = {}
+    for vendor in vendors():
+        table.update(codes_of(vendor))
+    return table
+
+
+@functools.cache
+def rules_text(vendor: str) -> str:
+    """A vendor's default rules in holdfast's own format; empty where it has none."""
+    file = HERE / vendor / "rules.yaml"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def describe(code: str) -> str:
+    """A code in words: `Xid 79 (GPU has fallen off the bus)`, or the bare code where no catalogue names it."""
+    known = all_codes().get(canonical(code))
+    if known is None or not known.name:
+        return code
+    label = f"Xid {known.code}" if known.vendor == "nvidia" else known.code
+    return f"{label} ({known.name})"
+
+
+def _read(file: Path, vendor: str, into: dict[str, FaultCode]) -> None:
+    with file.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            remedy = Remedy[row["remedy"]] if row["remedy"] else None
+            key = canonical(row["code"])
+            before = into.get(key)
+            if before is not None and (before.remedy or Remedy.NONE) >= (remedy or Remedy.NONE):
+                continue
+            into[key] = FaultCode(
+                code=row["code"],
+                remedy=remedy,
+                name=row["name"],
+                vendor=vendor,
+                plane=row.get("plane") or "chip",
+                severity=Severity(row.get("severity") or "major"),
+                assertion=Assertion(row.get("assertion") or "occur"),
+                advice=row.get("advice") or "",
+            )

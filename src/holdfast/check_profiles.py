@@ -1,0 +1,173 @@
+"""What a check says of itself: where it comes from, how long it may take, which parameters it has."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.model.check_interface import PreCheckOperator
+from holdfast.model.check_results import CheckInfo, ParamInfo
+from holdfast.model.noun_base import Noun
+
+
+class Kind(enum.StrEnum):
+    """By which of the doors a check comes in."""
+
+    BUILT_IN = "built-in"
+    ENTRY_POINT = "entry point"
+    FILE = "plugin file"
+    EXECUTABLE = "executable"
+
+
+class CheckRef(Noun, frozen=True, kw_only=True):
+    """One check, named but not loaded."""
+
+    name: str
+    kind: Kind
+    target: str
+    """`module:Class`, or a path."""
+    member: str = ""
+    """FILE: the class within the file."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, for people."""
+        return self.kind.value if self.kind is Kind.BUILT_IN else f"{self.kind.value} {self.target}"
+
+
+class Profile(Noun, frozen=True, kw_only=True):
+    """What a check says of itself: enough to plan it without loading it again."""
+
+    ref: CheckRef
+    info: CheckInfo
+    retries: int
+    interval_s: float
+    alone: bool
+    inconclusive: str | None = None
+    lane: str = ""
+    """Checks of one lane share a process, one after another; empty: a process of its own."""
+
+
+def profile(
+    ref: CheckRef,
+    check: type[PreCheckOperator] | Callable[[], PreCheckOperator],
+    *,
+    in_full: bool = True,
+    by_default: bool = False,
+) -> Profile:
+    """What a loaded check says of itself. Not `in_full`: its parameters by name only, which is quicker."""
+    # Of our own classes nothing is made here; a foreign one may have written a class method as a plain one.
+    cls: Any = check if ref.kind is Kind.BUILT_IN else check()
+    interval = float(cls.get_running_interval_secs())
+    params, is_open = _params(cls, in_full)
+    question = cls.question or _first_line(cls.__doc__ if isinstance(check, type) else "") or "(says nothing of itself)"
+    tries = getattr(cls, "get_retry_times", None)
+    # DLRover's `get_retry_times` counts every try, the first one included; `get_retry_limit_times` only those after it.
+    retries = int(cls.get_retry_limit_times()) if tries is None else max(0, int(tries()) - 1)
+    return Profile(
+        ref=ref,
+        info=CheckInfo(
+            name=ref.name,
+            question=question,
+            cost=cls.cost,
+            source=ref.source,
+            by_default=by_default,
+            needs_gang=bool(getattr(cls, "needs_gang", False)),
+            during_job=interval > 0,
+            interval_s=interval,
+            limit_s=float(cls.get_time_limit_secs()),
+            params=params,
+            open_params=is_open,
+        ),
+        retries=retries,
+        interval_s=float(cls.get_retry_interval_secs()),
+        alone=not cls.independent,
+        inconclusive=cls.inconclusive,
+        lane=str(getattr(cls, "lane", "")) if ref.kind is Kind.BUILT_IN else "",
+    )
+
+
+def _first_line(text: str | None) -> str:
+    lines = (text or "").strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+_CONTEXT = frozenset({"self", "job", "nodes", "attempt", "now", "site"})
+
+
+def _params(cls: Any, in_full: bool) -> tuple[tuple[ParamInfo, ...], bool]:
+    """A check's own parameters: its `Params` struct, else what `check` names besides the context."""
+    struct = getattr(cls, "Params", None)
+    if struct is not None and not in_full:
+        return tuple(ParamInfo(name=name, type="") for name in struct.__struct_encode_fields__), False
+    if struct is not None:
+        return struct_params(struct), False
+    import inspect
+
+    found: list[ParamInfo] = []
+    is_open = False
+    for name, param in inspect.signature(cls.check).parameters.items():
+        if param.kind is inspect.Parameter.VAR_KEYWORD:
+            is_open = True
+        elif param.kind is inspect.Parameter.VAR_POSITIONAL or name in _CONTEXT:
+            continue
+        else:
+            given = param.default is not inspect.Parameter.empty
+            hint = "" if param.annotation is inspect.Parameter.empty else str(param.annotation)
+            found.append(ParamInfo(name=name, type=hint, default=repr(param.default) if given else None))
+    return tuple(found), is_open
+
+
+def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
+    """The fields of a `Params` struct with their defaults and descriptions."""
+    import msgspec
+
+    info = msgspec.inspect.type_info(struct)
+    assert isinstance(info, msgspec.inspect.StructType)
+    found = []
+    for field in info.fields:
+        about, kind = "", field.type
+        if isinstance(kind, msgspec.inspect.Metadata):
+            about = str((kind.extra_json_schema or {}).get("description", ""))
+            kind = kind.type
+        default = field.default
+        if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if isinstance(default, int) and not isinstance(default, bool):
+            default = int(default)  # a size is an int of our own, which JSON does not know
+        found.append(
+            ParamInfo(
+                name=field.encode_name,
+                type=_type_name(kind),
+                default=None if default is msgspec.NODEFAULT else default,
+                about=about,
+            )
+        )
+    return tuple(found)
+
+
+def _type_name(kind: Any) -> str:
+    import msgspec.inspect as types
+
+    match kind:
+        case types.CustomType(cls=cls):
+            return str(getattr(cls, "words", cls.__name__.lower()))
+        case types.VarTupleType(item_type=item):
+            return f"list of {_type_name(item)}"
+        case types.LiteralType(values=values):
+            return " or ".join(str(value) for value in values)
+        case types.UnionType(types=members):
+            return " or ".join(_type_name(member) for member in members)
+        case types.FloatType():
+            return "number"
+        case types.IntType():
+            return "whole number"
+        case types.BoolType():
+            return "true or false"
+        case types.StrType():
+            return "text"
+        case types.NoneType():
+            return "nothing"
+        case _:
+            return type(kind).__name__.removesuffix("Type").lower()

@@ -1,0 +1,291 @@
+"""Where checks come from: built in, an entry point, a Python file, any executable. All are named in the same way.
+
+A `CheckRef` says what to load without loading it; `load_check` loads it. Foreign code (a plugin file, an entry point)
+is never loaded in the owner's process: `CheckRegistry` is handed a `describe_in_child`, which loads it in another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.check_profiles import CheckRef, Kind, Profile, profile
+from holdfast.errors import BadUsage
+from holdfast.model.check_interface import PreCheckOperator
+from holdfast.model.check_results import CheckChoice, InconclusivePolicy
+
+__all__ = [
+    "BUILT_IN",
+    "COMMON",
+    "DEFAULT",
+    "GROUP",
+    "CheckRef",
+    "CheckRegistry",
+    "Kind",
+    "Profile",
+    "classes_in",
+    "load_check",
+    "validated",
+]
+
+GROUP = "holdfast.checks"
+"""The entry-point group: `name = "package.module:Class"`."""
+
+_HERE = "holdfast.observe.checks"
+
+BUILT_IN: dict[str, str] = {
+    "files": f"{_HERE}.files:Files",
+    "disk": f"{_HERE}.disk:Disk",
+    "memory": f"{_HERE}.memory:Memory",
+    "shm": f"{_HERE}.shm:Shm",
+    "limits": f"{_HERE}.limits:Limits",
+    "ports": f"{_HERE}.ports:Ports",
+    "names": f"{_HERE}.names:Names",
+    "clock": f"{_HERE}.clock:Clock",
+    "mounts": f"{_HERE}.mounts:Mounts",
+    "processes": f"{_HERE}.processes:Processes",
+    "leftovers": f"{_HERE}.leftovers:Leftovers",
+    "cpu": f"{_HERE}.cpu:Cpu",
+    "hogs": f"{_HERE}.hogs:Hogs",
+    "standing": f"{_HERE}.standing:StandingCheck",
+    "driver": f"{_HERE}.driver:Driver",
+    "matmul": f"{_HERE}.matmul:Matmul",
+    "bandwidth": f"{_HERE}.bandwidth:Bandwidth",
+    "collective": f"{_HERE}.collective:Collective",
+    "pairs": f"{_HERE}.pairs:Pairs",
+    "links": f"{_HERE}.links:Links",
+}
+"""Built-in checks by name, in entry-point notation: they have no other way in than a plugin has."""
+
+_WARN = {"failure": "warn"}
+DEFAULT: tuple[CheckChoice, ...] = (
+    # A program that does not parse or lacks a module is explained best by its own exit: a note, not a failure.
+    CheckChoice(name="files", params={"program": "warn"}),
+    # How much room a job needs, only its owner knows.
+    CheckChoice(name="disk", params={"low": "warn"}),
+    CheckChoice(name="memory"),
+    CheckChoice(name="shm"),
+    CheckChoice(name="limits"),
+    CheckChoice(name="ports"),
+    CheckChoice(name="names"),
+    CheckChoice(name="clock"),
+    CheckChoice(name="mounts"),
+    # Work is placed on the devices that are left.
+    CheckChoice(name="standing", params={"devices": "warn"}),
+    # What may be another job's rightful business, or no business of a job that needs no accelerator.
+    CheckChoice(name="processes", params=_WARN),
+    CheckChoice(name="leftovers", params=_WARN),
+    CheckChoice(name="cpu", params=_WARN),
+    CheckChoice(name="driver", params=_WARN),
+)
+"""What runs where nothing is chosen: cheap, side by side, and silent on a machine that can work."""
+
+
+COMMON: dict[str, tuple[type, str]] = {
+    "timeout": (float, "seconds for the check with its retries"),
+    "retries": (int, "how often a failed check is tried again"),
+    "interval": (float, "seconds between two tries"),
+    "inconclusive": (str, "warn or fail: what a crash or time-out means"),
+    "failure": (str, "fail or warn: what a failure means for the job"),
+}
+"""Parameters that every check takes besides its own."""
+
+
+def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
+    """The class that a reference names. Runs foreign code: only in a process that may die of it.
+
+    Raises BadUsage where nothing there can be used.
+    """
+    match ref.kind:
+        case Kind.BUILT_IN | Kind.ENTRY_POINT:
+            module, _, member = ref.target.partition(":")
+            found: Any = importlib.import_module(module)
+            for part in member.split(".") if member else ():
+                found = getattr(found, part)
+            if not isinstance(found, type):
+                raise BadUsage(f"{ref.source}: expected a PreCheckOperator class, found {type(found).__name__}")
+            return found
+        case Kind.FILE:
+            classes = classes_in(Path(ref.target))
+            return classes[ref.name]
+        case Kind.EXECUTABLE:
+            from functools import partial
+
+            from holdfast.observe.checks.executable import Executable
+
+            return partial(Executable, ref.target)
+
+
+def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
+    """The checks a Python file defines, by class name in lower case. Executes the file.
+
+    Raises BadUsage where it cannot be loaded, or defines no check that can be used.
+    """
+    import importlib.util
+    import inspect
+    import sys
+
+    name = "holdfast_plugin_" + "".join(char if char.isalnum() else "_" for char in path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadUsage(f"--plugin {path}: expected a Python file (.py) or an executable")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look a class's module up by name
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a plugin may raise anything while it loads: the answer is one message that names it
+        where = getattr(error, "lineno", None) or _line_in(error, path)
+        at = f" line {where}" if where else ""
+        raise BadUsage(f"--plugin {path}{at}: {type(error).__name__}: {error}") from error
+    found: dict[str, type[PreCheckOperator]] = {}
+    unfinished: list[str] = []
+    for member in vars(module).values():
+        if not isinstance(member, type) or not issubclass(member, PreCheckOperator) or member.__module__ != name:
+            continue
+        if inspect.isabstract(member):
+            unfinished.append(f"{member.__name__} lacks {', '.join(sorted(member.__abstractmethods__))}")
+        else:
+            found[member.__name__.lower()] = member
+    if not found:
+        why = "; ".join(unfinished) or "no class derives from PreCheckOperator"
+        raise BadUsage(f"--plugin {path}: {why}; expected a class with check() and failed_actions()")
+    return found
+
+
+def _line_in(error: BaseException, path: Path) -> int | None:
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+Describe = Callable[[CheckRef], list[Profile]]
+"""Loads what a reference names, in a process of its own. Raises BadUsage with what is wrong there."""
+
+
+class CheckRegistry:
+    """Every check that can be chosen: the built-in ones, those of `--plugin`, and installed entry points.
+
+    Entry points are looked for only when a name is not known otherwise, or all are listed: finding them reads the
+    metadata of every installed package.
+    """
+
+    def __init__(self, plugins: Iterable[str | os.PathLike[str]] = (), *, describe_in_child: Describe) -> None:
+        self._describe = describe_in_child
+        self._profiles: dict[str, Profile] = {}
+        self._entry_points: dict[str, CheckRef] | None = None
+        self.from_plugins: tuple[str, ...] = ()
+        """The checks that `--plugin` brought, in order."""
+        for given in plugins:
+            self._add(Path(given))
+
+    def _add(self, path: Path) -> None:
+        if not path.exists():
+            raise BadUsage(f"--plugin {path}: no such file", hint=f"ls -l {path}")
+        if path.is_dir():
+            raise BadUsage(f"--plugin {path} is a directory; expected a Python file (.py) or an executable")
+        path = path.resolve()
+        kind = Kind.FILE if path.suffix == ".py" else Kind.EXECUTABLE
+        if kind is Kind.EXECUTABLE and not os.access(path, os.X_OK):
+            raise BadUsage(
+                f"--plugin {path}: expected a Python file (.py) or an executable, and this one is neither",
+                hint=f"chmod +x {path}",
+            )
+        for found in self._describe(CheckRef(name=path.stem.lower(), kind=kind, target=str(path))):
+            self._profiles[found.info.name] = found
+            self.from_plugins += (found.info.name,)
+
+    def profile(self, name: str, *, in_full: bool = False) -> Profile:
+        """The check of this name. Raises BadUsage naming the nearest that exists."""
+        if known := self._profiles.get(name):
+            return known
+        if target := BUILT_IN.get(name):
+            ref = CheckRef(name=name, kind=Kind.BUILT_IN, target=target)
+            by_default = any(choice.name == name for choice in DEFAULT)
+            found = profile(ref, load_check(ref), in_full=in_full, by_default=by_default)
+        elif "/" in name:
+            self._add(Path(name))
+            added = self._profiles[self.from_plugins[-1]]
+            self._profiles[name] = added
+            return added
+        elif door_ := self._installed().get(name):
+            found = self._describe(door_)[0]
+        else:
+            raise BadUsage(f"there is no check `{name}`{self._nearest(name)}", hint="holdfast check --list")
+        self._profiles[name] = found
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """Every check that can be chosen, built-in ones first."""
+        return tuple(dict.fromkeys([*BUILT_IN, *self.from_plugins, *self._installed()]))
+
+    def _installed(self) -> dict[str, CheckRef]:
+        if self._entry_points is None:
+            from importlib.metadata import entry_points
+
+            self._entry_points = {
+                point.name: CheckRef(name=point.name, kind=Kind.ENTRY_POINT, target=point.value)
+                for point in entry_points(group=GROUP)
+                if point.name not in BUILT_IN
+            }
+        return self._entry_points
+
+    def _nearest(self, name: str) -> str:
+        return nearest(name, self.names())
+
+
+def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str:
+    """`; did you mean `disk`?`, or all that is known where nothing is near. `known` comes before `besides`."""
+    import difflib
+
+    for names in (known, list(besides)):
+        if near := difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5):
+            return f"; did you mean `{near[0]}`?"
+    both = [*known, *besides]
+    return f"; there are {', '.join(both)}" if both else "; it takes none"
+
+
+def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """A choice's parameters, checked: the name, and the type where the check declares one.
+
+    Raises BadUsage naming the parameter and the nearest that exists.
+    """
+    name = found.info.name
+    at = f"{where}: " if where else ""
+    known = tuple(param.name for param in found.info.params)
+    own: dict[str, Any] = {}
+    for key, value in params.items():
+        if key in COMMON and key not in known:
+            _common(key, value, f"{at}check `{name}`")
+        elif key in known or found.info.open_params:
+            own[key] = value
+        else:
+            raise BadUsage(
+                f"{at}check `{name}` has no parameter `{key}`{nearest(key, known, COMMON)}",
+                hint="holdfast check --list",
+            )
+    if found.ref.kind is Kind.BUILT_IN and own:
+        from holdfast.observe.checks.check_base import convert_params
+
+        convert_params(load_check(found.ref), own, at)
+    return own
+
+
+def _common(key: str, value: Any, at: str) -> None:
+    kind, about = COMMON[key]
+    if kind is str:
+        if value not in tuple(InconclusivePolicy):
+            raise BadUsage(f"{at}: `{key}` is {value!r}; expected warn or fail")
+        return
+    try:
+        number = kind(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or number < 0 or number != number:
+        raise BadUsage(f"{at}: `{key}` is {value!r}; expected a number of 0 or more ({about})")

@@ -1,0 +1,228 @@
+"""`jobs`, `show`, `logs` and `stop` with `--platform kubernetes`: jobs in a cluster, seen from outside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli._printing import tell
+from holdfast.cli._shared_options import say
+from holdfast.errors import BadUsage
+from holdfast.report.terminal_text import harmless
+
+if TYPE_CHECKING:
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import Looked, OfJob
+    from holdfast.report.merged_logs import Lines
+
+F = TypeVar("F", bound=Callable[..., Any])
+PLATFORM = "kubernetes"
+
+
+def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
+    """The two options of a verb that can look into a cluster. `short`: `-n` is the namespace."""
+    forms = (*(["-n"] if short else []), "--namespace")
+    namespace = click.option(*forms, metavar="NAME", help="With --platform kubernetes: the namespace.")
+    platform = click.option(
+        "--platform", metavar="NAME", help="kubernetes: the jobs of a cluster, and not of this machine."
+    )
+    return lambda verb: platform(namespace(verb))
+
+
+def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> bool:
+    """Whether the verb is about a cluster. `job`: the job's name; empty where none was typed. Raises `BadUsage`."""
+    if platform == PLATFORM and job == "":
+        raise BadUsage("a job in a cluster has to be named: expected JOB", hint="holdfast jobs --platform kubernetes")
+    if platform not in (None, PLATFORM):
+        raise BadUsage(
+            f"--platform {platform}: expected kubernetes; jobs under Slurm are seen without the option",
+            hint="holdfast jobs --platform kubernetes",
+        )
+    if platform is None and namespace is not None:
+        raise BadUsage(
+            "-n is for jobs in a cluster: expected --platform kubernetes with it",
+            hint=f"--platform kubernetes -n {namespace}",
+        )
+    return platform is not None
+
+
+def jobs(namespace: str | None, as_json: bool) -> None:
+    """A table of a namespace's jobs."""
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import jobs as found_by
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
+
+    found, where = with_server(lambda api: (found_by(api, namespace), namespace or api.namespace))
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        tell(
+            pretty({"schema": "holdfast.cluster_jobs/1", "namespace": where, "jobs": [_plain(each) for each in found]})
+        )
+        return
+    if not found:
+        tell(f"namespace {where} has no job of holdfast")
+        return
+    from holdfast.cli._table import table
+
+    tell(table([("JOB", "STATE", "PODS", "ATTEMPT", "CODE", "WHAT", "STARTED", "TOOK"), *map(_row, found)]))
+
+
+def _row(job: OfJob) -> tuple[str, ...]:
+    from holdfast.model.human_format import duration
+    from holdfast.record.local_time import clock
+
+    until = time.time() if job.ended is None else job.ended
+    return (
+        job.name,
+        job.state.value,
+        str(job.nodes or "") if job.ended is not None else f"{job.running}/{job.nodes or '?'}",
+        str(job.attempt or ""),
+        "" if job.code is None else str(job.code),
+        harmless(job.phrase or job.said)[:60],
+        clock(job.created),
+        duration(max(until - job.created, 0.0)),
+    )
+
+
+def _plain(job: OfJob) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "namespace": job.namespace,
+        "uid": job.uid,
+        "state": job.state.value,
+        "code": job.code,
+        "phrase": job.phrase,
+        "said": job.said,
+        "created": job.created,
+        "ended": job.ended,
+        "nodes": job.nodes,
+        "attempt": job.attempt or None,
+        "running": job.running,
+        "owner": job.owner.name if job.owner is not None else None,
+        "pods": [{"name": pod.name, "node": pod.node, "phase": pod.phase.value} for pod in job.pods],
+    }
+
+
+def show(namespace: str | None, name: str, as_json: bool, verbose: bool) -> None:
+    """One job of a cluster."""
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import look, with_server
+
+    found = with_server(lambda api: look(api, namespace, name))
+    if as_json:
+        from holdfast.report.report_json import pretty, to_json_object
+
+        report = None if found.report is None else to_json_object(found.report)
+        placed = found.placement
+        events = [{"at": each.at, "reason": each.reason, "message": each.message} for each in found.events]
+        whole = {**_plain(found.job), "placement": placed, "events": events, "report": report}
+        tell(pretty({"schema": "holdfast.cluster_job/1", **whole}))
+        return
+    if found.report is not None:
+        from holdfast.report.brief_report import render_brief
+        from holdfast.report.failure_place import scene_of
+        from holdfast.report.terminal_text import columns, wants_colour
+        from holdfast.report.text_report import render
+
+        colour, width = wants_colour(sys.stdout, os.environ), columns(os.environ)
+        if verbose:
+            text = render(found.report, width=width, colour=colour, parts=True)
+        else:
+            text = render_brief(found.report, scene_of(found.report.report, None), width=width, colour=colour)
+        tell(text, nl=False)
+    tell("\n".join(_lines(found)))
+
+
+def _lines(found: Looked) -> list[str]:
+    from holdfast.model.human_format import duration
+    from holdfast.record.local_time import clock
+
+    job = found.job
+    until = time.time() if job.ended is None else job.ended
+    since = f"since {clock(job.created)} ({duration(max(until - job.created, 0.0))})"
+    called = f" ({harmless(found.plan.job)})" if found.plan is not None and found.plan.job != job.name else ""
+    lines = [f"holdfast: job {job.name}{called} {job.state.value.upper()} {since}, in namespace {job.namespace}"]
+    if (job.said or job.phrase) and found.report is None:
+        code = f" (exit code {job.code})" if job.code else ""
+        lines.append(f"  why        {harmless(': '.join(filter(None, (job.phrase, job.said))))}{code}")
+    if job.owner is not None:
+        lines.append(f"  owner      {harmless(job.owner.name)}{_on(job.owner.node)}")
+    if found.placement:
+        lines.append(f"  placement  {found.placement}")
+    if job.nodes and not found.over:
+        attempt = f", attempt {job.attempt}" if job.attempt else ""
+        lines.append(f"  pods       {job.running} of {job.nodes} run{attempt}")
+    lines += [f"    {harmless(name)}{_on(node)}: {harmless(words)}" for name, node, words in found.pods]
+    lines += [f"  {clock(each.at)}  {harmless(each.reason)}: {harmless(each.message)}" for each in found.events]
+    options = f"--platform kubernetes -n {job.namespace}"
+    lines.append(f"  logs       holdfast logs {job.name} {options}{'' if found.over else ' --follow'}")
+    if found.over:
+        lines.append(f"  to delete  kubectl delete job {job.name} -n {job.namespace}")
+    else:
+        lines.append(f"  to stop    holdfast stop {job.name} {options} --reason TEXT")
+    return lines
+
+
+def _on(node: str) -> str:
+    return f" on {harmless(node)}" if node else ""
+
+
+def logs(
+    namespace: str | None,
+    name: str,
+    lines: Lines,
+    *,
+    rank: int | None,
+    timestamps: bool,
+    as_json: bool,
+    following: bool,
+    refused: Sequence[str],
+) -> None:
+    """The logs of a job's pods. `refused`: options that were typed and have no meaning here."""
+    if refused:
+        raise BadUsage(
+            f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "
+            "--rank, --since, --until, --grep, --tail, --timestamps, --json or --follow",
+            hint=f"holdfast logs {name} --platform kubernetes --rank 0",
+        )
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
+    from holdfast.platforms.kubernetes.remote.cluster_logs import PodLine, Wanted
+    from holdfast.platforms.kubernetes.remote.cluster_logs import logs as written
+    from holdfast.report.merged_logs import pod_line, stamp
+
+    out = sys.stdout.buffer
+    wanted = Wanted(
+        rank=rank,
+        since=lines.since,
+        until=lines.until,
+        fits=lines.pattern.in_line.search if lines.pattern is not None else None,
+        tail=lines.tail,
+    )
+
+    def put(line: PodLine) -> None:
+        if as_json:
+            out.write(pod_line(line.pod, line.at, line.role, line.rank, line.text))
+        else:
+            moment = f"{stamp(line.at)} ".encode() if timestamps else b""
+            body = line.whole.removesuffix(b"\n") if rank is None else line.text
+            out.write(moment + (f"{line.pod}: ".encode() if rank is None else b"") + body + b"\n")
+        if following:
+            out.flush()
+
+    with_server(lambda api: written(api, namespace, name, wanted, out=put, say=say, following=following))
+    out.flush()
+
+
+def stop(
+    namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
+) -> str:
+    """Stop a job of a cluster. Returns a sentence about the result."""
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
+    from holdfast.platforms.kubernetes.remote.cluster_stop import stop as asked
+
+    return with_server(
+        lambda api: asked(api, namespace, name, reason=reason, solution=solution, phrase=phrase, code=code, who=who)
+    )

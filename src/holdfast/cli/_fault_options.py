@@ -1,0 +1,55 @@
+"""Shared by the verbs about faults: the two options, their policy, and the machine's fault log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli._shared_options import home, say
+
+if TYPE_CHECKING:
+    from holdfast.node.devices.fault_commands import FaultLog, Policy
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def policy_options(function: _F) -> _F:
+    """`--fault-codes` and `--fault-rules`, with `--codes` and `--rules` as short forms."""
+    for name, help_text in (
+        ("rules", "Frequency and duration rules: faultCustomization.json as it is, or holdfast's own YAML."),
+        ("codes", "Levels of fault codes: faultCode.json as it is, or holdfast's own YAML."),
+    ):
+        option = click.option(f"--fault-{name}", f"--{name}", f"fault_{name}", metavar="FILE", help=help_text)
+        function = option(function)
+    return function
+
+
+def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
+    """The policy of the options, else of the settings. Entries of the files that cannot be used go to stderr."""
+    from holdfast.node.devices.fault_commands import load_policy
+    from holdfast.settings.resolved_settings import resolve
+
+    settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())
+    codes, rules = settings.value("fault-codes"), settings.value("fault-rules")
+    loaded = load_policy(str(codes) if codes else None, str(rules) if rules else None, dry_run=dry_run)
+    for warning in loaded.warnings:
+        say(warning)
+    return loaded.policy
+
+
+def named(fault_codes: str | None, fault_rules: str | None) -> bool:
+    """Whether an option or a setting names a file of codes or rules."""
+    from holdfast.settings.resolved_settings import resolve
+
+    settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())
+    return bool(settings.value("fault-codes") or settings.value("fault-rules"))
+
+
+def open_fault_log(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultLog:
+    """The machine's standings. `keep`: judged by the rules in force there, and by `policy` where there are none yet."""
+    from holdfast.node.devices.fault_commands import FaultLog
+
+    return FaultLog(home(), policy, now, writable=writable, keep=keep)

@@ -1,0 +1,106 @@
+"""The jobs that `holdfast jobs` shows: its options as data, and whether a job matches them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from holdfast.errors import BadUsage
+from holdfast.model.exit_report import Outcome
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_views import JobState, JobView
+
+STATES = tuple(dict.fromkeys(each.value for each in (*JobState, *Outcome)))
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
+
+
+class Wanted(Noun, frozen=True, kw_only=True):
+    """Each may be empty or None: any."""
+
+    states: tuple[str, ...] = ()
+    since: float | None = None
+    """Jobs that began at this moment or later: seconds since the epoch."""
+    name: str = ""
+    """A pattern, as a shell has for files."""
+    phrase: str = ""
+    """A failure class, or a pattern; upper and lower case are equal."""
+    most: int | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return not (self.states or self.name or self.phrase) and self.since is None
+
+
+def wanted(state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float) -> Wanted:
+    """The options. `now`: seconds since the epoch. Raises `BadUsage`."""
+    states = tuple(word.strip().lower() for each in state for word in each.split(","))
+    for word in states:
+        if word not in STATES:
+            raise _misspelt("--state", word, STATES)
+    if phrase and not set(phrase) & set("*?["):
+        _known_class(phrase)
+    return Wanted(
+        states=states,
+        since=None if since is None else moment(since, now, "--since"),
+        name=name,
+        phrase=phrase.lower(),
+        most=most or None,
+    )
+
+
+def chosen(jobs: Sequence[JobView], wish: Wanted) -> list[JobView]:
+    """The jobs that match, in their order; at most the requested number."""
+    return [view for view in jobs if _fits(view, wish)][: wish.most]
+
+
+def moment(text: str, now: float, option: str) -> float:
+    """`90s`, `5m`, `2h`, `1d`, `1w` ago, or a date (and time) of this machine's clock. Raises `BadUsage`."""
+    if found := _AGE.fullmatch(text):
+        return now - float(found[1]) * _UNITS_S[found[2]]
+    if text in ("today", "yesterday"):
+        midnight = datetime.fromtimestamp(now).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        return (midnight - timedelta(days=text == "yesterday")).timestamp()
+    try:
+        return datetime.fromisoformat(_printed(text)).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise BadUsage(
+            f"{option} {text}: expected an age (30m, 12h, 7d) or a date (2026-11-22, 2026-11-22T14:20)",
+            hint=f"{option} 1d",
+        ) from None
+
+
+def _printed(text: str) -> str:
+    """A time as holdfast prints it (`2026-11-22 14:20:01 +01:00`, `… UTC`), without the space before its zone."""
+    date, _, rest = text.strip().partition(" ")
+    return f"{date} {rest.replace('UTC', '+00:00').replace(' ', '')}" if rest else date
+
+
+def _fits(view: JobView, wish: Wanted) -> bool:
+    outcome = view.outcome.value if view.outcome else ""
+    return (
+        (not wish.states or view.state.value in wish.states or outcome in wish.states)
+        and (wish.since is None or view.created >= wish.since)
+        and (not wish.name or fnmatch.fnmatchcase(view.name, wish.name))
+        and (not wish.phrase or fnmatch.fnmatchcase((view.phrase or "").lower(), wish.phrase))
+    )
+
+
+def _known_class(phrase: str) -> None:
+    """A class of the catalogue, or one in CamelCase that a component uses for itself. Raises `BadUsage`."""
+    from holdfast.catalogue.exit_rows import load
+
+    known = [row.phrase for row in load().rows]
+    if phrase.lower() not in {each.lower() for each in known} and not re.fullmatch(r"(?:[A-Z][a-z0-9]+)+", phrase):
+        raise _misspelt("--class", phrase, known)
+
+
+def _misspelt(option: str, word: str, known: Sequence[str]) -> BadUsage:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    some = ", ".join(known) if len(known) < 10 else "a failure class (holdfast exits)"
+    return BadUsage(f"{option} {word}: expected {some}{meant}", hint=f"{option} {near[0] if near else known[0]}")

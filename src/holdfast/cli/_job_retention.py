@@ -1,0 +1,124 @@
+"""How many jobs are kept, and the pruning after a run: once a day, and a limited number of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.record.job_pruning import Keep, Old
+    from holdfast.record.job_views import Survey
+    from holdfast.settings.resolved_settings import Settings
+
+MARK = "pruned"
+"""A file in the state directory: its time is that of the last pruning."""
+_EVERY_S = 86_400.0
+_AT_MOST = 100
+"""Jobs removed after one run at most, so that no user waits long for it."""
+
+
+def keep_of(settings: Settings) -> Keep:
+    """The limits that are set. Raises `BadUsage` for an invalid size."""
+    from holdfast.errors import BadUsage
+    from holdfast.record.job_pruning import Keep
+
+    limit = settings.limit("keep-size")
+    if limit is not None and limit.size_bytes is None:
+        where = settings.origin("keep-size")
+        raise BadUsage(f"{where} {settings.text('keep-size')}: expected a size, such as 50G", hint="--keep-size 50G")
+    return Keep(
+        jobs=settings.count("keep-jobs") or None,
+        days=settings.count("keep-days") or None,
+        size_bytes=limit.size_bytes if limit is not None else None,
+    )
+
+
+def doubts(found: Survey, keep: Keep) -> list[Old]:
+    """The jobs beyond these limits."""
+    import time
+
+    from holdfast.record.job_pruning import beyond
+
+    return beyond(found.home, found.jobs, keep, time.time())
+
+
+def held() -> frozenset[str]:
+    """The devices that are HELD or ISOLATED on this machine's list."""
+    import time
+
+    from holdfast.cli._fault_options import open_fault_log, policy_from
+    from holdfast.errors import HoldfastError
+    from holdfast.node.devices.fault_commands import list_devices
+
+    try:
+        with open_fault_log(policy_from(None, None), time.time(), writable=False, keep=True) as log:
+            rows = list_devices(log)
+    except HoldfastError:
+        return frozenset()  # no list, no device that is held
+    return frozenset(str(row["device"]) for row in rows if row["standing"] in ("HELD", "ISOLATED"))
+
+
+def after_a_run(given: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Remove the jobs that the settings do not keep, and report it. It never fails: the job's status matters more."""
+    from holdfast.file_modes import open_to_others
+    from holdfast.record.state_directory import home_of
+
+    home = home_of(env)
+    try:
+        # Nothing is kept in a directory that others can write to, and nothing of it is believed.
+        if open_to_others(home) or not _is_due(home):
+            return
+        (home / MARK).touch(mode=0o600)
+    except OSError:
+        return  # a state directory that cannot be written grows no more either
+    from holdfast.errors import HoldfastError
+
+    try:
+        _prune(given, env, home)
+    except (HoldfastError, OSError):
+        return  # `holdfast prune` says what is wrong
+
+
+def _is_due(home: Path) -> bool:
+    """Whether a day has passed since the last pruning, or since the first run. Raises OSError where there is no state
+    directory."""
+    import time
+
+    try:
+        return time.time() - (home / MARK).stat().st_mtime > _EVERY_S
+    except FileNotFoundError:
+        (home / MARK).touch(mode=0o600)
+        return False
+
+
+def _prune(given: Mapping[str, Any], env: Mapping[str, str], home: Path) -> None:
+    from holdfast.cli._shared_options import say, survey
+    from holdfast.record.job_pruning import of_this_machine, prune
+    from holdfast.settings.resolved_settings import resolve
+
+    typed = {name: given.get(name.replace("-", "_")) for name in ("keep-jobs", "keep-days", "keep-size")}
+    settings = resolve(typed, env, home)
+    keep = keep_of(settings)
+    old = [each for each in doubts(survey(), keep) if of_this_machine(each.view)][:_AT_MOST]
+    done = prune(home, old, evidence_of=held() if old else ())
+    if not done.gone:
+        return
+    limits = [
+        f"{settings.origin(name)}: {name} {settings.value(name)}" for name in ("keep-jobs", "keep-days", "keep-size")
+    ]
+    say(
+        f"{len(done.gone)} old jobs were thrown away ({size(done.size_bytes)}), "
+        f"{done.gone[0].view.id} the first: {done.gone[0].why}\n"
+        f"  kept is {'; '.join(limits)}\n  try: holdfast prune --dry-run, or HOLDFAST_KEEP_DAYS=0 to keep all"
+    )
+
+
+def size(size_bytes: int) -> str:
+    """`12 KiB`, `3.4 GiB`."""
+    number = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit in ("B", "KiB") or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"

@@ -1,0 +1,90 @@
+"""`holdfast logs` for a job over nodes: decides which logs are read here, and which through its owner."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli._followed_logs import Follower
+from holdfast.cli._local_logs import Wish
+from holdfast.cli._remote_logs import FarLogs, Log
+from holdfast.cli._remote_owner import is_elsewhere
+from holdfast.cli._shared_options import say
+from holdfast.errors import HoldfastError
+from holdfast.owner.nodes.operator_client import OwnerLine
+from holdfast.report.log_files import LogPart, attempts_of, parts_of
+
+if TYPE_CHECKING:
+    from holdfast.record.job_views import JobView
+    from holdfast.record.owner_address import OwnerNote
+
+
+def logs_over_nodes(home: Path, view: JobView, note: OwnerNote, wish: Wish, *, following: bool, paths: bool) -> bool:
+    """Print the logs of a job that has them on several nodes, or follow them.
+
+    False: all of them are here, or no owner answers, and the logs that are here are better than none. Raises
+    HoldfastError.
+    """
+    told_there = following and is_elsewhere(view)  # when the job ends
+    if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
+        return False
+    try:
+        owner = OwnerLine(note, os.environ, home)
+    except HoldfastError as error:
+        return _only_here(error, wish, told_there)
+    with owner:
+        far = FarLogs(owner, view, wish, following=following)
+        return _with_owner(far, home, paths=paths, told_there=told_there)
+
+
+def _only_here(error: HoldfastError, wish: Wish, told_there: bool) -> bool:
+    if wish.rank is not None or told_there:
+        raise error
+    say(f"{error.message.rstrip('.')}: these are the logs that lie here")
+    return False
+
+
+def _here(home: Path, view: JobView, wish: Wish, rank: int) -> bool:
+    """Whether this rank's logs are here, for all wanted attempts."""
+    every = attempts_of(home, view.id)
+    meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
+    return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)
+
+
+def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> bool:
+    wish, view = far.wish, far.view
+    if wish.rank is not None and not (wish.in_time and wish.attempt is None):
+        ranks = {wish.attempt or 0: [wish.rank]}
+    else:
+        try:
+            ranks = _wanted(far, wait=far.following)
+        except HoldfastError as error:
+            return _only_here(error, wish, told_there)
+    if not ranks:
+        return False  # the job has ended meanwhile
+    here = {attempt: parts_of(home, view.id, attempt) for attempt in ranks}
+    if not told_there and all(set(ranks[each]) <= {part.rank for part in here[each]} for each in ranks):
+        return False
+    if far.following:
+        Follower(far).run(ranks)
+        return True
+    parts: list[LogPart] = []
+    logs: list[Log] = []
+    for attempt, wanted in ranks.items():
+        lie_here = {part.rank for part in here[attempt]}
+        parts += [part for part in here[attempt] if part.rank in wanted and part.stream in wish.streams]
+        logs += far.logs(attempt, [rank for rank in wanted if rank not in lie_here])
+    far.show(parts, logs, paths=paths)
+    return True
+
+
+def _wanted(far: FarLogs, *, wait: bool) -> dict[int, list[int]]:
+    """The ranks of each attempt whose logs are wanted; none: the job is over. Raises HoldfastError."""
+    wish = far.wish
+    last = far.ranks(wish.attempt or 0, wait=wait)
+    if last.ended:
+        return {}
+    before = [number for number in last.attempts if number < last.attempt] if wish.in_time else []
+    every = [*(far.ranks(number) for number in (before if wish.attempt is None else [])), last]
+    return {each.attempt: [at.rank for at in each.ranks if wish.rank in (None, at.rank)] for each in every}

@@ -1,0 +1,33 @@
+"""The one function through which the verbs print: foreign text in the output cannot control the terminal.
+
+Workers' output (`holdfast logs`) is printed unchanged and does not come through here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.safe_text import one_line, own_lines, styled
+
+
+def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
+    """Print `text`; holdfast's own colours stay. A character that the terminal cannot show becomes a question mark."""
+    stream = sys.stderr if err else sys.stdout
+    out = styled(str(text)) + ("\n" if nl else "")
+    encoding = stream.encoding or "utf-8"
+    stream.write(out.encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def redraw(line: str, width: int) -> None:
+    """Replace the terminal's present line by `line`, which has no line end; empty: clear it."""
+    shown = one_line(line)[: max(0, width - 1)]
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(f"\r{shown:<{width - 1}}\r{shown}".encode(encoding, "replace").decode(encoding))
+    sys.stderr.flush()
+
+
+def say(text: str) -> None:
+    """A message of holdfast's own to stderr; only its first line begins with `holdfast:` and a word."""
+    for line in own_lines(text, again=""):
+        tell(line, err=True)

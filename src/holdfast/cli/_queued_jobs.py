@@ -1,0 +1,199 @@
+"""Jobs that were submitted to a platform's queue and have not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cli._shared_options import say, survey
+from holdfast.errors import HoldfastError
+from holdfast.model.job_spec import PlatformJob
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_views import Survey
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.platforms.slurm.submit.job_queue import InQueue
+    from holdfast.record.submitted_jobs import Submitted
+
+
+_LONG_S = 300 * 86_400.0
+
+
+class Waiting(Noun, frozen=True, kw_only=True):
+    """One waiting job."""
+
+    platform: PlatformJob
+    name: str
+    submitted: float
+    state: str
+    """The platform's word in lower case: `pending`; `queued` where the platform does not answer."""
+    reason: str = ""
+    begins: float | None = None
+    array: str = ""
+    """The id of the whole array; empty: it belongs to none."""
+    output: str = ""
+
+
+class Queues(Noun, frozen=True, kw_only=True):
+    """All jobs, and the answers of the platform's queue."""
+
+    survey: Survey
+    waiting: tuple[Waiting, ...] = ()
+    """Jobs that have not begun, the newest first."""
+    again: dict[str, str] = {}
+    """For the jobs that wait to be started again, by id: the platform's answer."""
+
+
+def queues() -> Queues:
+    """The queue is asked only where a job waits in it, and for two seconds at most.
+
+    A submission that the queue no longer knows, and that never began, gets one line; a job that was to be started again
+    and is no longer in the queue is closed.
+    """
+    from holdfast.record.job_views import JobState
+    from holdfast.record.submitted_jobs import forget, noted
+
+    found = survey()
+    begun = {view.platform.id for view in found.jobs if view.platform is not None}
+    notes = []
+    for note in noted(found.home):
+        if not note.array and note.platform.id in begun:
+            forget(found.home, note.platform)
+        else:
+            notes.append(note)
+    waits = (JobState.QUEUED, JobState.OUT_OF_SIGHT)
+    again = {view.id: view.platform for view in found.jobs if view.state in waits and view.platform is not None}
+    if not notes and not again:
+        return Queues(survey=found)
+    from holdfast.platforms.slurm.submit.job_queue import Unknown, cluster, queue
+
+    queued = queue()
+    if isinstance(queued, Unknown):
+        if notes or any(view.state is JobState.QUEUED for view in found.jobs):
+            say(f"what waits in the queue is not known: {queued.why}")
+        return Queues(survey=found, waiting=tuple(_unknown(note) for note in reversed(notes)))
+    rows = [row for note in notes for row in _rows(note, queued, begun, found.home)]
+    # Another cluster may have the job, whose users share this home: only its own queue says that it is over.
+    over = {job: known for job, known in again.items() if known.id not in queued}
+    if dropped := {job: "" for job, known in over.items() if known.cluster and known.cluster == cluster()}:
+        found = survey(dropped)
+    return Queues(
+        survey=found,
+        waiting=tuple(sorted(rows, key=lambda row: row.submitted, reverse=True)),
+        again={
+            job: queued[known.id].reason or queued[known.id].state.lower()
+            for job, known in again.items()
+            if known.id in queued
+        },
+    )
+
+
+def _rows(note: Submitted, queued: Mapping[str, InQueue], begun: Collection[str], home: Path) -> Iterator[Waiting]:
+    """The parts of a submission that have not begun; its note is removed when no part is left in the queue."""
+    number = note.platform.id
+    ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
+    if not ids:
+        from holdfast.platforms.slurm.submit.job_queue import cluster
+        from holdfast.record.submitted_jobs import forget
+
+        if note.platform.cluster and note.platform.cluster != cluster():
+            yield _unknown(note)  # the queue of another cluster has it, or had it
+            return
+        forget(home, note.platform)
+        if not any(each == number or each.startswith(f"{number}_") for each in begun):
+            say(_gone(note))
+    for each in ids:
+        if each in begun:
+            continue
+        state = queued[each]
+        yield Waiting(
+            platform=PlatformJob(platform=note.platform.platform, id=each, cluster=note.platform.cluster),
+            name=note.name,
+            submitted=note.at,
+            state="starting" if state.state == "RUNNING" else state.state.lower(),
+            reason=state.reason,
+            begins=state.begins,
+            array=number if note.array else "",
+            output=note.output,
+        )
+
+
+def _unknown(note: Submitted) -> Waiting:
+    return Waiting(
+        platform=note.platform,
+        name=note.name,
+        submitted=note.at,
+        state="queued",
+        reason="not known",
+        array=note.platform.id if note.array else "",
+    )
+
+
+def _gone(note: Submitted) -> str:
+    number = note.platform.id
+    output = note.output.replace("%j", number).replace("%A", number)
+    return (
+        f"job {number} ({note.name}) is in Slurm's queue no more, and holdfast has never begun in it: it was "
+        f"cancelled, or could not start\n  try: sacct -j {number} -o State,ExitCode,Reason; cat {output}"
+    )
+
+
+def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
+    """The jobs with an id, with the id of their array, or with a name."""
+    known = list(rows)
+    for meant in (
+        [row for row in known if row.platform.id == job],
+        [row for row in known if row.array == job],
+        [row for row in known if row.name == job],
+    ):
+        if meant:
+            return meant
+    return []
+
+
+def in_queue(job: str) -> list[Waiting]:
+    """The jobs in the queue that `job` may mean, with a fresh answer of the queue."""
+    return of_word(queues().waiting, job)
+
+
+def told(row: Waiting) -> str:
+    """One of them in words, for `show` and `logs`."""
+    from holdfast.record.local_time import clock
+    from holdfast.report.terminal_text import harmless
+
+    why = f" ({harmless(row.reason)})" if row.reason else ""
+    # Of a job without a time limit Slurm expects the end after a year, and of what waits for it the beginning.
+    soon = row.begins is not None and row.begins - row.submitted < _LONG_S
+    begins = f"\n  begins     {clock(row.begins)}, as Slurm expects it now" if row.begins is not None and soon else ""
+    return (
+        f"holdfast: Slurm job {row.platform.id} ({harmless(row.name)}) {row.state.upper()}{why}, "
+        f"submitted at {clock(row.submitted)}{begins}\n"
+        f"  to look    scontrol show job {row.platform.id}\n"
+        f"  to stop    holdfast stop {row.platform.id} --reason TEXT"
+    )
+
+
+def take_out(home: Path, rows: Sequence[Waiting], told: Callable[[str], None]) -> None:
+    """Cancel them, and pass a sentence on each to `told`. Raises HoldfastError where Slurm fails."""
+    from holdfast.platforms.slurm.submit.job_queue import begins, cancel
+    from holdfast.record.submitted_jobs import forget
+
+    for number in dict.fromkeys(
+        row.platform.id if row.state == "starting" else row.array or row.platform.id for row in rows
+    ):
+        of_it = [row for row in rows if number in (row.platform.id, row.array)]
+        answer = cancel(number, waiting=all(row.state != "starting" for row in of_it))
+        # It may have begun between the look at the queue and this.
+        began = [row.platform.id for row in of_it if row.state != "starting" and begins(row.platform.id)]
+        for one in began:
+            answer = cancel(one, waiting=False) if answer.ok else answer
+        if not answer.ok:
+            raise HoldfastError(f"Slurm job {number} was not cancelled: {answer.said}", hint=f"scancel {number}")
+        if not of_it[0].array:
+            forget(home, of_it[0].platform)
+        why = f" ({of_it[0].reason})" if of_it[0].reason else ""
+        tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"Slurm job {number}"
+        when = "while it began" if began or of_it[0].state == "starting" else "before it began"
+        told(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled {when}")

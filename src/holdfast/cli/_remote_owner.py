@@ -1,0 +1,79 @@
+"""Commands about jobs over many nodes, from a node without their owner: they ask the owner over the network."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from holdfast.cli._shared_options import say, survey
+from holdfast.errors import BadUsage, HoldfastError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.owner.nodes.operator_client import Verb
+    from holdfast.record.job_views import JobView, Survey
+    from holdfast.record.owner_address import OwnerNote
+
+
+V = TypeVar("V", bound=Callable[..., None])
+
+
+def job_options(verb: V) -> V:
+    """`--job` and `--on`: the verb runs on a node of a job over several."""
+    verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: which of its nodes.")(verb)
+    return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
+
+
+class Refusal(HoldfastError):
+    """The owner, or a node, answered that it cannot do it."""
+
+
+def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
+    """All jobs; this one; and the way to its owner, where the job runs over nodes. Raises BadUsage."""
+    from holdfast.record.job_lookup import find, of_id
+    from holdfast.record.job_views import JobState
+    from holdfast.record.owner_address import noted
+
+    found = survey()
+    view = find(found, job)
+    if view.state is JobState.QUEUED:
+        from holdfast.cli._queued_jobs import queues
+
+        found = queues().survey  # which closes it where its platform has dropped it
+        view = find(found, view.id)
+    if of_platform := [other for other in of_id(found.jobs, job) if other.id != view.id and view.name == job]:
+        other = of_platform[0]
+        platform = other.platform.platform if other.platform else ""
+        say(f"{job} is the name of job {view.id}, which is meant here, and {platform}'s id of job {other.id}")
+    return found, view, noted(found.home, view.id)
+
+
+def is_elsewhere(view: JobView) -> bool:
+    """Whether the job may still run, and its owner is on another node."""
+    from holdfast.record.job_views import JobState
+
+    return view.state is JobState.OUT_OF_SIGHT or (view.state is JobState.RUNNING and view.host != socket.gethostname())
+
+
+def run_verb(note: OwnerNote, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
+    """The output of one of holdfast's own commands, run beside the owner or on a node. Raises HoldfastError."""
+    from holdfast.owner.nodes.operator_client import OwnerLine, VerbLine
+
+    with OwnerLine(note, os.environ, home) as owner:
+        answer = owner.ask(VerbLine(verb=verb, words=tuple(words), node=node))
+    if not answer.ok:
+        raise Refusal(answer.message.removeprefix("holdfast: ").rstrip() or f"job {note.job_id}: no answer")
+    return answer.message
+
+
+def node_of_job(job: str) -> tuple[OwnerNote, Path]:
+    """The way to the owner of a job that runs over nodes. Raises BadUsage for any other job."""
+    found, view, note = located(job)
+    if note is None:
+        raise BadUsage(f"--job {job}: job {view.id} does not run over several nodes", hint="without --job")
+    return note, found.home

@@ -1,0 +1,218 @@
+"""The options of `holdfast run`, as a table: one row an option, for click and for the quick reader alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.decisions import JobReport
+
+IGNORED: dict[str, bool] = {
+    "monitor-interval": True,
+    "start-method": True,
+}
+"""torchrun's options that have no meaning here, and whether each takes a value."""
+
+OF_MANY = ("rdzv-backend", "rdzv-conf", "standalone")
+"""torchrun's options that have no meaning on one machine."""
+
+JUDGED: tuple[str, ...] = (
+    "logs-specs",
+    "event-log-handler",
+    "numa-binding",
+    "signals-to-handle",
+    "duplicate-stdout-filters",
+    "duplicate-stderr-filters",
+)
+"""torchrun's options with one true value here: any other value is refused; each takes one."""
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """One option as it is typed. `off` is the form that switches a flag off."""
+
+    param: str
+    """The name of its value: `nproc_per_node`."""
+    forms: tuple[str, ...]
+    flag: bool = False
+    off: str = ""
+    repeated: bool = False
+    metavar: str = ""
+    help: str = ""
+    unset: bool | None = None
+    """The default value; repeated options have ()."""
+
+
+TORCHRUN: tuple[Typed, ...] = (
+    Typed(
+        "nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"
+    ),
+    Typed("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many machines take part.  [1]"),
+    Typed("node_rank", ("--node-rank",), metavar="R", help="This machine's place among them, from 0."),
+    Typed(
+        "rdzv_endpoint",
+        ("--rdzv-endpoint",),
+        metavar="HOST:PORT",
+        help="Typed on every node: where the owner of the job is found. On one machine its port, as --master-port.",
+    ),
+    Typed("rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."),
+    Typed("rdzv_backend", ("--rdzv-backend",), metavar="NAME", help="static or c10d: nodes are found in one way."),
+    Typed(
+        "rdzv_conf",
+        ("--rdzv-conf",),
+        metavar="K=V,K=V",
+        help="is_host=1: the owner is here; join_timeout, last_call_timeout: seconds.",
+    ),
+    Typed("standalone", ("--standalone",), flag=True, unset=False, help="One machine, as without --nnodes."),
+    Typed("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
+    Typed(
+        "master_addr",
+        ("--master-addr",),
+        metavar="ADDR",
+        help="With --nnodes: the host of the endpoint. On one machine: where rank 0 listens.  [127.0.0.1]",
+    ),
+    Typed(
+        "master_port",
+        ("--master-port",),
+        metavar="PORT",
+        help="With --nnodes: the port of the endpoint. On one machine: MASTER_PORT of the first attempt.",
+    ),
+    Typed(
+        "local_addr",
+        ("--local-addr",),
+        metavar="ADDR",
+        help="Where the other nodes reach this one. On one machine: as --master-addr, which wins.",
+    ),
+    Typed(
+        "virtual_local_rank",
+        ("--virtual-local-rank",),
+        flag=True,
+        unset=False,
+        help="LOCAL_RANK is 0 in every worker, and each sees its own device only.",
+    ),
+    Typed(
+        "local_ranks_filter",
+        ("--local-ranks-filter",),
+        metavar="R,R",
+        help="Show the output of these local ranks only.",
+    ),
+    Typed("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
+    Typed("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
+    Typed("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),
+    Typed("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
+    Typed(
+        "command_from",
+        ("--command-from",),
+        metavar="VARIABLE",
+        help="The command is the text of this variable, for a shell or with a #! line; instead of SCRIPT.",
+    ),
+)
+"""torchrun's own options that have a meaning here, and the two ways around a script."""
+
+ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
+"""torchrun's names for some of the settings."""
+
+
+def settings() -> Iterator[Typed]:
+    """The settings, as options."""
+    from holdfast.settings.settings_table import SETTINGS
+    from holdfast.settings.value_kinds import Kind
+
+    for setting in SETTINGS:
+        forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))
+        flag = setting.kind is Kind.FLAG
+        off = f"--no-{setting.name}" if setting.no_option else ""
+        repeated = setting.kind is Kind.FILES
+        yield Typed(setting.name.replace("-", "_"), forms, flag=flag, off=off, repeated=repeated)
+
+
+def ignored() -> Iterator[Typed]:
+    """torchrun's options that are only checked: without a meaning here, or with one correct value."""
+    for name, takes_value in (*IGNORED.items(), *((name, True) for name in JUDGED)):
+        yield Typed(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
+
+
+OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
+"""The settings, or other names of settings, that torchrun has too."""
+
+
+def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
+    """The options that an abbreviated `--name` may mean, as with argparse; exactly one: it means that.
+
+    torchrun's own come first, so that an abbreviation that torchrun accepts is accepted here, even where options of
+    holdfast begin alike.
+    """
+    begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
+    if name in begins:
+        return (name,)
+    theirs = [f"--{word}" for word in (*IGNORED, *JUDGED, *OF_TORCHRUN)]
+    theirs += [form for typed in TORCHRUN if typed.param not in ("job", "command_from") for form in typed.forms]
+    first = [form for form in begins if form in theirs]
+    return tuple(first if len(first) == 1 else begins)
+
+
+def unheeded(given: dict[str, Any]) -> list[str]:
+    """The given options that have no meaning here, unless other options give them one."""
+    names = (*OF_MANY, *IGNORED)
+    return [f"--{name}" for name in names if given.get(name.replace("-", "_")) not in (None, False)]
+
+
+def read(args: Sequence[str]) -> dict[str, Any] | None:
+    """The same result as click's, without click, whose import takes longer than the rest of a start.
+
+    None unless the words are plain (help, an unknown option, a missing or glued value, `--`): then click reads them,
+    and reports mistakes.
+    """
+    values: dict[str, Any] = {}
+    meant: dict[str, tuple[Typed, bool]] = {}
+    for typed in (*TORCHRUN, *settings(), *ignored()):
+        values[typed.param] = () if typed.repeated else typed.unset
+        meant.update((form, (typed, True)) for form in typed.forms)
+        if typed.off:
+            meant[typed.off] = (typed, False)
+    rest = list(args)[::-1]
+    while rest and rest[-1].startswith("-"):
+        word, equals, value = rest.pop().partition("=")
+        if word.startswith("--"):
+            word = "--" + word[2:].replace("_", "-")
+        elif equals:
+            return None
+        if word not in meant:
+            forms = whole(word, (*meant, "--help")) if len(word) > 2 else ()
+            if len(forms) != 1 or forms[0] not in meant:
+                return None
+            word = forms[0]
+        typed, on = meant[word]
+        if (typed.flag and equals) or not (typed.flag or equals or rest):
+            return None
+        if typed.flag:
+            values[typed.param] = on
+            continue
+        given = value if equals else rest.pop()
+        values[typed.param] = (*values[typed.param], given) if typed.repeated else given
+    return {**values, "words": tuple(rest[::-1])}
+
+
+def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str:
+    """The job's report for a person at the end of the run."""
+    if verbose:
+        from holdfast.report.text_report import render as in_full  # only an end needs it
+
+        return in_full(report, width=width, colour=colour, parts=True)
+    from holdfast.explain.secret_filter import without_secrets  # only an end needs it
+    from holdfast.report.brief_report import render_brief  # only an end needs it
+    from holdfast.report.failure_place import scene_of  # only an end needs it
+
+    return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
+
+
+def over_nodes(launch: Launch, guard_fd: int | None) -> int:
+    """This node's part of a job over many nodes; returns its final code."""
+    from holdfast.main.node_guard import take_part  # one machine needs none of it
+
+    return take_part(launch, guard_fd)

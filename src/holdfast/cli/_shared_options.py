@@ -1,0 +1,175 @@
+"""Shared by the verbs: options made from the table of settings, and the state directory that they read."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec
+
+import click
+
+from holdfast.cli._printing import say as own
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.file_modes import open_to_others
+from holdfast.record.state_directory import home_of
+
+if TYPE_CHECKING:
+    from holdfast.model.exit_report import ExitReport
+    from holdfast.model.lost_owner_evidence import LostOwner
+    from holdfast.record.job_views import JobView, Survey
+
+
+def setting_options() -> list[click.Option]:
+    """One click option a setting. Values stay as typed: `settings.resolve` checks them, with their place."""
+    from holdfast.settings.settings_table import SETTINGS
+    from holdfast.settings.value_kinds import Kind
+
+    options = []
+    for setting in SETTINGS:
+        flag = setting.kind is Kind.FLAG
+        long = f"--{setting.name}/--no-{setting.name}" if setting.no_option else f"--{setting.name}"
+        default = f"  [default: {setting.default:g}]" if isinstance(setting.default, int | float) and not flag else ""
+        options.append(
+            click.Option(
+                [setting.name.replace("-", "_"), long],
+                is_flag=flag,
+                default=None,
+                multiple=setting.kind is Kind.FILES,
+                metavar=None if flag else setting.metavar,
+                help=setting.help + default,
+            )
+        )
+    return options
+
+
+P = ParamSpec("P")
+
+
+def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
+    """For verbs that print: a reader that stops early (`holdfast logs JOB | head`) is no error. click itself would end
+    with status 1."""
+
+    @functools.wraps(verb)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            verb(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered would be complained about when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    return run
+
+
+def home() -> Path:
+    """The state directory of this process's environment. Raises BadUsage where another user can write to it."""
+    where = home_of(os.environ)
+    if why := open_to_others(where):
+        raise BadUsage(f"the state directory is not used: {why}", hint=f"ls -ld {where}")
+    try:
+        closed = where.is_dir() and not os.access(where, os.X_OK)
+    except PermissionError:
+        closed = True  # a directory above it is closed
+    if closed:
+        raise BadUsage(f"the state directory {where} cannot be read: permission denied", hint=f"ls -ld {where}")
+    return where
+
+
+def utc_option(verb: Callable[P, None]) -> Callable[P, None]:
+    """`--utc`: printed times, and typed times without a zone, are in UTC instead of this machine's zone."""
+    return click.option(
+        "--utc",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_utc,
+        help="Times in UTC instead of this machine's zone.",
+    )(verb)
+
+
+def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if not given and not _utc_is_set():
+        return
+    before = os.environ.get("TZ")
+
+    def back() -> None:
+        _zone(before)
+
+    context.call_on_close(back)
+    _zone("UTC")
+
+
+def _utc_is_set() -> bool:
+    """Whether HOLDFAST_UTC or the key `utc` asks for UTC.
+
+    `holdfast config` reports mistakes in a file. A wrong value of the variable is named on stderr, and the output
+    follows all the same.
+    """
+    from holdfast.settings.resolved_settings import resolve
+
+    try:
+        return bool(resolve({}, os.environ, home_of(os.environ)).flag("utc"))
+    except HoldfastError as error:
+        if "HOLDFAST_UTC" in error.message:
+            say(f"{error.message}; times are in this machine's zone\n  try: {error.hint}")
+        return False
+    except OSError:
+        return False
+
+
+def _zone(name: str | None) -> None:
+    """The zone of this process."""
+    if name is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = name
+    time.tzset()
+
+
+def zone_words() -> list[str]:
+    """The option that makes another machine print its times as this one does, where that is UTC."""
+    return ["--utc"] if os.environ.get("TZ") == "UTC" else []
+
+
+def say(text: str) -> None:
+    """One line of holdfast to stderr."""
+    own(text)
+
+
+def _end_left(job_id: str) -> frozenset[int]:
+    from holdfast.main.run_guard import end_left  # only a job that was lost needs it
+
+    return end_left(job_id)
+
+
+def _explain_lost(lost: LostOwner) -> ExitReport:
+    from holdfast.main.run_guard import explain_lost  # only a job that was lost needs it
+
+    return explain_lost(lost)
+
+
+def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
+    from holdfast.platforms.slurm.submit.job_queue import (
+        started_again,  # only a platform's job that looks lost needs it
+    )
+
+    return started_again(jobs)
+
+
+def survey(dropped: Mapping[str, str] | None = None) -> Survey:
+    """All jobs of the state directory. The journal's trouble, and jobs found lost just now, go to stderr.
+
+    `dropped`: as for `reconcile`.
+    """
+    from holdfast.record.job_views import reconcile
+
+    found = reconcile(home(), _explain_lost, end_left=_end_left, dropped=dropped, in_queue=_in_queue)
+    if found.trouble:
+        say(found.trouble)
+    for report in found.newly_lost:
+        say(f"job {report.job_id} ({report.name}): {report.report.reason}")
+    return found

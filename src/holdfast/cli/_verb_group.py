@@ -1,0 +1,117 @@
+"""The click side of the command line: the group of verbs, and the handling of its errors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import click
+
+from holdfast import __version__
+from holdfast.cli._printing import say, tell
+
+VERBS: dict[str, str] = {
+    "run": "Run a job as one gang: check, launch, explain, decide, remember.",
+    "submit": "Hand a job file to a cluster's queue.",
+    "prepare": "Lay down the runtime that a task's container starts with.",
+    "explain": "Say why a job died, from any log of any launcher.",
+    "exits": "List, search and lint the catalogue of exits.",
+    "check": "Run pre-checks here and now.",
+    "devices": "Show every device's standing, and why.",
+    "release": "Give a held device back to work.",
+    "faults": "Report, list, lint and replay device faults.",
+    "jobs": "List the jobs this machine remembers.",
+    "show": "Show one job: attempts, causes, decisions.",
+    "logs": "Print a job's logs.",
+    "web": "Serve pages about jobs and devices to a browser.",
+    "prune": "Throw old jobs away.",
+    "stop": "Ask a running job to stop, with a reason.",
+    "config": "Show each setting and where it came from.",
+    "doctor": "Show what is installed, and what is missing for what.",
+    "schema": "Print the JSON Schema of what --json prints, or of a job file.",
+    "completion": "Print what a shell needs to complete words.",
+    "man": "Print a page of the manual.",
+}
+"""Every verb and its one line; `holdfast.cli.<verb>` has its `command`. Help imports no verb."""
+
+ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
+"""Other tools' names for some of the verbs."""
+
+ELSEWHERE: dict[str, str] = {"web": "holdfast.web.web_command"}
+"""Verbs above the command line in the import order: their modules use it."""
+
+STARTED = ("agent",)
+"""Verbs that holdfast starts on other machines, and no person types."""
+
+
+class _Verbs(click.Group):
+    """Imports a verb's module when it is typed, so that `holdfast run` never pays for the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
+        if cmd_name not in VERBS and cmd_name not in STARTED:
+            return None
+        module = ELSEWHERE.get(cmd_name, f"holdfast.cli.{cmd_name}")
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+        short = ", ".join(f"{alias} is {verb}" for alias, verb in ALIASES.items())
+        formatter.write(f"\nOther names: {short}.\n")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in (*VERBS, *STARTED, *ALIASES) and not name.startswith("-"):
+            import difflib
+
+            # torchrun has no verbs: a script in a verb's place is to be run.
+            script = name.endswith(".py")
+            near = [] if script else difflib.get_close_matches(name, VERBS, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            hint = f"holdfast run {name}" if script else "holdfast --help"
+            raise click.UsageError(f"there is no verb `{name}`{meant}\n  try: {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="holdfast")
+def cli() -> None:
+    """Keep distributed training jobs running, and know why they stopped."""
+
+
+def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
+    """Have click read the arguments and call the verb; returns its result, or the exit status of bad usage.
+
+    `guard_fd`: for `run`, where this process is under guard already.
+    """
+    try:
+        return cli.main(args=list(argv), prog_name="holdfast", standalone_mode=False, obj=guard_fd)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.NoSuchOption as error:
+        if error.ctx is not None and error.ctx.parent is None:
+            said = f"there is no option `{error.option_name}` before the verb; torchrun's stand behind `run`"
+            say(f"{said}\n  try: holdfast run {error.option_name} …")
+        else:
+            path = error.ctx.command_path if error.ctx is not None else "holdfast"
+            say(f"{error.format_message()}\n  try: {path} --help")
+        return 2
+    except click.exceptions.NoArgsIsHelpError as error:
+        tell(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        # One message, like all of ours: what is wrong, and what to type.
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        said = error.format_message()
+        hint = "" if "try: " in said else f"\n  try: {context.command_path if context else 'holdfast'} --help"
+        say(f"{said}{hint}")
+        return 2
+    except click.Abort:
+        return 130

@@ -1,0 +1,14 @@
+"""`holdfast agent`: `holdfast run --hosts` starts it on the other hosts, by ssh. No person types it."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli._run_options import over_nodes, render
+from holdfast.main.agent_main import serve
+
+
+@click.command("agent", hidden=True)
+def command() -> None:
+    """Take part in a job as one of its nodes: the order comes on standard input."""
+    raise SystemExit(serve(render, over_nodes))

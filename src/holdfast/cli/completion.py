@@ -1,0 +1,36 @@
+"""`holdfast completion SHELL`: prints the script with which a shell completes verbs, options, jobs, checks and
+classes."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.cli._printing import tell
+from holdfast.cli._shared_options import pipeable
+
+WHERE = {
+    "bash": 'eval "$(holdfast completion bash)"        # in ~/.bashrc',
+    "zsh": 'eval "$(holdfast completion zsh)"         # in ~/.zshrc, after compinit',
+    "fish": "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
+}
+
+
+@click.command(epilog="\b\n" + "\n".join(WHERE.values()))
+@click.argument("shell", type=click.Choice(sorted(WHERE)))
+@pipeable
+def command(shell: str) -> None:
+    """Print what SHELL needs to complete verbs, options, jobs, checks and failure classes."""
+    from click.shell_completion import get_completion_class
+
+    from holdfast.cli._completion_values import VARIABLE
+    from holdfast.cli._verb_group import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # Not through `source()`: that of bash asks an installed bash for its version.
+    made = kind(cli, {}, "holdfast", VARIABLE)
+    tell(made.source_template % made.source_vars(), nl=False)
+    if sys.stdout.isatty():
+        tell(f"# {WHERE[shell]}")

@@ -1,0 +1,92 @@
+"""`holdfast config`: every setting, its value, and where it came from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from holdfast.cli._printing import tell
+from holdfast.cli._shared_options import pipeable, say
+from holdfast.errors import BadUsage
+from holdfast.untrusted import Malformed
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@pipeable
+def command(as_json: bool) -> None:
+    """Show each setting and where it came from.
+
+    An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
+    /etc/holdfast/config.yaml, and that the built-in default.
+    """
+    from holdfast.record.state_directory import home_of
+    from holdfast.settings.resolved_settings import FILE_NAME, SYSTEM_FILE, resolve, unused_files
+    from holdfast.settings.settings_table import SECTIONS, SETTINGS, Setting
+    from holdfast.settings.value_kinds import Kind, Value
+    from holdfast.settings.yaml_sections import deep_defaults, defaults
+
+    def shown(value: Value) -> str:
+        match value:
+            case None:
+                return "(not set)"
+            case bool():
+                return "true" if value else "false"
+            case tuple():
+                return ",".join(value) or "(none)"
+            case float():
+                return f"{value:g}"
+            case _:
+                return str(value)
+
+    def hidden(setting: Setting) -> Value:
+        """The value; for a secret setting only whether it is set."""
+        value = settings.value(setting.name)
+        return "***" if setting.secret and value is not None else value
+
+    def of_sections() -> list[tuple[str, Any, str]]:
+        """Keys of sections, the strongest file first: key, value, file."""
+        found: dict[str, tuple[str, Any, str]] = {}
+        for section in SECTIONS:
+            try:
+                files = deep_defaults(where, section) if section == "kubernetes" else defaults(where, section)
+            except Malformed as error:
+                raise BadUsage(str(error), hint="holdfast config") from None
+            for file, said in files:
+                for key, value in said.items():
+                    found.setdefault(f"{section}.{key}", (f"{section}.{key}", value, str(file)))
+        return list(found.values())
+
+    where = home_of(os.environ)
+    for sentence in unused_files(where):
+        say(sentence)
+    settings = resolve({}, os.environ, where)
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        rows = [
+            {
+                "name": setting.name,
+                "value": hidden(setting),
+                "origin": settings.origin(setting.name),
+                "variable": setting.variable,
+                "help": setting.help,
+            }
+            for setting in SETTINGS
+        ]
+        sections = [{"name": name, "value": value, "origin": origin} for name, value, origin in of_sections()]
+        whole = {"schema": "holdfast.config/1", "home": str(where), "settings": rows, "sections": sections}
+        tell(pretty(whole))
+        return
+    values = {setting.name: shown(hidden(setting)) for setting in SETTINGS}
+    values |= {s.name: "off" for s in SETTINGS if s.kind is Kind.TIMES and not settings.value(s.name)}
+    wide = max(len(value) for value in values.values())
+    for setting in SETTINGS:
+        name = f"{setting.name:<14}"
+        tell(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
+    for key, value, origin in of_sections():
+        tell(f"{key:<14} {shown(value):<{min(wide, 40)}}  {origin}")
+    tell(f"\nstate directory: {where}")
+    tell(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")

@@ -1,0 +1,202 @@
+"""`holdfast doctor`: describes this installation, and what this machine allows."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from holdfast import __version__
+from holdfast.cli._printing import tell
+from holdfast.cli._shared_options import pipeable
+from holdfast.model.noun_base import Noun
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "stacks": ("py_spy",),
+    "nvidia": ("pynvml",),
+    "kubernetes": ("lightkube",),
+    "web": ("starlette", "uvicorn", "jinja2"),
+    "notify": ("apprise",),
+    "otel": ("opentelemetry",),
+    "data": ("fsspec", "s3fs", "requests", "zstandard"),
+}
+"""Each extra, and the modules it brings."""
+
+_FILES_WANTED = 4096
+_SHM_BYTES = 1 << 30
+
+
+class Finding(Noun, frozen=True, kw_only=True):
+    """One thing that holdfast uses where it exists."""
+
+    name: str
+    ok: bool
+    found: str
+    purpose: str
+    """What is not possible without it."""
+    command: str = ""
+    """The command that mends it."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@pipeable
+def command(as_json: bool) -> None:
+    """Show version, Python, platform and extras, and what is missing for what, with a line to type for each."""
+    from holdfast.record.state_directory import home_of
+
+    extras = {name: all(importlib.util.find_spec(each) is not None for each in EXTRAS[name]) for name in EXTRAS}
+    extras["stacks"] = _py_spy() is not None
+    found = list(findings(extras))
+    about = {
+        "version": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "home": str(home_of(os.environ)),
+    }
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        tell(pretty({"schema": "holdfast.doctor/1", **about, "extras": extras, "findings": found}))
+        return
+    tell(f"holdfast {about['version']}, Python {about['python']} ({about['executable']})")
+    tell(f"{about['platform']}, state in {about['home']}")
+    tell("extras: " + ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in extras.items()))
+    wide = max(len(each.name) for each in found)
+    for each in found:
+        tell(f"  {'ok     ' if each.ok else 'missing'}  {each.name:<{wide}}  {each.found}")
+        if not each.ok:
+            tell(f"           {'':<{wide}}  without it: {each.purpose}")
+            if each.command:
+                tell(f"           {'':<{wide}}  try: {each.command}")
+
+
+def findings(extras: dict[str, bool]) -> Iterator[Finding]:
+    """All of them, in the order of the output. Each look is one file or one call."""
+    linux = sys.platform == "linux"
+    yield Finding(
+        name="Linux",
+        ok=linux,
+        found=sys.platform,
+        purpose="`holdfast run`; explain, exits, show and jobs work on files",
+    )
+    if not linux:
+        return
+    spy = _py_spy()
+    yield Finding(
+        name="py-spy",
+        ok=spy is not None,
+        found=spy or "not installed",
+        purpose="stacks of ranks that hang in native code",
+        command="pip install 'holdfast-run[stacks]'",
+    )
+    scope = _text("/proc/sys/kernel/yama/ptrace_scope")
+    yield Finding(
+        name="ptrace",
+        ok=scope in ("", "0", "1") or os.geteuid() == 0,
+        found=f"yama ptrace_scope {scope}" if scope else "no restriction is known",
+        purpose="reading the stacks of ranks with py-spy",
+        command="sudo sysctl kernel.yama.ptrace_scope=1",
+    )
+    yield from _devices(extras)
+    yield _kernel_log()
+    groups = _text("/proc/self/cgroup")
+    controllers = _text("/sys/fs/cgroup/cgroup.controllers")
+    writable = os.access("/sys/fs/cgroup", os.W_OK) or bool(_own_group(groups))
+    yield Finding(
+        name="cgroups",
+        ok=writable,
+        found=f"v2 with {controllers}" if controllers else "v1 or none",
+        purpose="a memory limit for each role, and killing what workers left behind with their group",
+        command="systemd-run --user --scope -p Delegate=yes holdfast run …",
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Finding(
+        name="open files",
+        ok=soft >= _FILES_WANTED,
+        found=f"{soft} (hard limit {hard})",
+        purpose=f"more than {max(soft - 40, 0) // 6} workers: each takes 6",
+        command=f"ulimit -n {min(max(hard, soft), 65536) if hard > soft else 65536}",
+    )
+    yield _shm()
+    for name, purpose, command in (
+        ("ssh", "jobs over --hosts", "apt-get install openssh-client"),
+        ("git", "prerequisites from git", "apt-get install git"),
+    ):
+        path = shutil.which(name)
+        yield Finding(name=name, ok=path is not None, found=path or "not on PATH", purpose=purpose, command=command)
+
+
+def _devices(extras: dict[str, bool]) -> Iterator[Finding]:
+    """The tool or file that shows accelerators, where there are some."""
+    cards = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
+    if not cards:
+        yield Finding(name="NVIDIA", ok=True, found="no device here", purpose="")
+        return
+    yield Finding(
+        name="NVML",
+        ok=extras["nvidia"],
+        found=f"{len(cards)} devices; nvidia-ml-py {'is' if extras['nvidia'] else 'is not'} installed",
+        purpose="Xids, ECC errors and temperatures where the kernel log cannot be read",
+        command="pip install 'holdfast-run[nvidia]'",
+    )
+
+
+def _kernel_log() -> Finding:
+    try:
+        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        found, ok = "/dev/kmsg can be read", True
+    except OSError as error:
+        found, ok = f"/dev/kmsg: {(error.strerror or '').lower()}", False
+    return Finding(
+        name="kernel log",
+        ok=ok,
+        found=found,
+        purpose="which process the kernel killed for memory, Xids, disk and link errors",
+        command="sudo sysctl kernel.dmesg_restrict=0, or --kernel-log FILE",
+    )
+
+
+def _shm() -> Finding:
+    try:
+        stat = os.statvfs("/dev/shm")
+        size = stat.f_blocks * stat.f_frsize
+    except OSError:
+        size = 0
+    return Finding(
+        name="/dev/shm",
+        ok=size >= _SHM_BYTES,
+        found=f"{size / (1 << 30):.1f} GiB",
+        purpose="DataLoader workers and NCCL exchange data there, and die of SIGBUS where it is full",
+        command="docker run --shm-size=8g …",
+    )
+
+
+def _py_spy() -> str | None:
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def _own_group(groups: str) -> str:
+    """The directory of this process's own control group, where it may create others in it."""
+    for line in groups.splitlines():
+        path = f"/sys/fs/cgroup{line.rpartition(':')[2]}"
+        if line.startswith("0::") and os.access(path, os.W_OK):
+            return path
+    return ""
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,155 @@
+"""`holdfast exits`: the catalogue of exits, listed, searched and linted."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli._completion_values import classes
+from holdfast.cli._printing import say, tell
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exit_rows import ExitRow
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("words", nargs=-1, metavar="[CODE | PHRASE | WORDS... | lint FILE]", shell_complete=classes)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--exits", metavar="FILE", multiple=True, help="Add rows of this file (our format, or OpenPAI's).")
+def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> None:
+    """List the exits that holdfast knows, show one by code or phrase, search them, or lint a file of your own rows."""
+    from holdfast.errors import BadUsage
+
+    if words and words[0] == "lint":
+        if len(words) != 2:
+            raise BadUsage("`exits lint` takes one file of rows", hint="holdfast exits lint my-exits.yaml")
+        _lint(words[1], as_json)
+        return
+    rows = _rows(exits)
+    if words:
+        rows = _found(rows, " ".join(words))
+        if not rows:
+            import difflib
+
+            phrases = [row.phrase for row in _rows(exits)]
+            near = difflib.get_close_matches(words[0], phrases, n=1, cutoff=0.5)
+            raise BadUsage(
+                f"no exit has the code, the phrase or the words `{' '.join(words)}`",
+                hint=f"holdfast exits {near[0]}" if near else "holdfast exits",
+            )
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        tell(pretty({"schema": "holdfast.exits/1", "exits": [_object(row) for row in rows]}))
+        return
+    if len(rows) == 1:
+        tell(_whole(rows[0]))
+        return
+    width = max(len(row.phrase) for row in rows)
+    for row in rows if words else sorted(rows, key=lambda row: (row.code, row.phrase)):
+        tell(f"{row.code:>4}  {row.phrase:<{width}}  {row.blame:<9} {row.rerun:<9} {row.what}")
+
+
+def _rows(files: tuple[str, ...]) -> list[ExitRow]:
+    from holdfast.catalogue.exit_rows import load
+
+    if not files:
+        return list(load().rows)
+    from holdfast.node.explain_files import catalogue_with
+
+    catalogue, said = catalogue_with(files)
+    for sentence in said:
+        say(sentence)
+    return [*(spec.row for spec in catalogue.further), *catalogue.rows]
+
+
+def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
+    """By code, else by phrase, else by words: in the phrase first, then in the meaning, then in the wordings."""
+    if wanted.lstrip("-").isdigit():
+        from holdfast.catalogue.exit_codes import special
+
+        code = int(wanted)
+        own = special(code)
+        found = [row for row in rows if row.code == code]
+        return found if own is None or any(row.phrase == own.phrase for row in found) else [own, *found]
+    exact = [row for row in rows if row.phrase.lower() == wanted.lower()]
+    if exact:
+        return exact
+    asked = wanted.lower().split()
+
+    def places(row: ExitRow) -> list[str]:
+        """Places in which a word may occur, the best first."""
+        phrase = re.sub(r"([a-z])([A-Z])", r"\1 \2", row.phrase)
+        means = f"{row.what} {row.blame} {row.rerun} {' '.join(wording.id for wording in row.wordings)}"
+        advice = f"{row.reason} {row.solution}"
+        patterns = " ".join(wording.pattern for wording in row.wordings)
+        return [f"{row.phrase} {phrase}".lower(), means.lower(), advice.lower(), patterns.lower()]
+
+    def rank(row: ExitRow) -> tuple[bool, int] | None:
+        """Parts of words sort after whole words, then by the worst place that a word needs; None without a match."""
+        texts = places(row)
+        found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]
+        ranks = [at for at in found if at is not None]
+        if len(ranks) < len(asked):
+            return None
+        whole = all(re.search(rf"\b{re.escape(word)}\b", texts[at]) for word, at in zip(asked, ranks, strict=True))
+        return not whole, max(ranks)
+
+    ranked = [(place, row.code, row.phrase, row) for row in rows if (place := rank(row)) is not None]
+    return [row for *_, row in sorted(ranked, key=lambda entry: entry[:3])]
+
+
+def _object(row: ExitRow) -> dict[str, Any]:
+    return {
+        "code": row.code,
+        "phrase": row.phrase,
+        "blame": row.blame,
+        "rerun": row.rerun,
+        "what": row.what,
+        "reason": row.reason,
+        "solution": row.solution,
+        "wordings": [
+            {"id": wording.id, "pattern": wording.pattern, "strength": wording.strength, "where": wording.where}
+            for wording in row.wordings
+        ],
+    }
+
+
+def _whole(row: ExitRow) -> str:
+    import textwrap
+
+    lines = [f"{row.phrase} (exit code {row.code})", ""]
+    for label, text in (
+        ("what", row.what),
+        ("blame", str(row.blame)),
+        ("rerun", str(row.rerun)),
+        ("solution", row.solution),
+    ):
+        if text:
+            lines += textwrap.wrap(text, 98, initial_indent=f"  {label:<9} ", subsequent_indent=" " * 12)
+    if row.wordings:
+        lines.append(f"  known by  {len(row.wordings)} wordings")
+        lines += [f"            {wording.id}" for wording in row.wordings]
+    return "\n".join(lines)
+
+
+def _lint(name: str, as_json: bool) -> None:
+    import sys
+
+    from holdfast.node.explain_files import lint_file
+
+    problems = lint_file(name)
+    errors = sum(problem.grade == "error" for problem in problems)
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        found = [{"grade": p.grade, "rule": p.rule, "where": p.where, "message": p.message} for p in problems]
+        tell(pretty({"schema": "holdfast.lint/1", "file": name, "problems": found}))
+    else:
+        for problem in problems:
+            tell(f"{name}: {problem.grade}: {problem.where}: {problem.message} [{problem.rule}]")
+        tell(f"{name}: {errors} errors, {len(problems) - errors} warnings" if problems else f"{name}: nothing wrong")
+    if errors:
+        sys.exit(2)

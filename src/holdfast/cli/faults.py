@@ -1,0 +1,258 @@
+"""`holdfast faults`: report, list, lint and replay device faults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
+from holdfast.cli._printing import tell
+from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
+from holdfast.cli._shared_options import home, say, utc_option
+
+if TYPE_CHECKING:
+    from holdfast.node.devices.fault_commands import Change, Policy
+
+
+@click.group()
+def command() -> None:
+    """Report, list, lint and replay device faults."""
+
+
+@command.command()
+@click.option("--device", required=True, metavar="D", help="The device, or the node's own name: npu0, gpu3, node7.")
+@click.option("--code", required=True, metavar="C", help="The fault code: 80E18005, 79, NODE-DISK-IO …")
+@click.option("--occur", is_flag=True, help="The fault began (the default).")
+@click.option("--recover", is_flag=True, help="The fault is over.")
+@click.option("--once", is_flag=True, help="It happened in one moment.")
+@click.option(
+    "--severity",
+    type=click.Choice(["info", "minor", "major", "critical"], case_sensitive=False),
+    default="major",
+    show_default=True,
+    help="Judges codes that no list names.",
+)
+@click.option("--node", default="", metavar="NAME", help="The node of the device, where it is not this machine.")
+@click.option("--text", default="", metavar="TEXT", help="The message it was read from.")
+@click.option("--at", type=float, metavar="SECONDS", help="When it happened, in seconds since 1970; now if not given.")
+@click.option("--dry-run", is_flag=True, help="Judge, and say what would follow, without noting the fault.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --job, one for each node.")
+@job_options
+@policy_options
+def report(
+    device: str,
+    code: str,
+    occur: bool,
+    recover: bool,
+    once: bool,
+    severity: str,
+    node: str,
+    text: str,
+    at: float | None,
+    dry_run: bool,
+    as_json: bool,
+    job: str | None,
+    on_node: str,
+    fault_codes: str | None,
+    fault_rules: str | None,
+) -> None:
+    """Note one fault of a device, and say where the device stands now. An unknown device is created."""
+    import json
+    import os
+    import socket
+    import time
+
+    from holdfast.errors import BadUsage
+    from holdfast.model.faults import Assertion, FaultEvent, Severity
+    from holdfast.node.devices.fault_commands import explain_event, notify_all, publish, refusal
+
+    said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
+    given = [assertion for assertion, yes in said.items() if yes]
+    if len(given) > 1:
+        options = " and ".join(f"--{assertion}" for assertion in given)
+        raise BadUsage(f"{options} were given together; one of them was expected", hint="holdfast faults report --help")
+    if job is not None:
+        from holdfast.owner.nodes.operator_client import Verb
+
+        words = ["--device", device, "--code", code, *(f"--{assertion}" for assertion in given)]
+        words += ["--severity", severity, "--text", text, *(["--dry-run"] if dry_run else [])]
+        words += ["--json"] if as_json else []
+        words += [] if at is None else ["--at", str(at)]
+        note, where = node_of_job(job)
+        tell(run_verb(note, where, Verb.REPORT_FAULT, words, node=on_node or node))
+        return
+    now = time.time()
+    event = FaultEvent(
+        device=device,
+        code=code,
+        assertion=given[0] if given else Assertion.OCCUR,
+        severity=Severity(severity.lower()),
+        at=now if at is None else at,
+        node=node or os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        text=text,
+        source="command line",
+    )
+    policy = policy_from(fault_codes, fault_rules)
+    if dry_run and (why := refusal(event, now)):
+        raise BadUsage(f"the event would be refused: {why}")
+    with open_fault_log(policy, now, writable=not dry_run, keep=not named(fault_codes, fault_rules)) as log:
+        policy = log.policy
+        if dry_run:
+            changes = log.engine.handle(event, now) + log.engine.tick(now)
+        else:
+            changes = log.report(event, now)
+        stands = log.standing(device)
+        if not dry_run:
+            publish(event.node, log.standings())
+    if not dry_run:
+        notify_all(home())
+    if as_json:
+        whole = {
+            "schema": "holdfast.fault_reported/1",
+            "device": device,
+            "node": event.node,
+            "code": event.code,
+            "dry_run": dry_run,
+            "event": explain_event(event, policy),
+            "changes": [_plain(change) for change in changes],
+            "standing": stands.standing,
+            "reason": stands.reason,
+        }
+        tell(json.dumps(whole))
+        return
+    tell(("would be: " if dry_run else "") + explain_event(event, policy))
+    _tell([change for change in changes if change.kind != "level"], policy)
+    tell(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object with a list of `codes`.")
+@policy_options
+def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
+    """List every fault code, what it asks for, and its rules."""
+    import json
+
+    from holdfast.model.faults import Remedy
+    from holdfast.node.devices.fault_commands import list_codes
+
+    rows = list_codes(policy_from(fault_codes, fault_rules))
+    for row in rows:
+        for rule in (row["frequency"], row["duration"]):
+            if rule is not None:
+                rule["remedy"] = Remedy(rule["remedy"]).name
+    if as_json:
+        tell(json.dumps({"schema": "holdfast.fault_codes/1", "codes": rows}))
+        return
+    for row in rows:
+        rules = []
+        if counted := row["frequency"]:
+            rules.append(f"{counted['times']} in {counted['window_s']} s: {counted['remedy']}")
+        if lasting := row["duration"]:
+            rules.append(f"longer than {lasting['fault_s']} s: {lasting['remedy']}")
+        remedy = row["remedy"] if row["listed"] else f"({row['remedy']})"
+        tell(f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else ""))
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def lint(files: tuple[str, ...], as_json: bool) -> None:
+    """Name every entry of these files that would not be used, and why. Status 1 where there is one."""
+    from holdfast.node.devices.fault_commands import lint as look
+
+    found = look(files)
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        tell(
+            pretty(
+                {
+                    "schema": "holdfast.fault_lint/1",
+                    "files": [
+                        {
+                            "file": finding.file,
+                            "kind": finding.kind,
+                            "codes": finding.codes,
+                            "rules": finding.rules,
+                            "used": not finding.broken,
+                            "problems": [str(problem) for problem in finding.problems],
+                        }
+                        for finding in found
+                    ],
+                }
+            )
+        )
+    for finding in () if as_json else found:
+        for problem in finding.problems:
+            tell(f"{finding.file}: {problem}")
+        if finding.broken:
+            tell(f"{finding.file}: the file would not be used; the default configuration would apply")
+        else:
+            count = len(finding.problems)
+            tell(
+                f"{finding.file}: {finding.kind}, {finding.codes} codes with a level, {finding.rules} rules; "
+                + (f"{count} remark{'s' if count != 1 else ''}" if count else "all of it is used")
+            )
+    if any(finding.loses for finding in found):
+        raise click.exceptions.Exit(1)
+
+
+@command.command()
+@click.argument("file", metavar="CASE.json | EVENTS.jsonl")
+@click.option("--dry-run", is_flag=True, help="Every rule only says what it would do.")
+@click.option("--json", "as_json", is_flag=True, help="The timeline of EVENTS.jsonl as JSON lines.")
+@utc_option
+@policy_options
+def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
+    """Play a fault case, or last month's events, and print what the rules make of them.
+
+    CASE.json has `config`, `timeline` and `checks`; one JSON object a check is printed. EVENTS.jsonl has one event a
+    line (`at` in seconds, `device`, `code`, `assertion`, `severity`); the timeline of levels is printed.
+    """
+    import json
+
+    from holdfast.errors import BadUsage
+    from holdfast.node.devices.fault_commands import is_case, play_cases, play_events
+    from holdfast.safe_files import read_given
+
+    try:
+        data = read_given(file, 1 << 30)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise BadUsage(f"{file}: {why}; a fault case or a log of events was expected") from error
+    if is_case(data):
+        results, said = play_cases(data)
+        for line in said:
+            say(line)
+        for result in results:
+            tell(json.dumps(result))
+        return
+    policy = policy_from(fault_codes, fault_rules, dry_run=dry_run)
+    changes, bad, _ = play_events(data.decode("utf-8", "replace").splitlines(), policy)
+    for line in bad:
+        say(f"{file}: {line}; not used")
+    if as_json:
+        for change in changes:
+            tell(json.dumps({"schema": "holdfast.fault_change/1", **_plain(change)}))
+        return
+    _tell(changes, policy, stamped=True)
+    if not changes:
+        tell("no event changed the level of any device")
+    if bad and not changes:
+        raise click.exceptions.Exit(2)
+
+
+def _plain(change: Change) -> dict[str, object]:
+    after = change.after.name if change.after is not None else None
+    before = change.before.name if change.before is not None else None
+    entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
+    return {**entry, "kind": str(change.kind), "reason": change.reason}
+
+
+def _tell(changes: list[Change], policy: Policy, *, stamped: bool = False) -> None:
+    from holdfast.record.local_time import clock
+
+    for change in changes:
+        text = change.told(seed_names=policy.seed_names)
+        tell(f"{clock(change.at)}  {text}" if stamped else text)

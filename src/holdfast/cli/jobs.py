@@ -1,0 +1,188 @@
+"""`holdfast jobs`: the jobs this machine remembers, the newest first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli._completion_values import classes, states
+from holdfast.cli._job_filter import STATES, chosen, wanted
+from holdfast.cli._printing import tell
+from holdfast.cli._queued_jobs import Queues, Waiting, queues
+from holdfast.cli._shared_options import pipeable, say, utc_option
+from holdfast.cli._table import fitted, table
+from holdfast.errors import BadUsage
+from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
+
+if TYPE_CHECKING:
+    from holdfast.record.job_views import JobView
+
+
+@click.command()
+@click.option(
+    "--state",
+    multiple=True,
+    metavar="STATE",
+    shell_complete=states,
+    help=f"Only jobs in this state: {', '.join(STATES)}.",
+)
+@click.option("--since", metavar="WHEN", help="Only jobs begun since: 30m, 12h, 7d, or a date.")
+@click.option("--name", default="", metavar="NAME", help="Only jobs of this name; `*` and `?` as in a shell.")
+@click.option(
+    "--class",
+    "phrase",
+    default="",
+    metavar="CLASS",
+    shell_complete=classes,
+    help="Only jobs that ended with this failure class.",
+)
+@click.option("-n", "--limit", "limit", metavar="N", help="At most N jobs; 0: all.  [50 on a terminal, else all]")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@of_a_cluster(short=False)
+@pipeable
+def command(
+    state: tuple[str, ...],
+    since: str | None,
+    name: str,
+    phrase: str,
+    limit: str | None,
+    as_json: bool,
+    platform: str | None,
+    namespace: str | None,
+) -> None:
+    """List the jobs this machine remembers, the newest first, and before them what waits in a queue."""
+    if limit is not None and (platform is not None or not limit.isdecimal()):
+        # Of a cluster's jobs `-n` is kubectl's.
+        if platform is None:
+            raise BadUsage(
+                f"-n {limit}: expected how many jobs; a namespace is of a cluster", hint="holdfast jobs -n 20"
+            )
+        namespace, limit = namespace or limit, None
+    if in_cluster(platform, namespace):
+        from holdfast.cli._cluster_jobs import jobs
+
+        if state or since or name or phrase:
+            raise BadUsage(
+                "--state, --since, --name and --class are for the jobs of this machine",
+                hint="holdfast jobs --platform kubernetes",
+            )
+        jobs(namespace, as_json)
+        return
+    wish = wanted(state, since, name, phrase, None if limit is None else int(limit), time.time())
+    seen = queues()
+    found, queued = seen.survey, seen.waiting
+    if as_json:
+        from holdfast.record.job_check_states import check_states
+        from holdfast.report.report_json import pretty
+
+        checks = check_states(found.home, found.jobs)
+        rows = [
+            {
+                "id": view.id,
+                "name": view.name,
+                "state": view.state.value,
+                "outcome": view.outcome,
+                "code": view.code,
+                "phrase": view.phrase,
+                "created": view.created,
+                "ended": view.ended,
+                "host": view.host,
+                "pid": view.pid,
+                "attempts": view.attempts,
+                "checks": checks.get(view.id),
+                "platform": view.platform,
+                "queued": seen.again.get(view.id, view.queued) or None,
+            }
+            for view in chosen(found.jobs, wish)
+        ]
+        tell(pretty({"schema": "holdfast.jobs/1", "jobs": rows, "queued": queued}))
+        return
+    if not found.jobs and not queued:
+        tell(f"no job has run yet with its state in {found.home}")
+        return
+    if not wish.is_any:
+        queued = ()  # what has not begun has no state, class or beginning yet
+    fitting = chosen(found.jobs, wish)
+    shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
+    if not shown and not queued:
+        say(f"none of {len(found.jobs)} jobs fits\n  try: holdfast jobs")
+        return
+    _print(shown, queued, seen)
+    if left := len(fitting) - len(shown):
+        say(f"{left} older {'job is' if left == 1 else 'jobs are'} not shown\n  try: holdfast jobs -n 0")
+
+
+_ON_A_TERMINAL = 50
+
+
+def _print(shown: Sequence[JobView], queued: Sequence[Waiting], seen: Queues) -> None:
+    """The table: as wide as it is in a pipe, no wider than the screen on a terminal (or where COLUMNS says so)."""
+    on_screen = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
+    width = shutil.get_terminal_size((80, 24)).columns if on_screen else None
+    lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
+    again = (seen.again.get(view.id, "") for view in shown)
+    lines += [*map(_queued_row, queued), *(row(view, why) for view, why in zip(shown, again, strict=True))]
+    of_platform = [*(each.platform for each in queued), *(view.platform for view in shown)]
+    if platforms := {known.platform for known in of_platform if known is not None}:
+        titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
+        lines = [(line[0], known_as, *line[1:]) for line, known_as in zip(lines, titled, strict=True)]
+    if width is not None and max(len(line) for line in table(lines).splitlines()) > width:
+        at = lines[0].index("STARTED")
+        ages = ["STARTED", *("" for _ in queued), *(_ago(view) for view in shown)]
+        lines = [(*line[:at], age, *line[at + 1 :]) for line, age in zip(lines, ages, strict=True)]
+        lines = fitted(lines, width, drop=("CODE", "ATTEMPTS", "TOOK"), cut=("NAME", "WHAT"))
+    colour = wants_colour(sys.stdout, os.environ)
+    at_state = lines[0].index("STATE")
+
+    def painted(column: int, word: str, padded: str) -> str:
+        style = _STYLES.get(word) if column == at_state else None
+        return paint(padded, style, colour) if style else padded
+
+    tell(table(lines, painted))
+
+
+_STYLES = {
+    "running": Style.STRONG,
+    "succeeded": Style.GOOD,
+    "failed": Style.BAD,
+    "stopped": Style.WARN,
+    "queued": Style.WARN,
+    "out of sight": Style.WARN,
+}
+
+
+def _ago(view: JobView) -> str:
+    from holdfast.record.local_time import ago
+
+    return ago(view.created, time.time())
+
+
+def _queued_row(job: Waiting) -> tuple[str, ...]:
+    """One that has not begun: it has no id of ours yet."""
+    return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
+
+
+def row(view: JobView, queued: str) -> tuple[str, ...]:
+    """One job as the words of its line. `queued`: why it waits, where it does."""
+    from holdfast.model.human_format import duration
+    from holdfast.record.local_time import clock
+
+    until = time.time() if view.ended is None else view.ended
+    return (
+        view.id,
+        harmless(view.name),
+        view.outcome.value if view.outcome else view.state.value,
+        "" if view.code is None else str(view.code),
+        view.phrase or harmless(queued),
+        str(view.attempts or ""),
+        clock(view.created),
+        duration(until - view.created),
+    )

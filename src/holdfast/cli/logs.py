@@ -1,0 +1,159 @@
+"""`holdfast logs JOB`: the workers' output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli._completion_values import jobs
+from holdfast.cli._queued_jobs import in_queue, told
+from holdfast.cli._remote_owner import located
+from holdfast.cli._shared_options import pipeable, say, utc_option
+from holdfast.errors import BadUsage
+from holdfast.record.job_lookup import LAST
+
+if TYPE_CHECKING:
+    from holdfast.record.job_views import JobView, Survey
+    from holdfast.record.owner_address import OwnerNote
+    from holdfast.report.merged_logs import Lines
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
+"""Seconds between two looks at the queue, while the user waits for the logs of a job that has not begun."""
+
+
+@click.command()
+@click.argument("job", required=False, default=LAST, shell_complete=jobs)
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt instead of the last one.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only this rank.")
+@click.option("--stdout", "only_stdout", is_flag=True, help="Only what went to stdout.")
+@click.option("--stderr", "only_stderr", is_flag=True, help="Only what went to stderr.")
+@click.option("--since", metavar="TIME", help="Only lines from then on: an age (10m, 2h) or a date and time.")
+@click.option("--until", metavar="TIME", help="Only lines before then.")
+@click.option("--grep", "-g", metavar="RE", help="Only lines in which this regular expression (RE2) is found.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each log.")
+@click.option("--timestamps", "-t", is_flag=True, help="The time in front of each line.")
+@click.option("--path", "paths", is_flag=True, help="Print where the log files are, and not what is in them.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is written, until the job ends.")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Each line as a JSON object.")
+@of_a_cluster()
+@pipeable
+def command(
+    job: str,
+    attempt: int | None,
+    rank: int | None,
+    only_stdout: bool,
+    only_stderr: bool,
+    since: str | None,
+    until: str | None,
+    grep: str | None,
+    tail: int | None,
+    timestamps: bool,
+    paths: bool,
+    follow: bool,
+    as_json: bool,
+    platform: str | None,
+    namespace: str | None,
+) -> None:
+    """Print a job's logs. JOB is an id or its beginning, or a name; without it, the last job.
+
+    One log is printed as it is; of several, the lines come by time, each with its worker and stream in front.
+    """
+    lines = _lines(since, until, grep, tail, follow)
+    if in_cluster(platform, namespace, job):
+        from holdfast.cli._cluster_jobs import logs
+
+        typed = (("--attempt", attempt), ("--stdout", only_stdout), ("--stderr", only_stderr), ("--path", paths))
+        refused = [name for name, given in typed if given]
+        logs(
+            namespace,
+            job,
+            lines,
+            rank=rank,
+            timestamps=timestamps,
+            as_json=as_json,
+            following=follow,
+            refused=refused,
+        )
+        return
+    from holdfast.cli._local_logs import Wish, files_here, follow_logs, parts_wanted, print_files, print_logs
+    from holdfast.record.job_views import JobState
+    from holdfast.report.log_files import STREAMS
+
+    try:
+        found, view, note = located(job)
+    except BadUsage:
+        if not (queued := in_queue(job)):
+            raise
+        say(f"{told(queued[0]).removeprefix('holdfast: ')}\n  logs       there are none before it begins")
+        if not follow:
+            return
+        found, view, note = _begun(job)
+    streams = tuple(name for name, only in zip(STREAMS, (only_stdout, only_stderr), strict=True) if only) or STREAMS
+    wish = Wish(attempt=attempt, rank=rank, streams=streams, lines=lines, timestamps=timestamps, as_json=as_json)
+    if note is not None and view.state in (JobState.RUNNING, JobState.OUT_OF_SIGHT):
+        from holdfast.cli._logs_over_nodes import logs_over_nodes
+
+        if logs_over_nodes(found.home, view, note, wish, following=follow and not paths, paths=paths):
+            return
+    try:
+        number, parts = parts_wanted(found.home, view.id, wish)
+    except BadUsage as error:
+        if note is None or rank is None:
+            raise
+        from holdfast.cli._logs_left_on_nodes import refusal
+
+        raise refusal(error, found.home, view, note, rank, attempt) from None
+    if note is not None and rank is None and view.state is JobState.ENDED and parts:
+        from holdfast.cli._logs_left_on_nodes import tell_the_others
+
+        tell_the_others(found.home, view, number, parts)
+    if paths:
+        print_files(view.id, files_here(parts), as_json=as_json)
+        return
+    runs = view.state is JobState.RUNNING
+    if follow and runs:
+        follow_logs(found.home, view, wish)
+        return
+    if not parts:
+        say(f"job {view.id} has written no logs{' yet' if runs else ''}")
+        return
+    if attempt is None and number > 1 and not wish.in_time:
+        say(f"attempt {number}, the last; others with --attempt 1{f' to {number - 1}' if number > 2 else ''}")
+    print_logs(view, number, parts, wish)
+
+
+def _lines(since: str | None, until: str | None, grep: str | None, tail: int | None, follow: bool) -> Lines:
+    """Raises `BadUsage`."""
+    import time
+
+    from holdfast.cli._job_filter import moment
+    from holdfast.report.merged_logs import Lines, pattern_of
+
+    if follow and until is not None:
+        raise BadUsage("--until with --follow: expected one of them", hint="holdfast logs --until TIME")
+    now = time.time()
+    return Lines(
+        since=None if since is None else moment(since, now, "--since"),
+        until=None if until is None else moment(until, now, "--until"),
+        pattern=None if grep is None else pattern_of(grep),
+        tail=tail,
+    )
+
+
+def _begun(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
+    """Wait until a job of the queue begins. Raises `BadUsage` where it leaves the queue without that."""
+    from holdfast.platforms.slurm.submit.job_queue import wait
+
+    pause_s = FIRST_PAUSE_S
+    while True:
+        wait(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        waits = in_queue(job)
+        try:
+            return located(job)
+        except BadUsage:
+            if not waits:
+                raise

@@ -1,0 +1,94 @@
+"""`holdfast prepare`: runs to its end before a task's container starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from holdfast.cli._printing import redraw, say, tell
+from holdfast.errors import HoldfastError
+from holdfast.main.prepare_container import EXCHANGE, prepare
+from holdfast.model.phrases import Phrase
+from holdfast.report.terminal_text import columns
+
+MOST_WORDS = 1000
+"""Characters of a sentence: the file takes at most 4096 bytes."""
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--into", type=PATH, default=EXCHANGE, show_default=True, metavar="DIR", help="The exchange directory.")
+@click.option("--job", type=PATH, metavar="FILE", help="A job file, which is judged and laid down as DIR/job.yaml.")
+@click.option(
+    "--tree",
+    type=PATH,
+    metavar="DIR",
+    help="The built runtime to copy; else HOLDFAST_TREE, this holdfast's own, the image's, or one that is built once.",
+)
+@click.option(
+    "--result",
+    type=PATH,
+    metavar="FILE",
+    help="Where a failure is written as JSON, at most 4096 bytes: /dev/termination-log in a container of Kubernetes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(into: Path, job: Path | None, tree: Path | None, result: Path | None, as_json: bool) -> None:
+    """Lay the runtime down in DIR, with its start command DIR/run.
+
+    A container that has DIR needs neither Python nor holdfast: its command is DIR/run. A repeated call changes nothing;
+    another version takes the place of the one before. What the job has fetched before its start (`prerequisites`) is
+    fetched into DIR, whole or not at all. Status 0: all is there; else the last line on stdout is JSON that says why.
+    """
+    try:
+        laid = prepare(into, job, tree, _said, _draw if sys.stderr.isatty() else None, columns(os.environ))
+    except HoldfastError as error:
+        _leave(error, result)
+        raise
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        size = {"version": laid.tree.version, "size_bytes": laid.tree.size_bytes}
+        whole = {"run": str(laid.run), **size, "fresh": laid.fresh, "before": laid.before or None}
+        tell(pretty({"schema": "holdfast.prepared/1", **whole}))
+        return
+    version = f"holdfast {laid.tree.version}, {laid.tree.size_bytes / 1e6:.0f} MB"
+    if not laid.fresh:
+        tell(f"{laid.run} is there already ({version})")
+    elif laid.before:
+        tell(f"{laid.run} is {version}, in place of {laid.before}")
+    else:
+        tell(f"{laid.run} is {version}")
+
+
+def _said(words: str) -> None:
+    say(words)
+
+
+def _draw(line: str) -> None:
+    redraw(line, columns(os.environ))
+
+
+def _leave(error: HoldfastError, result: Path | None) -> None:
+    """The failure, for the program that starts the container: a file, and the last line of stdout."""
+    from holdfast.model.codec import encode
+    from holdfast.model.fetch_messages import NotPrepared
+    from holdfast.safe_files import write_given  # only a failure needs it
+
+    trouble = getattr(error, "trouble", None)
+    left = NotPrepared(
+        phrase=getattr(error, "phrase", "") or Phrase.CONFIG_INVALID,
+        words=(trouble.words if trouble is not None else error.message)[:MOST_WORDS],
+        solution=(getattr(error, "solution", "") or error.hint)[:MOST_WORDS],
+        code=error.exit_status,
+        name=trouble.name if trouble is not None else "",
+    )
+    data = encode(left)
+    tell(data.decode())
+    if result is not None:
+        try:
+            write_given(result, data + b"\n")
+        except OSError as problem:
+            say(f"{result}: {problem.strerror or problem}")

@@ -1,0 +1,100 @@
+"""`holdfast prune`: removes old jobs, by number, age and size."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli._completion_values import jobs as complete_jobs
+from holdfast.cli._job_retention import doubts, held, keep_of, size
+from holdfast.cli._printing import tell
+from holdfast.cli._shared_options import home, pipeable, say, survey
+from holdfast.errors import BadUsage
+
+if TYPE_CHECKING:
+    from holdfast.record.job_pruning import Keep, Old, Pruned
+    from holdfast.record.job_views import JobView, Survey
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, metavar="[JOB...]", shell_complete=complete_jobs)
+@click.option("--keep-jobs", metavar="N", help="Keep the newest N jobs; 0: any number.")
+@click.option("--keep-days", metavar="N", help="Keep jobs that ended in the last N days; 0: of any age.")
+@click.option("--keep-size", metavar="SIZE", help="Keep the newest jobs of this size in all: 20G, 1.5T.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@pipeable
+def command(
+    jobs: tuple[str, ...],
+    keep_jobs: str | None,
+    keep_days: str | None,
+    keep_size: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Throw old jobs away: their logs, their reports and what the journal knows of them.
+
+    Limits that are not given are those of the settings (holdfast config). With JOB, just these jobs. A job that runs,
+    or that has evidence of a device that is held, stays.
+    """
+    from holdfast.record.job_pruning import Pruned, of_this_machine, prune
+    from holdfast.settings.resolved_settings import resolve
+
+    typed = {"keep-jobs": keep_jobs, "keep-days": keep_days, "keep-size": keep_size}
+    where = home()
+    settings = resolve(typed, os.environ, where)
+    found = survey()
+    if jobs and any(typed.values()):
+        raise BadUsage("JOB and a limit were given: expected one of them", hint=f"holdfast prune {jobs[0]}")
+    keep = keep_of(settings)
+    old = _named(found, jobs) if jobs else doubts(found, keep)
+    kept = [(each.view.id, f"it is a job of {each.view.host}") for each in old if not of_this_machine(each.view)]
+    own = [each for each in old if of_this_machine(each.view)]
+    done = prune(where, own, evidence_of=held(), dry_run=dry_run)
+    done = Pruned(gone=done.gone, kept=(*kept, *done.kept))
+    if as_json:
+        from holdfast.report.report_json import pretty
+
+        tell(pretty(_object(done, keep, dry_run)))
+        return
+    for job, why in done.kept:
+        say(f"job {job} stays: {why}")
+    if not done.gone:
+        tell(f"nothing to throw away: {len(found.jobs)} jobs in {where}")
+        return
+    for each in done.gone:
+        view = each.view
+        tell(f"{view.id}  {view.name}  {size(each.size_bytes)}  {each.why}")
+    word = "would go" if dry_run else "are gone"
+    tell(f"{len(done.gone)} of {len(found.jobs)} jobs {word}, {size(done.size_bytes)}")
+
+
+def _named(found: Survey, names: tuple[str, ...]) -> list[Old]:
+    from holdfast.record.job_lookup import find
+    from holdfast.record.job_pruning import Old
+    from holdfast.record.job_views import JobState
+
+    chosen: dict[str, JobView] = {view.id: view for view in (find(found, name) for name in names)}
+    for view in chosen.values():
+        if view.state is not JobState.ENDED:
+            raise BadUsage(
+                f"job {view.id} ({view.name}) is {view.state.value}, and stays",
+                hint=f"holdfast stop {view.id} --reason TEXT",
+            )
+    return [Old(view=view, size_bytes=0, why="as asked") for view in chosen.values()]
+
+
+def _object(done: Pruned, keep: Keep, dry_run: bool) -> dict[str, Any]:
+    return {
+        "schema": "holdfast.pruned/1",
+        "dry_run": dry_run,
+        "keep": {"jobs": keep.jobs, "days": keep.days, "size_bytes": keep.size_bytes},
+        "pruned": [
+            {"id": each.view.id, "name": each.view.name, "size_bytes": each.size_bytes, "why": each.why}
+            for each in done.gone
+        ],
+        "kept": [{"id": job, "why": why} for job, why in done.kept],
+        "size_bytes": done.size_bytes,
+    }

@@ -1,0 +1,115 @@
+"""`holdfast release`: a held device goes back to work."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli._cluster_jobs import in_cluster
+from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
+from holdfast.cli._printing import tell
+from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
+from holdfast.cli._shared_options import utc_option
+
+
+@click.command()
+@click.argument("device")
+@click.option("--reason", required=True, metavar="TEXT", help="Why it may work again; kept with who and when.")
+@job_options
+@click.option("--platform", metavar="NAME", help="kubernetes: DEVICE is a node of the cluster that a job has tainted.")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --job, one for each node.")
+@policy_options
+def command(
+    device: str,
+    reason: str,
+    as_json: bool,
+    job: str | None,
+    on_node: str,
+    platform: str | None,
+    fault_codes: str | None,
+    fault_rules: str | None,
+) -> None:
+    """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
+    import os
+    import socket
+    import time
+
+    from holdfast.cli._shared_options import home
+    from holdfast.errors import BadUsage
+    from holdfast.model.faults import Standing
+    from holdfast.node.devices.fault_commands import notify_all, publish, user_name
+    from holdfast.platforms.slurm.node_health import after_release
+    from holdfast.record.database import FILE_NAME
+
+    if not reason.strip():
+        raise BadUsage("--reason is empty; why the device may work again was expected", hint="holdfast devices")
+    if in_cluster(platform, None):
+        _of_a_cluster(device, reason, as_json)
+        return
+    if job is not None:
+        from holdfast.owner.nodes.operator_client import Verb
+
+        note, where = node_of_job(job)
+        words = [device, "--reason", reason, *(["--json"] if as_json else [])]
+        tell(run_verb(note, where, Verb.RELEASE, words, node=on_node))
+        return
+    policy = policy_from(fault_codes, fault_rules)
+    if not (home() / FILE_NAME).exists():
+        raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
+    now = time.time()
+    with open_fault_log(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as log:
+        before = log.standing(device)
+        if device in log.engine.devices and not log.engine.reasons(device) and not log.engine.counts(device):
+            said = f"{device} is not held; it is {before.standing} ({before.reason})"
+            if before.standing is Standing.HEALTHY:
+                said = f"{device} is HEALTHY: there is nothing to release"
+            _tell([said], as_json, device, before.node, before.standing, before.standing, released=False)
+            return
+        log.release(device, user_name(), reason, now)
+        after = log.standing(device)
+        momentary = not log.engine.lasts(device) and log.engine.level(device) is not None
+        node = before.node or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        left = [each for each in log.standings() if log.engine.lasts(each.device) and each.node in ("", node)]
+        publish(node, left)
+    notify_all(home())
+    free = all(each.standing is Standing.HEALTHY for each in left)
+    if before.standing is Standing.HEALTHY:
+        lines = [f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}"]
+        _tell(lines, as_json, device, node, before.standing, after.standing, released=True)
+        return
+    lines = [f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}"]
+    if momentary:
+        lines.append("    its fault was momentary: nothing of it lasts")
+    elif after.standing is not Standing.HEALTHY:
+        stays = "it was not held, and its fault is not over: only its counting begins again from zero"
+        lines.append(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
+        lines.append(f"    {after.reason}")
+    if free and (said := after_release(node, device, os.environ)):
+        lines.append(said)
+    _tell(lines, as_json, device, node, before.standing, after.standing, released=True)
+
+
+def _tell(lines: list[str], as_json: bool, device: str, node: str, before: str, after: str, *, released: bool) -> None:
+    if as_json:
+        import json  # its output is one line: those of several nodes are lines apart
+
+        moved = {"before": before, "after": after, "released": released, "message": "\n".join(lines)}
+        tell(json.dumps({"schema": "holdfast.released/1", "device": device, "node": node, **moved}))
+    else:
+        tell("\n".join(lines))
+
+
+def _of_a_cluster(node: str, reason: str, as_json: bool) -> None:
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
+    from holdfast.platforms.kubernetes.remote.held_nodes import release
+    from holdfast.report.terminal_text import harmless
+
+    was = with_server(lambda api: release(api, node))
+    if was is None:
+        lines = [f"node {node} is not tainted by holdfast: there is nothing to release"]
+        _tell(lines, as_json, node, node, "HEALTHY", "HEALTHY", released=False)
+        return
+    lines = [f"node {node}: its taint is gone, and new pods may be placed there: {reason}"]
+    if was.reason:
+        lines.append(f"    it was held: {harmless(was.reason)}")
+    _tell(lines, as_json, node, node, "HELD", "HEALTHY", released=True)

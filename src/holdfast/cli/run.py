@@ -1,0 +1,102 @@
+"""`holdfast run`: torchrun's command line, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from holdfast.cli._completion_values import checks
+from holdfast.cli._run_options import ALSO, IGNORED, TORCHRUN, ignored, over_nodes, render, unheeded, whole
+from holdfast.cli._shared_options import setting_options
+from holdfast.main.run_command import start
+
+
+class _Run(click.Command):
+    """Takes options with hyphens or underscores, as torchrun does; everything after the script is the script's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, hyphened(args, self.params))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Accepted and ignored, for torchrun's sake"):
+            formatter.write_text(", ".join(f"--{name}" for name in IGNORED))
+
+
+def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
+    """`--nproc_per_node=2` → `--nproc-per-node=2`, up to the script; what follows it is left as it is."""
+    takes_value: dict[str, bool] = {}
+    for param in params:
+        if isinstance(param, click.Option):
+            for name in (*param.opts, *param.secondary_opts):
+                takes_value[name] = not param.is_flag
+    fixed: list[str] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word in ("-", "--"):
+            return [*fixed, word, *rest]
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            name = "--" + name[2:].replace("_", "-")
+            if name not in takes_value and len(name) > 2:
+                name = _unabbreviated(name, takes_value)
+            fixed.append(name + equals + value)
+        else:
+            fixed.append(word)
+        if not equals and takes_value.get(name, False) and rest:
+            fixed.append(rest.pop(0))
+    return fixed
+
+
+def _unabbreviated(name: str, forms: Iterable[str]) -> str:
+    """The whole name, where only one option matches; click reports an unknown or ambiguous one."""
+    found = whole(name, (*forms, "--help"))
+    if len(found) > 1:
+        raise click.UsageError(f"`{name}` may mean {', '.join(found)}: expected more of its letters")
+    return found[0] if found else name
+
+
+def _options() -> list[click.Parameter]:
+    torchrun: list[click.Parameter] = [
+        click.Option(
+            [typed.param, *typed.forms],
+            is_flag=typed.flag,
+            default=typed.unset,
+            metavar=typed.metavar or None,
+            help=typed.help,
+        )
+        for typed in TORCHRUN
+    ]
+    ours: list[click.Parameter] = []
+    for option in setting_options():
+        if option.name == "checks":
+            option._custom_shell_complete = checks  # what `shell_complete=` of the constructor sets
+        if option.name in ALSO:
+            option.opts.append(ALSO[option.name])
+        ours.append(option)
+    unheeded = [
+        click.Option([typed.param, *typed.forms], is_flag=typed.flag, default=None, hidden=True) for typed in ignored()
+    ]
+    words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+    return [*torchrun, *ours, *unheeded, words]
+
+
+def _main(**given: Any) -> None:
+    """Run SCRIPT as one gang of workers, on one machine or on many, as torchrun would, and carry it through failures.
+
+    At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
+    """
+    guard_fd: int | None = click.get_current_context().obj
+    raise SystemExit(start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes))
+
+
+command = _Run(
+    "run",
+    params=_options(),
+    callback=_main,
+    help=_main.__doc__,
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)

@@ -1,0 +1,204 @@
+"""`holdfast show JOB`: one job, its attempts, their causes and decisions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli._completion_values import jobs
+from holdfast.cli._html_file import refuse_early, write_page
+from holdfast.cli._printing import tell
+from holdfast.cli._queued_jobs import in_queue, told
+from holdfast.cli._remote_owner import is_elsewhere, located, run_verb
+from holdfast.cli._shared_options import pipeable, say, utc_option, zone_words
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.record.job_directory import logs_of
+from holdfast.record.job_lookup import LAST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.model.check_results import ChecksTaken
+    from holdfast.model.decisions import JobReport
+    from holdfast.record.job_views import JobDetail
+
+
+@click.command()
+@click.argument("job", required=False, default=LAST, shell_complete=jobs)
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--html", "page", metavar="FILE", help="Write one page about the job to FILE, for a ticket; `-`: stdout.")
+@click.option("--verbose", "-v", is_flag=True, help="Print all evidence, and each attempt with its decision.")
+@of_a_cluster()
+@pipeable
+def command(
+    job: str, as_json: bool, page: str | None, verbose: bool, platform: str | None, namespace: str | None
+) -> None:
+    """Show one job: attempts, causes, decisions. JOB is an id or its beginning, or a name; without it, the last job."""
+    if page is not None:
+        refuse_early(page, as_json=as_json, in_cluster=in_cluster(platform, namespace, job))
+    if in_cluster(platform, namespace, job):
+        from holdfast.cli._cluster_jobs import show
+
+        show(namespace, job, as_json, verbose)
+        return
+    from holdfast.record.job_views import detail
+    from holdfast.report.report_json import pretty, to_json_object
+    from holdfast.report.terminal_text import columns, wants_colour
+
+    try:
+        found, view, note = located(job)
+    except BadUsage:
+        if page is not None or not (queued := in_queue(job)):
+            raise
+        tell(pretty({"queued": queued}) if as_json else "\n".join(told(each) for each in queued))
+        return
+    if note is not None and is_elsewhere(view):
+        from holdfast.owner.nodes.operator_client import Verb
+        from holdfast.record.owner_lock import LOCK_NAME
+
+        if page is not None and not (found.home / "jobs" / view.id / LOCK_NAME).exists():
+            raise BadUsage(
+                f"job {view.id}: its page is made from its journal, which is on {view.host or note.owner}",
+                hint=f"holdfast show {view.id} --html FILE   (on {view.host or note.owner})",
+            )
+        try:
+            if page is not None:
+                raise HoldfastError("the page has what the owner last wrote down here")
+            words = [*(["--json"] if as_json else []), *(["--verbose"] if verbose else []), *zone_words()]
+            tell(run_verb(note, found.home, Verb.SHOW, words), nl=False)
+            return
+        except HoldfastError as error:
+            if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
+                raise
+            say(str(error))  # the owner shares this state directory: what it last wrote down is here
+    known = detail(found, view)
+    if as_json or page is not None:
+        if known.report is not None:
+            value = {**to_json_object(known.report), "state": known.view.state.value, "platform": known.view.platform}
+        else:
+            value = _unfinished(found.home, known)
+        if page is not None:
+            write_page(found.home, known, pretty(value), page)
+        else:
+            tell(pretty(value))
+        return
+    width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
+    if known.report is not None:
+        text = _ended(known.report, logs_of(found.home, known.view.id), width, colour, verbose)
+        tell(text + _of_platform(known), nl=False)
+        return
+    tell(_still(found.home, known, width, colour), nl=False)
+
+
+def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: bool) -> str:
+    if verbose:
+        from holdfast.report.text_report import render
+
+        return render(report, width=width, colour=colour, parts=True)
+    from holdfast.explain.secret_filter import without_secrets
+    from holdfast.report.brief_report import render_brief
+    from holdfast.report.failure_place import scene_of
+
+    return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
+
+
+def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
+    """The same keys as a report has; those that only an end can fill are null."""
+    from holdfast.model.decisions import JobReport
+    from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
+    from holdfast.record.report_file import checks_object
+    from holdfast.report.report_json import to_json_object
+
+    nothing = ExitReport(code=0, phrase="", blame=Blame.UNKNOWN, rerun=Rerun.UNKNOWN, reason="", solution="")
+    view = known.view
+    whole = to_json_object(
+        JobReport(job_id=view.id, name=view.name, outcome=Outcome.SUCCEEDED, report=nothing, attempts=known.attempts)
+    )
+    kept = {"schema", "job", "attempts"}
+    value = {key: (item if key in kept else None) for key, item in whole.items()}
+    more = {"state": view.state.value, "platform": view.platform, "checks": checks_object(_round(home, known))}
+    return {**value, **more}
+
+
+def _of_platform(known: JobDetail) -> str:
+    """The platform's name for it, where one has started it."""
+    from holdfast.report.terminal_text import harmless
+
+    platform = known.view.platform
+    return "" if platform is None else f"  {harmless(platform.platform):<9}  {harmless(platform.id)}\n"
+
+
+_MOST_CONFIG_BYTES = 1 << 20
+_HOSTS = 4
+"""Workers that the output names as open for ssh, at most."""
+
+
+def _entry(home: Path, job: str) -> list[str]:
+    """The command to enter a worker, where the job has an sshd whose keys this user may read."""
+    from shlex import quote
+
+    from holdfast.record.job_directory import DOOR
+    from holdfast.record.state_directory import job_dir
+    from holdfast.report.terminal_text import harmless
+    from holdfast.safe_files import read_file
+
+    directory = job_dir(home, job)
+    for config in (directory / DOOR / "config", *sorted(directory.glob(f"nodes/*/{DOOR}/config"))):
+        try:
+            text = read_file(config, _MOST_CONFIG_BYTES, cut=True).decode(errors="replace")
+        except OSError:
+            continue  # another node's that has none, or of another user
+        hosts = [line.removeprefix("Host ") for line in text.splitlines() if line.startswith("Host ")]
+        workers = [harmless(host) for host in hosts if host != "*"]
+        if workers:
+            named = ", ".join(workers[1:_HOSTS]) + (f" and {len(workers) - _HOSTS} more" * (len(workers) > _HOSTS))
+            also = f"  (also {named})" if named else ""
+            return [f"  to enter   ssh -F {quote(str(config))} {workers[0]}{also}"]
+    return []
+
+
+def _round(home: Path, known: JobDetail) -> ChecksTaken:
+    """The checks of a job without an end. Before its first round is recorded, the state is CHECKING too."""
+    from holdfast.model.check_results import ChecksTaken, CheckState
+    from holdfast.record.recorded_checks import last_round
+
+    return last_round(home, known.view.id) or ChecksTaken(state=CheckState.CHECKING)
+
+
+def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
+    """A job without an end: the last state that its owner recorded."""
+    import time
+
+    from holdfast.model.human_format import duration
+    from holdfast.record.job_views import JobState, events
+    from holdfast.record.local_time import clock
+    from holdfast.record.lost_owner_report import attempt_of, last_known
+    from holdfast.report.terminal_text import Style, harmless, paint
+    from holdfast.report.text_report import attempt_lines, check_lines
+
+    view = known.view
+    history = list(events(home, view.id))
+    attempt = max((attempt_of(event) for _, event in history), default=0)
+    state = paint(view.state.value.upper(), Style.STRONG, colour)
+    since = f"since {clock(view.created)} ({duration(time.time() - view.created)})"
+    lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}, pid {view.pid} on {view.host}"]
+    if history:
+        lines.append(f"  now        {last_known(history, attempt)} (last word at {clock(history[-1][0])})")
+    lines += check_lines(_round(home, known), width, colour)
+    lines += attempt_lines(known.attempts, width=width, colour=colour, parts=True)
+    if view.state is JobState.RUNNING:
+        lines.append(f"  logs       holdfast logs {view.id} --follow")
+        lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+        lines += _entry(home, view.id)
+    elif view.state is JobState.QUEUED:
+        lines.append(f"  queued     {harmless(view.queued)}")
+        lines.append(f"  next       attempt {len(known.attempts) + 1}, when its platform starts it again")
+        lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+    else:
+        lines.append(f"  note       whether it still runs can only be seen on {view.host}")
+    return "\n".join(lines) + "\n" + _of_platform(known)

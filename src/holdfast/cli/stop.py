@@ -1,0 +1,330 @@
+"""`holdfast stop JOB --reason TEXT`: asks the job's owner, and the owner stops the job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli._completion_values import classes, jobs
+from holdfast.cli._printing import tell
+from holdfast.cli._remote_owner import is_elsewhere, located
+from holdfast.cli._shared_options import survey, utc_option
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.noun_base import Noun
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.model.job_spec import PlatformJob
+    from holdfast.record.job_views import JobView
+    from holdfast.record.owner_address import OwnerNote
+
+ANSWER_S = 5.0
+MOST_ANSWER_BYTES = 1 << 20
+
+
+class NoAnswer(HoldfastError):
+    """The owner is alive and does not answer: the fault is not the user's."""
+
+
+@click.command()
+@click.argument("job", shell_complete=jobs)
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it becomes the reason in the job's report.")
+@click.option("--solution", default="", metavar="TEXT", help="What the report's reader should do.")
+@click.option(
+    "--phrase",
+    default="",
+    metavar="PHRASE",
+    shell_complete=classes,
+    help="Which exit it is: a known one, or your own in CamelCase.",
+)
+@click.option("--code", type=int, metavar="CODE", help="The final code of a phrase of your own (160-199, 220-254).")
+@click.option("--who", default="", metavar="NAME", help="Which component asks.  [default: user, host and process]")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@of_a_cluster()
+def command(
+    job: str,
+    reason: str,
+    solution: str,
+    phrase: str,
+    code: int | None,
+    who: str,
+    as_json: bool,
+    platform: str | None,
+    namespace: str | None,
+) -> None:
+    """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name).
+
+    The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
+    ended already is left as it is, with status 0: what was asked for is so. One that waits in a queue is taken out of
+    it.
+    """
+    if not reason.strip():
+        raise BadUsage(
+            "--reason: expected some words, got none", hint=f"holdfast stop {job} --reason 'why it must stop'"
+        )
+    if phrase or code is not None:
+        from holdfast.catalogue.stop_phrases import misshapen
+
+        if why := misshapen(phrase, code, who):
+            raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
+    if in_cluster(platform, namespace):
+        from holdfast.cli._cluster_jobs import stop
+
+        asks = f"{who}, {_who()}" if who else _who()
+        message = stop(namespace, job, reason=reason, solution=solution, phrase=phrase, code=code, who=asks)
+        Told(as_json).whole(job, message)
+        return
+    told = Told(as_json)
+    _stop_all(job, StopWish(reason=reason, solution=solution, phrase=phrase, code=code, who=who), told)
+    told.end(job)
+
+
+def _stop_all(job: str, wish: StopWish, told: Told) -> None:
+    """The job, or all waiting and running tasks of an array."""
+    from holdfast.cli._queued_jobs import queues, take_out
+    from holdfast.record.job_views import JobState
+
+    seen = queues()
+    known = seen.survey
+    queued = [row for row in seen.waiting if job in (row.platform.id, row.array)]
+    if queued:
+        take_out(known.home, queued, told.line)
+    tasks = [view for view in known.jobs if _is_task(view, job)]
+    if queued or tasks:
+        for view in tasks:
+            if view.state is not JobState.ENDED:
+                _stop(view.id, wish, told)
+        if not queued and all(view.state is JobState.ENDED for view in tasks):
+            told.line(f"all {len(tasks)} jobs of the array {job} that have begun are over; there is nothing to stop")
+        return
+    try:
+        _stop(job, wish, told)
+    except BadUsage:
+        if not (named := [row for row in seen.waiting if row.name == job]):
+            raise
+        take_out(known.home, named[:1], told.line)
+
+
+def _is_task(view: JobView, array: str) -> bool:
+    """Whether it has run as a task of this array; no, where `array` is the name of a job."""
+    return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
+
+
+class Told:
+    """The results of a stop: lines for a person as they come, or one JSON object at the end."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._jobs: list[str] = []
+        self._lines: list[str] = []
+
+    def line(self, text: str, job_id: str = "") -> None:
+        """`job_id`: the job of the line, where it has an id of holdfast's."""
+        if job_id:
+            self._jobs.append(job_id)
+        if self._as_json:
+            self._lines.append(text)
+        else:
+            tell(text)
+
+    def end(self, asked: str) -> None:
+        """`asked`: the job as typed."""
+        if self._as_json:
+            from holdfast.report.report_json import pretty
+
+            whole = {"asked": asked, "job_ids": self._jobs, "message": "\n".join(self._lines)}
+            tell(pretty({"schema": "holdfast.stopped/1", **whole}))
+
+    def whole(self, asked: str, text: str) -> None:
+        """All results so far."""
+        self.line(text)
+        self.end(asked)
+
+
+class StopWish(Noun, frozen=True, kw_only=True):
+    """The fields of one result."""
+
+    reason: str
+    solution: str
+    phrase: str
+    code: int | None
+    who: str
+
+
+def _stop(job: str, wish: StopWish, told: Told) -> None:
+    import socket
+
+    from holdfast.model.codec import encode
+    from holdfast.record.job_lookup import find
+    from holdfast.record.job_views import JobState
+    from holdfast.record.state_directory import job_dir
+
+    found, view, note = located(job)
+    reason, phrase, code, who = wish.reason, wish.phrase, wish.code, wish.who
+    if note is not None and is_elsewhere(view):
+        told.line(_stop_elsewhere(note, found.home, reason, wish.solution, phrase, code, who), note.job_id)
+        return
+    if view.state is JobState.ENDED:
+        told.line(_ended(view), view.id)
+        return
+    if view.state is JobState.QUEUED and view.platform is not None:
+        told.line(_stop_queued(found.home, view, view.platform, wish), view.id)
+        return
+    here = socket.gethostname()
+    if view.host != here and view.platform is not None:
+        told.line(_stop_inside(view, view.platform, wish), view.id)
+        return
+    if view.host != here:
+        raise BadUsage(
+            f"job {view.id} runs on {view.host}, and this is {here}: its supervisor can only be asked there",
+            hint=f"ssh {view.host} holdfast stop {view.id} --reason {reason!r}",
+        )
+    request = {
+        "type": "stop", "reason": reason, "solution": wish.solution, "who": f"{who}, {_who()}" if who else _who(),
+        "phrase": phrase, "code": code,
+    }  # fmt: skip
+    try:
+        answer = ask(job_dir(found.home, view.id), encode(request) + b"\n")
+    except OSError as error:
+        again = find(survey(), view.id)
+        if again.state is JobState.ENDED:
+            told.line(_ended(again), view.id)
+            return
+        raise _unanswered(view, error) from error
+    if not answer.get("ok") and (phrase or code is not None):
+        raise BadUsage(f"job {view.id} goes on: {answer.get('message') or 'no reason given'}", hint="holdfast exits")
+    if not answer.get("ok"):
+        raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
+    said = str(answer.get("message") or "it is being stopped")
+    told.line(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow", view.id)
+
+
+def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWish) -> str:
+    """No owner is alive: the platform is asked to remove the job, and its end is recorded here."""
+    import time
+
+    from holdfast.model.evidence import StopRequest
+    from holdfast.platforms.slurm.submit.job_queue import cancel, end_queued
+    from holdfast.record.job_views import JobState
+
+    answer = cancel(platform.id, waiting=False)
+    if not answer.ok and answer.trouble.value != "unknown":
+        raise NoAnswer(f"job {view.id} stays in the queue: {answer.said}")
+    request = StopRequest(
+        reason=wish.reason,
+        solution=wish.solution,
+        phrase=wish.phrase or StopRequest(reason="").phrase,
+        code=wish.code,
+        who=f"{wish.who}, {_who()}" if wish.who else _who(),
+        at=time.time(),
+    )
+    if end_queued(home, view.id, request):
+        return f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue"
+    # Its supervisor was killed before it could write that it waits: the reason is written down as the cause of its end.
+    known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
+    over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
+    return (
+        f"job {view.id} ({view.name}): it waited to be started again as {platform.id}, and is taken out of the queue"
+        if over
+        else f"job {view.id} ({view.name}): it has just begun again, and ends"
+    )
+
+
+def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> str:
+    """Its owner is on another node of the cluster: the same command runs there, as a step of the job."""
+    from holdfast.platforms.slurm.submit.job_queue import beside
+
+    words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
+    for option, value in (("--solution", wish.solution), ("--phrase", wish.phrase), ("--code", wish.code)):
+        words += [option, str(value)] if value not in ("", None) else []
+    answer = beside(platform.number or platform.id, view.host, words)
+    if not answer.ok:
+        raise NoAnswer(
+            f"job {view.id} runs on {view.host} as Slurm job {platform.id}, and could not be asked there: "
+            f"{answer.err.strip().removeprefix('holdfast: ') or answer.said}",
+            hint=f"scancel {platform.id}, which ends it without your reason",
+        )
+    return answer.out.rstrip()
+
+
+def _stop_elsewhere(
+    note: OwnerNote, home: Path, reason: str, solution: str, phrase: str, code: int | None, who: str
+) -> str:
+    from holdfast.owner.nodes.operator_client import OwnerLine, StopLine
+
+    asks = f"{who}, {_who()}" if who else _who()
+    with OwnerLine(note, os.environ, home) as owner:
+        answer = owner.ask(StopLine(reason=reason, solution=solution, who=asks, phrase=phrase, code=code))
+    if not answer.ok:
+        raise BadUsage(f"job {note.job_id} goes on: {answer.message or 'no reason given'}", hint="holdfast exits")
+    return f"job {note.job_id} ({note.name}) on {note.owner}: {answer.message}"
+
+
+def ask(directory: Path, line: bytes) -> dict[str, object]:
+    """Send one line to the owner of this job's directory, and return its one line of answer.
+
+    Raises OSError where no owner listens or answers within `ANSWER_S` seconds.
+    """
+    import socket
+    import struct
+
+    # A socket's path may have 108 bytes at most, a job's directory more: the descriptor's path is short.
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+            # Blocking, with a bound: while many connect, a socket that never blocks would be refused at once.
+            bound = struct.pack("ll", int(ANSWER_S), 0)
+            control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+            control.connect(f"/proc/self/fd/{fd}/control.sock")
+            control.settimeout(ANSWER_S)
+            control.sendall(line)
+            answer = b""
+            while not answer.endswith(b"\n") and len(answer) < MOST_ANSWER_BYTES:
+                part = control.recv(65536)
+                if not part:
+                    break
+                answer += part
+    finally:
+        os.close(fd)
+    try:
+        return json_as(answer, dict[str, object])
+    except Malformed as error:
+        raise ConnectionError(f"the answer was cut off: {answer[:80]!r}") from error
+
+
+def _unanswered(view: JobView, error: OSError) -> NoAnswer:
+    if isinstance(error, TimeoutError):
+        what = f"did not answer within {ANSWER_S:g} s; it may be stopped itself or wait for a disk"
+        hint = f"ps -o stat,wchan,etime -p {view.pid}; kill -TERM {view.pid}"
+    else:
+        what = f"cannot be reached ({(error.strerror or str(error)).lower()}); it may be just starting or just ending"
+        hint = f"holdfast show {view.id}; kill -TERM {view.pid}"
+    return NoAnswer(f"the supervisor of job {view.id} (pid {view.pid} on {view.host}) {what}", hint=hint)
+
+
+def _ended(view: JobView) -> str:
+    from holdfast.record.local_time import clock
+
+    how = view.outcome.value if view.outcome else "ended"
+    what = f": {view.phrase} (exit code {view.code})" if view.phrase and view.code else ""
+    when = f" at {clock(view.ended)}" if view.ended is not None else ""
+    return f"job {view.id} is over already: it {_DID[how]}{when}{what}; there is nothing to stop"
+
+
+_DID = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped", "ended": "ended"}
+
+
+def _who() -> str:
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid {os.getuid()}"  # a container may run under a number that has no name
+    return f"{user}@{socket.gethostname()}, pid {os.getpid()}"

@@ -1,0 +1,125 @@
+"""The hooks after an attempt: the owner asks for them once the end is explained, and decides after them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.job_state import Course
+from holdfast.model import events as ev
+from holdfast.model.actions import RunHooks
+from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.exit_report import Outcome
+from holdfast.model.sidecar_ends import AttemptEnd, hooks_after_s
+
+ANSWER_S = 10.0
+"""How long the nodes may take to answer, beyond the time limits of their hooks."""
+
+
+class Aftermath:
+    """The hooks after the present attempt. Each node runs its own hooks, once."""
+
+    def __init__(self, course: Course, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
+        """`understand(evidence, now, hooked)` explains the attempt's end again."""
+        self._course = course
+        self._understand = understand
+
+    def begin(self, now: float) -> bool:
+        """Ask the nodes to run their hooks; False where no hook has to run."""
+        course, trial = self._course, self._course.trial
+        found, limit_s = trial.found, hooks_after_s(course.spec.runtime)
+        if found is None or not limit_s or trial.resumed:
+            return False
+        nodes = tuple(node for node in trial.nodes if self._can_answer(node))
+        if not nodes:
+            return False
+        if any(stop is not None and stop.grace_s == 0 for stop in (course.stop, trial.stop)):
+            course.say(f"attempt {course.attempt}: the stop leaves no time: no hook runs after it")
+            return False
+        report = found.report
+        succeeded = trial.completed and report.code == 0
+        stopped = course.stop is not None and course.stop is trial.stop
+        end = AttemptEnd(
+            outcome=Outcome.SUCCEEDED if succeeded else Outcome.STOPPED if stopped else Outcome.FAILED,
+            phrase=report.phrase,
+            code=report.code,
+            reason=report.reason,
+        )
+        trial.hooks = RunHooks(
+            attempt=course.attempt, nodes=nodes, end=end, limit_s=limit_s, within_s=self._left(now), cause=course.cause
+        )
+        self._ask(now)
+        return True
+
+    def finished(self, event: ev.HooksFinished, now: float) -> None:
+        """The nodes have answered. A hook's failure that counts becomes the end of an attempt that had succeeded."""
+        course, trial = self._course, self._course.trial
+        if trial.hooks is None or trial.found is None or event.attempt != course.attempt:
+            return
+        trial.hooks = None
+        if event.unanswered:
+            self._say_unanswered(event.unanswered)
+        if trial.completed and event.failures:
+            self._understand(replace(trial.found.evidence, beside=event.failures), now, True)
+            return
+        for failure in event.failures:
+            course.say(f"attempt {course.attempt}: {failure.sentence}")
+        course.arm(Timer.DECIDE, now)
+
+    def hurry(self, request: StopRequest, now: float) -> None:
+        """A request to stop has arrived while the hooks run."""
+        trial, spec = self._course.trial, self._course.spec
+        if trial.hooks is None or not request.final:
+            return
+        trial.limit(request, now)
+        grace_s = spec.timers.grace_s if request.grace_s is None else request.grace_s
+        within = [seconds for seconds in (grace_s, self._left(now), trial.hooks.within_s) if seconds is not None]
+        trial.hooks = replace(trial.hooks, within_s=min(within), stop=True)
+        self._ask(now)
+
+    def lose(self, node: str, now: float) -> None:
+        """A node is lost, and its hooks with it."""
+        course, trial = self._course, self._course.trial
+        if trial.hooks is None or node not in trial.hooks.nodes:
+            return
+        left = tuple(name for name in trial.hooks.nodes if name != node)
+        if left:
+            trial.hooks = replace(trial.hooks, nodes=left)
+            course.out.append(trial.hooks)
+            return
+        trial.hooks = None
+        course.arm(Timer.DECIDE, now)
+
+    def overdue(self, now: float) -> None:
+        """The nodes have not answered in time: the owner decides without them."""
+        course = self._course
+        assert course.trial.hooks is not None, "the deadline is theirs"
+        self._say_unanswered(course.trial.hooks.nodes)
+        course.trial.hooks = None
+        course.arm(Timer.DECIDE, now)
+
+    def ask_again(self, now: float) -> None:
+        """The owner has restarted: ask the nodes again."""
+        self._ask(now)
+
+    def _say_unanswered(self, nodes: Sequence[str]) -> None:
+        course = self._course
+        course.say(f"attempt {course.attempt}: no word of {', '.join(nodes)} about the hooks after the attempt")
+
+    def _ask(self, now: float) -> None:
+        course, order = self._course, self._course.trial.hooks
+        assert order is not None, "it is asked for"
+        within_s = order.limit_s if order.within_s is None else min(order.limit_s, order.within_s)
+        course.arm(Timer.DEADLINE, now + within_s + ANSWER_S)
+        course.out.append(order)
+
+    def _left(self, now: float) -> float | None:
+        """Seconds until the platform kills all processes of the attempt."""
+        kill_by = self._course.trial.kill_by
+        return None if kill_by is None else max(0.0, kill_by - now)
+
+    def _can_answer(self, node: str) -> bool:
+        trial = self._course.trial
+        return not (node in trial.lost or node in trial.fenced or node in trial.left)

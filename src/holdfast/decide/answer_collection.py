@@ -1,0 +1,180 @@
+"""Collects the answers of several nodes to one question into one answer. Pure.
+
+    roundup.ask(action, now)                 wait for the answers; `parts` is what to send
+    roundup.hear(node, answer, now)          the whole answer, once the last node has answered
+    roundup.due(now), roundup.next_wake()    names nodes that did not answer in time
+
+One question of a kind is open at a time: a new one replaces the one before. A job on one machine does not use this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.decide.answer_merging import merged_checks, merged_evidence, merged_taken
+from holdfast.model import events as ev
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+
+EVIDENCE_S = 10.0
+"""How long the nodes may take for their evidence: well below the time after which the gang goes on without it."""
+HOOKS_S = 5.0
+"""How long the nodes may take to answer, beyond the time limits of the hooks."""
+MOVED_S = 0.2
+"""Readers see a running round change at most this often."""
+
+Question = RunChecks | CollectEvidence | RunHooks
+Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
+
+
+class _Open(msgspec.Struct):
+    """A question that not all nodes have answered."""
+
+    question: Question
+    waits_for: dict[str, None]
+    """The nodes, in their order."""
+    limit_s: float
+    due: float
+    answers: dict[str, Answer] = {}
+    moved: dict[str, ev.ChecksMoved] = {}
+    moved_at: float = 0.0
+
+
+class Roundup:
+    """The open questions of one job."""
+
+    def __init__(self) -> None:
+        self._open: dict[type[Question], _Open] = {}
+
+    def ask(self, question: Question, now: float) -> None:
+        """The owner asks the nodes now (seconds), and waits for their answers."""
+        limit_s = _limit_s(question)
+        nodes = _nodes_of(question.evidence) if isinstance(question, CollectEvidence) else question.nodes
+        waits_for = dict.fromkeys(nodes)
+        self._open[type(question)] = _Open(question, waits_for, limit_s, now + limit_s)
+
+    def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
+        """A node's answer. Returns the event for the owner, or None while other nodes have yet to answer."""
+        match word:
+            case ev.ChecksFinished():
+                asked = self._asked(RunChecks, node)
+                if asked is None or (word.attempt, word.round) != _number(asked.question):
+                    return None
+            case ev.EvidenceCollected():
+                asked = self._asked(CollectEvidence, node)
+                if asked is None or word.attempt != asked.question.attempt:
+                    return None
+            case ev.HooksFinished():
+                asked = self._asked(RunHooks, node)
+                if asked is None or word.attempt != asked.question.attempt:
+                    return None
+            case ev.ChecksMoved():
+                return self._moved(node, word, now)
+            case _:
+                return word
+        asked.answers[node] = word
+        del asked.waits_for[node]
+        return None if asked.waits_for else self._close(asked)
+
+    def next_wake(self) -> float | None:
+        """When `due` has an event, in seconds; None: no question is open."""
+        return min((asked.due for asked in self._open.values()), default=None)
+
+    def due(self, now: float) -> Iterator[ev.Event]:
+        """The answers whose time is over, made of what has arrived."""
+        for asked in [asked for asked in self._open.values() if asked.due <= now]:
+            yield self._close(asked)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _asked(self, kind: type[Question], node: str) -> _Open | None:
+        asked = self._open.get(kind)
+        return asked if asked is not None and node in asked.waits_for else None
+
+    def _moved(self, node: str, word: ev.ChecksMoved, now: float) -> ev.Event | None:
+        asked = self._asked(RunChecks, node)
+        if asked is None or (word.attempt, word.round) != _number(asked.question):
+            return None
+        asked.moved[node] = word
+        if now < asked.moved_at + MOVED_S:
+            return None
+        asked.moved_at = now
+        return ev.ChecksMoved(
+            attempt=word.attempt, round=word.round, taken=merged_taken([moved.taken for moved in asked.moved.values()])
+        )
+
+    def _close(self, asked: _Open) -> ev.Event:
+        question = asked.question
+        del self._open[type(question)]
+        match question:
+            case RunChecks():
+                checked = {node: word for node, word in asked.answers.items() if isinstance(word, ev.ChecksFinished)}
+                return merged_checks(question, checked, tuple(asked.waits_for), asked.limit_s)
+            case CollectEvidence():
+                told = {
+                    node: word.evidence
+                    for node, word in asked.answers.items()
+                    if isinstance(word, ev.EvidenceCollected)
+                }
+                evidence = merged_evidence(question.evidence, told, tuple(asked.waits_for), asked.limit_s)
+                return ev.EvidenceCollected(attempt=question.attempt, evidence=evidence, cause=question.cause)
+            case RunHooks():
+                ran = [word for word in asked.answers.values() if isinstance(word, ev.HooksFinished)]
+                failures = tuple(failure for word in ran for failure in word.failures)
+                return ev.HooksFinished(
+                    attempt=question.attempt,
+                    failures=failures,
+                    unanswered=tuple(asked.waits_for),
+                    cause=question.cause,
+                )
+            case _:
+                assert_never(question)
+
+
+def _number(question: Question) -> tuple[int, int]:
+    return (question.attempt, question.round) if isinstance(question, RunChecks) else (question.attempt, 0)
+
+
+def _limit_s(question: Question) -> float:
+    match question:
+        case RunChecks():
+            # Each node's own round ends a moment before its deadline; this one ends between that and the gang's.
+            return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
+        case CollectEvidence():
+            return EVIDENCE_S
+        case RunHooks():
+            within_s = question.limit_s if question.within_s is None else min(question.limit_s, question.within_s)
+            return within_s + HOOKS_S
+        case _:
+            assert_never(question)
+
+
+def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
+    silent = {lost.node for lost in evidence.lost if lost.silent_s > 0 or lost.gone}
+    nodes = dict.fromkeys(worker.node for worker in evidence.workers)
+    # Where all nodes are silent, ask all: one may have come back.
+    return [node for node in nodes if node not in silent] or nodes
+
+
+def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
+    """The question as each node needs it: what concerns other nodes is left out, however large the gang is.
+
+    Faults are left out as well: each node knows its own.
+    """
+    known = question.evidence
+    mine: dict[str, list[WorkerEvidence]] = {}
+    for worker in known.workers:
+        mine.setdefault(worker.node, []).append(worker)
+    for node in _nodes_of(known):
+        hang = known.hang
+        if hang is not None:
+            ranks = {worker.rank for worker in mine[node]}
+            looks = tuple(tuple(shot for shot in look if shot.rank in ranks) for look in hang.looks)
+            hang = replace(hang, looks=looks)
+        own = {node: known.addresses[node]} if node in known.addresses else {}
+        part = replace(known, workers=tuple(mine[node]), faults=(), lost=(), hang=hang, addresses=own, muster=None)
+        yield node, replace(question, evidence=part)

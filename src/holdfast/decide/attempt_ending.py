@@ -1,0 +1,188 @@
+"""Writes the record of an attempt's end, and the one report of the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.decide import gang_wording
+from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.job_state import Asked, Course
+from holdfast.decide.phases import Phase, Trigger
+from holdfast.explain import explain
+from holdfast.model.actions import FinishJob, RecordAttempt, Requeue
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, Muster, StopRequest
+from holdfast.model.exit_report import ExitReport
+from holdfast.model.faults import DeviceStanding
+from holdfast.model.human_format import clock
+
+if TYPE_CHECKING:
+    from holdfast.decide.requeue_rules import Requeues
+
+AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
+"""Decisions after which another attempt follows."""
+
+
+class Ending:
+    """Writes the records of attempts and the report of the job."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+
+    def record(self, record: AttemptRecord) -> None:
+        course = self._course
+        course.records.append(record)
+        course.out.append(RecordAttempt(record=record, cause=course.cause))
+        # The report of the job follows every other decision and has imported all of this.
+        if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
+            why = f"{record.report.phrase}: {record.report.reason}"
+            course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
+
+    def finish(self, report: ExitReport, kind: DecisionKind) -> None:
+        from holdfast.decide.attempt_record import outcome  # no start needs this import
+
+        course = self._course
+        course.report = JobReport(
+            job_id=course.job_id,
+            name=course.spec.name,
+            outcome=outcome(kind, report),
+            report=report,
+            attempts=tuple(course.records),
+        )
+        course.out.append(FinishJob(report=course.report, cause=course.cause))
+
+    def finish_between(self, request: StopRequest, now: float) -> None:
+        """A request to stop arrives between two attempts."""
+        course = self._course
+        left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
+        if left is not None and left.refusal is None:
+            course.unrecorded += 1
+            course.move(Trigger.REQUEUE, now, request.reason)
+            self.queue(now, f"{left.cost()}: {request.reason}", self._stopped(request), DecisionKind.STOP)
+            return
+        course.move(Trigger.STOP_REQUESTED, now, request.reason)
+        self.finish_stopped(request)
+
+    def finish_stopped(self, request: StopRequest) -> None:
+        """A user or a limit ended the job; the record of its last attempt says what that attempt died of."""
+        self.finish(self._stopped(request), DecisionKind.STOP)
+
+    def _stopped(self, request: StopRequest) -> ExitReport:
+        course = self._course
+        evidence = AttemptEvidence(attempt=course.attempt, stop=request, phase=course.phase, job=course.job_id)
+        return explain(evidence, course.catalogue)
+
+    def finish_unstarted(
+        self,
+        trigger: Trigger,
+        now: float,
+        kind: DecisionKind,
+        reason: str,
+        cause: ExitReport | None = None,
+        *,
+        elsewhere: bool = False,
+    ) -> None:
+        """The attempt ends during its checks: it has a report like any other. `cause`: of the job, if it is another.
+
+        `elsewhere`: the job could go on with other nodes.
+        """
+        course = self._course
+        if course.stop is not None:
+            course.trial.stop = course.stop
+        left = self.requeues() if elsewhere or (course.stop is not None and course.stop.requeue) else None
+        if left is not None and left.refusal is None:
+            trigger, kind, reason = Trigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
+        elif left is not None:
+            reason = left.instead(reason)
+        report = self.record_unstarted(trigger, now, kind, reason)
+        if kind is DecisionKind.REQUEUE:
+            fallen = DecisionKind.FAIL if course.stop is None else DecisionKind.STOP
+            self.queue(now, reason, cause or report, fallen)
+        else:
+            self.finish(cause or report, kind)
+
+    def record_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
+        """Record an attempt that ended before it had workers."""
+        course, trial = self._course, self._course.trial
+        report = explain(trial.evidence(Phase.CHECKING, course.job_id), course.catalogue)
+        course.move(trigger, now, reason)
+        record = AttemptRecord(
+            attempt=course.attempt,
+            started_at=trial.started_at,
+            ended_at=now,
+            report=report,
+            decision=Decision(kind=kind, reason=reason),
+            parts=dict(trial.parts),
+            checks=trial.checks,
+        )
+        self.record(record)
+        return report
+
+    def finish_without_places(self, now: float, why: str = "") -> None:
+        """Too few healthy places for the next attempt: the job keeps the last attempt's cause."""
+        course, failure, left = self._course, self.too_few(), self.requeues()
+        report = course.records[-1].report if course.records else None
+        if report is None:
+            evidence = AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=course.job_id)
+            report = explain(evidence, course.catalogue)
+        reason = why or failure.message
+        if left.refusal is None:
+            last = course.records[-1] if course.records else None
+            if last is None or last.decision.charged or last.attempt <= course.began_after:
+                course.unrecorded += 1  # else the decision on that attempt has paid for it
+            course.move(Trigger.REQUEUE, now, reason)
+            self.queue(now, reason, report, DecisionKind.FAIL)
+            return
+        course.say(left.instead(reason))
+        course.move(Trigger.NONE_HEALTHY, now, reason)
+        self.finish(report, DecisionKind.FAIL)
+
+    def requeues(self) -> Requeues:
+        """What the platform's budget leaves for another run of the job."""
+        from holdfast.decide.requeue_rules import requeues  # no start needs it
+
+        return requeues(self._course.spec, self._course.records, self._course.unrecorded)
+
+    def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
+        """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends if it refuses."""
+        from holdfast.decide.requeue_rules import ANSWER_S  # no start needs it
+
+        course = self._course
+        course.asked = Asked(reason, report, kind)
+        course.arm(Timer.DEADLINE, now + ANSWER_S)
+        self.ask_again(reason)
+
+    def ask_again(self, reason: str) -> None:
+        """Repeat the request in the same words: the platform takes both for one."""
+        course = self._course
+        names = {course.node_of(name) for name in course.avoid}
+        # Where all others fell silent at once, the link of the owner's machine failed, not these nodes.
+        names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
+        without = tuple(sorted(name for name in names if name in course.known))
+        course.out.append(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
+
+    def finish_unassembled(self, muster: Muster, now: float) -> None:
+        """Too few nodes joined for a first attempt."""
+        course = self._course
+        said = tuple(course.trial.said)
+        evidence = AttemptEvidence(
+            deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id, platform=said
+        )
+        report = explain(evidence, course.catalogue)
+        course.move(Trigger.NONE_HEALTHY, now, report.reason)
+        course.say(f"not started: {report.reason}")
+        self.finish(report, DecisionKind.FAIL)
+
+    def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
+        """Name the ranks that did not exit when they were asked to."""
+        from holdfast.explain.grace_kills import fate, outstayed  # no start needs it
+
+        if ranks := outstayed(evidence):
+            self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
+
+    def too_few(self) -> CheckFailure:
+        course = self._course
+        return gang_wording.too_few_places(course.spec, course.nodes, course.avoid, course.kept_out, self._day)
+
+    def _day(self, kept: DeviceStanding) -> str:
+        return "unknown" if kept.since is None else clock(kept.since, lambda _: self._course.utc_offset_s)

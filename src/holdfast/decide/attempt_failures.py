@@ -1,0 +1,192 @@
+"""What ends an attempt besides the exit of a worker: silence, a request, a fault, a hang, a check, a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.attempt_members import GONE
+from holdfast.decide.attempt_timers import fetch_limit_s
+from holdfast.decide.draining import Draining
+from holdfast.decide.job_state import Course
+from holdfast.decide.phases import LIVE, Phase, Trigger
+from holdfast.decide.placement import users
+from holdfast.model import events as ev
+from holdfast.model.decisions import DecisionKind
+from holdfast.model.evidence import CheckFailure, Deadline, MemoryKill, StopRequest, StopSource
+from holdfast.model.faults import ActiveFault
+from holdfast.model.gang_protocol import MemberState
+from holdfast.model.phrases import Phrase
+from holdfast.model.sidecar_ends import hooks_before_s
+
+LATE_NAMED = 8
+"""The report names the last reports about so many of the workers that were not ready in time."""
+_HEARD_OF = {
+    None: "was not heard of",
+    MemberState.NONE: "had not begun",
+    MemberState.BOOTING: "was being made ready",
+    MemberState.PREPARED: "was ready and waited",
+    MemberState.GOING: "was let go and did not run yet",
+}
+"""What the last report about a worker said."""
+
+
+def _counts(before: StopRequest | None, request: StopRequest) -> bool:
+    """Whether a request ends the job. The first one does; so does a final one after one that ends only this run."""
+    by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
+    return before is None or (before.requeue and by_operator)
+
+
+class Troubles:
+    """Each method keeps what the report needs about its trouble, and stops the attempt where it has to."""
+
+    def __init__(self, course: Course, speakers: Speakers, draining: Draining, ending: Ending) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._draining = draining
+        self._ending = ending
+
+    def lose(
+        self,
+        node: str,
+        silent_s: float,
+        reason: str,
+        now: float,
+        why: str = "",
+        *,
+        back: bool = False,
+        memory_kill: MemoryKill | None = None,
+    ) -> None:
+        """A node is lost, and with it the workers there. `why`: where it was not silent. `back`: its agent is new;
+        `memory_kill`: what the earlier agent died of."""
+        self._course.trial.lose(node, silent_s, why, back=back, memory_kill=memory_kill)
+        self._draining.stop_for(reason, now)
+
+    def silent(self, event: ev.NodeSilent, now: float) -> None:
+        """The agent of a node has been silent for a whole lease."""
+        course, trial, node = self._course, self._course.trial, event.node
+        if course.phase is Phase.CHECKING and node in trial.asked:
+            trial.lose(node, event.silent_s, words_s=event.words_s)
+        if node not in trial.roster:
+            return
+        if course.phase in LIVE:
+            trial.silent_since[node] = now - event.silent_s
+            trial.lose(node, event.silent_s, words_s=event.words_s)
+            self._draining.stop_for(f"no word from {node} for {event.silent_s:.0f} s", now)
+        elif course.phase is Phase.DRAINING:
+            trial.silent_since.setdefault(node, now - event.silent_s)
+            self._draining.lose(node, event.silent_s, words_s=event.words_s)
+
+    def left(self, event: ev.NodeLeft, now: float) -> None:
+        """A node has left for good."""
+        course = self._course
+        course.trial.left.add(event.node)
+        if course.phase is Phase.CHECKING and event.node in course.trial.asked:
+            course.trial.lose(event.node, 0.0, event.reason)
+        if event.node not in course.trial.roster:
+            return
+        if course.phase in LIVE:
+            self.lose(event.node, 0.0, f"{event.node} has left: {event.reason}", now, event.reason)
+        else:
+            self._draining.lose(event.node, 0.0, event.reason)
+
+    def asked_to_stop(self, request: StopRequest, now: float) -> None:
+        """A user, a limit or a component asks to end the job, or this attempt."""
+        course = self._course
+        if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
+            request = replace(request, requeue=False)
+        if request.final and _counts(course.stop, request) and course.phase is not Phase.DONE:
+            course.stop = request
+        if course.phase in LIVE:
+            self._draining.stop_for(request.reason, now, request)
+        elif course.phase is Phase.DRAINING:
+            self._draining.ask_again(request, now)
+        elif request.final and (
+            course.phase is Phase.CHECKING or (course.phase is Phase.ASSEMBLING and course.pending)
+        ):
+            course.caused_by_this()
+            course.say(f"stopping: {request.reason}")
+            self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
+        elif request.final and (
+            course.phase in (Phase.BACKOFF, Phase.ASSEMBLING) or (course.phase is Phase.QUEUED and not request.requeue)
+        ):
+            course.caused_by_this()
+            course.say(f"stopping: {request.reason}")
+            self._ending.finish_between(request, now)
+
+    def fault(self, event: ev.FaultSeen, now: float) -> None:
+        """Keep it as evidence: it explains an exit at the same time. Stop the attempt where its remedy says so."""
+        course = self._course
+        fault = event.fault
+        if event.avoid:
+            course.leave_out(course.names_on(fault.node, event.avoid), event.why)
+        course.reset_s = max(course.reset_s, event.reset_s)
+        if course.phase not in LIVE and course.phase is not Phase.DRAINING:
+            return
+        seats = [seat for seat in course.trial.roster.seats if fault.node in ("", seat.node)]
+        ranks = users(fault.device, seats, course.nodes)
+        mates = {rank for name in event.group for rank in users(name, seats, course.nodes)}
+        ranks = ranks or tuple(sorted(mates))
+        if not ranks:
+            return  # no worker of this attempt uses it
+        stops = event.stop and course.phase in LIVE
+        course.trial.faults.append(
+            ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
+        )
+        if stops:
+            request = StopRequest(reason=event.why, source=StopSource.FAULT, at=now, save_s=event.save_s, final=False)
+            self._draining.stop_for(event.why, now, request)
+
+    def hung(self, event: ev.HangFound, now: float) -> None:
+        """The gang hangs."""
+        course = self._course
+        if event.attempt == course.attempt and course.phase is Phase.RUNNING:
+            course.trial.hang = event.evidence
+            why = f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}"
+            self._draining.stop_for(why, now)
+
+    def check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
+        """A check during the job has failed."""
+        course = self._course
+        if event.attempt == course.attempt and course.phase is Phase.RUNNING:
+            course.trial.check = event.failure
+            self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
+
+    def overdue(self, now: float) -> None:
+        """The phase has lasted as long as it may."""
+        course = self._course
+        timers, roster = course.spec.timers, course.trial.roster
+        if course.phase is Phase.CHECKING:
+            message = f"the checks did not finish within {timers.check_s + fetch_limit_s(course.spec):g} s"
+            course.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
+            self._ending.finish_unstarted(Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
+        elif course.phase is Phase.PREPARING:
+            limit_s = timers.prepare_s + hooks_before_s(course.spec.runtime)
+            self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), limit_s, now)
+        elif course.phase is Phase.STARTING:
+            self._late(Deadline.START, roster.missing(*GONE), timers.start_s, now)
+        elif course.phase is Phase.DRAINING:
+            self._draining.overdue(now)
+
+    def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
+        course = self._course
+        course.trial.deadline, course.trial.late = what, tuple(ranks)
+        course.trial.late_words = tuple(self._last_word(rank, now) for rank in ranks[:LATE_NAMED])
+        names = ", ".join(str(rank) for rank in ranks)
+        self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
+
+    def _last_word(self, rank: int, now: float) -> str:
+        """`ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`"""
+        trial = self._course.trial
+        known = trial.roster.members[rank]
+        seat, state = known.seat, _HEARD_OF.get(known.state, f"was {known.state}")
+        at = trial.spoke.get(seat.node)
+        news = (
+            f"no news came from {seat.node}"
+            if at is None
+            else f"the last news of {seat.node} came {now - at:.0f} s before"
+        )
+        return f"{seat.role} {seat.role_rank} (rank {rank}) on {seat.node} {state}, and {news}"

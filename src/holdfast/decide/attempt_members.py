@@ -1,0 +1,168 @@
+"""The members of the attempt, and what the owner knows about each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import MemberState, Report
+from holdfast.model.human_format import ranks
+from holdfast.model.job_spec import JobSpec, Seat, shapes
+
+FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
+ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
+"""Has exited by itself."""
+READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
+"""Has been prepared; an owner whose journal lost its tail may find that it was let go already."""
+GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
+"""Has obeyed its GO, also where it died then (a failure that counts ends the attempt)."""
+
+
+class Known(msgspec.Struct):
+    """What the owner knows about one rank. `state` None: nothing yet, or nothing since the owner came back."""
+
+    seat: Seat
+    state: MemberState | None = None
+    exit: WorkerExit | None = None
+    start_failed: str = ""
+    warm: bool = False
+    listened: bool = False
+
+    @property
+    def fate(self) -> str:
+        """`worker rank 1 (pid 4242) on node-3: SIGKILL`"""
+        who = f"{self.seat.role} rank {self.seat.rank}"
+        if self.start_failed:
+            return f"{who} on {self.seat.node} could not start: {self.start_failed}"
+        if self.exit is None:
+            return f"{who} on {self.seat.node} vanished"
+        return f"{who} (pid {self.exit.pid}) on {self.seat.node}: {self.exit.how}"
+
+
+def fates(fallen: Sequence[Known]) -> list[str]:
+    """A line for each death; one line for all workers of a node that ended alike, with the first one's process."""
+    alike: dict[tuple[str, str, str], list[Known]] = {}
+    for known in fallen:
+        how = known.start_failed or (known.exit.how if known.exit is not None else "")
+        alike.setdefault((known.seat.role, known.seat.node, how), []).append(known)
+    lines: list[str] = []
+    for first, *rest in alike.values():
+        also = f" ({ranks([known.seat.rank for known in rest])} alike)" if rest else ""
+        lines.append(first.fate + also)
+    return lines
+
+
+class Roster:
+    """The members of one attempt. Reports of other attempts do not come here: the gang fences them."""
+
+    def __init__(self, seats: tuple[Seat, ...]) -> None:
+        self.seats = seats
+        self.members = {seat.rank: Known(seat=seat) for seat in seats}
+        self._on: dict[str, list[Known]] = {}
+        self._count: dict[str, Counter[MemberState | None]] = {}
+        """How many members of each role are in each state: a large gang is not counted anew at every heartbeat."""
+        for known in self.members.values():
+            self._on.setdefault(known.seat.node, []).append(known)
+            self._count.setdefault(known.seat.role, Counter())[known.state] += 1
+        self.nodes: tuple[str, ...] = tuple(self._on)
+        self.shapes = shapes(seats)
+        self._sent: dict[tuple[str, int], float] = {}
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._on
+
+    def _put(self, known: Known, state: MemberState | None) -> None:
+        count = self._count[known.seat.role]
+        count[known.state] -= 1
+        count[state] += 1
+        known.state = state
+
+    def last_exit(self, now: float) -> float:
+        """When the last member that is known to have ended did so; `now` where no end is known."""
+        exits = [known.exit for known in self.members.values() if known.exit is not None]
+        return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
+
+    def take(self, report: Report, now: float) -> list[Known]:
+        """Learn from a report; returns the members that newly failed, in the order in which they died.
+
+        A report that was overtaken by a later one of the same agent teaches nothing: reordering must not bring a member
+        back to life.
+        """
+        key = (report.node, report.boot)
+        if report.sent < self._sent.get(key, float("-inf")):
+            return []
+        self._sent[key] = report.sent
+        fallen: list[Known] = []
+        for member in report.members:
+            known = self.members.get(member.rank)
+            if known is None or known.seat.node != report.node or known.state in FINISHED:
+                continue
+            if known.state is not member.state:
+                self._put(known, member.state)
+            known.start_failed = member.start_failed
+            known.warm, known.listened = member.warm, member.listened
+            if member.exit is not None:
+                undated = member.died_at is None  # only its age is known
+                known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
+            if member.state is MemberState.FAILED:
+                fallen.append(known)
+        return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
+
+    def forget(self) -> None:
+        """The owner was away: it still knows only final ends."""
+        self._sent.clear()
+        for known in self.members.values():
+            if known.state not in FINISHED:
+                self._put(known, None)
+
+    def on(self, node: str) -> Iterator[Known]:
+        return iter(self._on.get(node, ()))
+
+    def all_ready(self) -> bool:
+        return self._in(READY) == len(self.members)
+
+    def all_gone(self) -> bool:
+        return self._in(GONE) == len(self.members)
+
+    def all_done_on(self, node: str) -> bool:
+        return all(known.state is MemberState.DONE for known in self.on(node))
+
+    def all_ended(self) -> bool:
+        return self._in(ENDED) == len(self.members)
+
+    def _in(self, states: Iterable[MemberState]) -> int:
+        return sum(count[state] for count in self._count.values() for state in states)
+
+    def missing(self, *states: MemberState) -> tuple[int, ...]:
+        """The ranks that are in none of these states."""
+        return tuple(rank for rank, known in self.members.items() if known.state not in states)
+
+    def in_state(self, *states: MemberState | None) -> tuple[int, ...]:
+        """The ranks that are in one of these states; None: the ranks of unknown state."""
+        return tuple(rank for rank, known in self.members.items() if known.state in states)
+
+    def unheard(self) -> tuple[int, ...]:
+        """The ranks of unknown state, never heard of or not since the owner came back."""
+        return tuple(rank for rank, known in self.members.items() if known.state is None)
+
+    def failed(self) -> tuple[Known, ...]:
+        return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
+
+    def verdict(self, spec: JobSpec) -> bool | None:
+        """What the completion policy decides: True complete, False failed, None not yet."""
+        for role in spec.roles:
+            count = self._count.get(role.name, Counter())
+            failed, succeeded = count[MemberState.FAILED], count[MemberState.DONE]
+            policy = role.completion
+            if policy.min_failed is not None and failed >= policy.min_failed:
+                return False
+            if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
+                return True
+        if not self.all_ended():
+            # A stopped rank means no success, whatever the others did.
+            return None
+        return self._in((MemberState.DONE,)) > 0

@@ -1,0 +1,79 @@
+"""An attempt's number means one attempt only: it is durable before use, and a forgotten attempt is stopped.
+
+The record that begins an attempt must survive a power cut before any agent hears of it. Where a disk has lied, or the
+journal has lost its tail, an agent is ahead of the owner: the owner takes over its number and ends that attempt
+everywhere.
+"""
+
+from __future__ import annotations
+
+from holdfast.decide import gang_wording
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.job_state import Course
+from holdfast.decide.phases import Phase
+from holdfast.model import events as ev
+from holdfast.model.actions import Secure
+from holdfast.model.evidence import StopRequest
+from holdfast.model.gang_protocol import Report
+
+
+class Numbers:
+    """Whether the present attempt's number may be used, and whether another owner uses a higher one."""
+
+    def __init__(self, course: Course, speakers: Speakers) -> None:
+        self._course = course
+        self._speakers = speakers
+
+    def may_prepare(self, now: float) -> bool:
+        """Whether this attempt may be used: its number survives a power cut, and no agent has it from an earlier owner.
+
+        On one machine owner and workers lose power together: the owner need not wait for the journal there.
+        """
+        course, trial = self._course, self._course.trial
+        if course.many and not trial.sent:
+            if self._speakers.may_be_waited_for(now) or self._speakers.outlived(course.attempt):
+                return False
+            if not trial.secured:
+                course.out.append(Secure(attempt=course.attempt, cause=course.cause))
+                return False
+        trial.sent = True
+        return True
+
+    def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
+        """The journal's answer. Returns a request to end the job where the journal has been in trouble for too long."""
+        course = self._course
+        if not event.trouble:
+            course.trial.secured = True
+        elif now >= course.entered_at + course.spec.timers.owner_wait_s:
+            last = course.records[-1].report if course.records else None
+            return gang_wording.unsaved(event.trouble, last, now)
+        elif not course.trial.told_unsaved:
+            course.trial.told_unsaved = True
+            limit_s = course.spec.timers.owner_wait_s
+            course.say(
+                f"attempt {course.attempt} waits for the journal, at most {limit_s:g} s: over several nodes no attempt "
+                f"begins that a lost owner could not know of; {event.trouble}"
+            )
+        return None
+
+    def is_awaited(self, event: ev.JournalSecured) -> bool:
+        course = self._course
+        return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
+
+    def is_ahead(self, report: Report) -> bool:
+        """Whether this agent has an attempt that this owner does not know: the owner's journal has lost its tail."""
+        course = self._course
+        before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
+        unsent = course.phase in before and not course.trial.sent
+        return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
+
+    def take(self, report: Report, now: float) -> None:
+        """The owner takes over the forgotten attempt's number. It may live on any node."""
+        course = self._course
+        course.highest = max(course.highest, report.attempt)
+        if course.phase is Phase.DONE:
+            return  # the floor in every acknowledgement ends it
+        if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
+            course.attempt = course.highest
+            course.try_next(now)
+        course.trial.drain_again(tuple(course.known))

@@ -1,0 +1,175 @@
+"""How an attempt begins: it gets nodes, a number, its checks, and seats for its ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.attempt_timers import Timer, fetch_limit_s
+from holdfast.decide.job_state import Course
+from holdfast.decide.node_commands import Orders
+from holdfast.decide.phases import Phase, Trigger
+from holdfast.model import events as ev
+from holdfast.model.actions import RunChecks
+from holdfast.model.check_results import CheckState
+from holdfast.model.decisions import DecisionKind
+from holdfast.model.sidecar_ends import hooks_before_s
+
+if TYPE_CHECKING:
+    from holdfast.decide.draining import Draining
+    from holdfast.decide.node_assembly import Assembly
+
+
+class Beginning:
+    """Leads an attempt from the choice of its nodes and its number to PREPARING."""
+
+    def __init__(self, course: Course, orders: Orders, ending: Ending, draining: Draining) -> None:
+        self._course = course
+        self._orders = orders
+        self._ending = ending
+        self._draining = draining
+        self._assembly: Assembly | None = None
+
+    @property
+    def assembly(self) -> Assembly:
+        """The nodes of the job; used only where there may be several."""
+        if self._assembly is None:
+            from holdfast.decide.node_assembly import Assembly  # one node needs none
+
+            self._assembly = Assembly(self._course)
+        return self._assembly
+
+    # ------------------------------------------------------------------------------------------ enough nodes
+
+    def begin(self, now: float) -> None:
+        """Begin the next attempt, if there are enough nodes for it."""
+        course = self._course
+        if course.many and not self.assembly.enough() and self.assembly.may_wait():
+            self.assembly.wait(now)
+        else:
+            self._number(Trigger.DUE, now)
+
+    def assembled(self, now: float) -> None:
+        """There are enough nodes."""
+        if self._course.pending:
+            self._course.move(Trigger.ENOUGH_NODES, now, "the attempt goes on")
+            self._ask_again(now)
+        else:
+            self._number(Trigger.ENOUGH_NODES, now)
+
+    def _number(self, trigger: Trigger, now: float) -> None:
+        """Give the next attempt its number. It is durable: the event that led here is already written."""
+        course = self._course
+        if course.places() is None:
+            self._ending.finish_without_places(now)
+            return
+        course.attempt = course.highest = course.highest + 1
+        waited = {"backoff": max(0.0, now - course.entered_at)}
+        if course.phase is Phase.ASSEMBLING:
+            waited = {"backoff": course.trial.parts.get("backoff", 0.0), "assembling": waited["backoff"]}
+        course.try_next(now, waited)
+        course.entered_at = now
+        course.move(trigger, now, f"attempt {course.attempt}")
+        self.ask_checks(now)
+
+    # ------------------------------------------------------------------------------------------ its checks
+
+    def ask_checks(self, now: float) -> None:
+        course = self._course
+        limit_s, fetch_s = course.spec.timers.check_s, fetch_limit_s(course.spec)
+        course.arm(Timer.DEADLINE, now + limit_s + fetch_s + course.reset_s)
+        nodes = course.here()
+        course.trial.asked = frozenset(nodes)
+        course.trial.meet_on = course.first_node() if course.many else ""
+        course.trial.ports = course.ports_to_ask()
+        course.out.append(
+            RunChecks(
+                attempt=course.attempt,
+                round=course.trial.round,
+                nodes=nodes,
+                checks=course.spec.checks,
+                deadline_s=limit_s,
+                fetch_s=fetch_s,
+                meet_on=course.trial.meet_on,
+                ports=course.trial.ports,
+                cause=course.cause,
+            )
+        )
+
+    def checked(self, event: ev.ChecksFinished, now: float) -> None:
+        """The checks have answered: go on, use other nodes, or end the job."""
+        course, trial = self._course, self._course.trial
+        if (event.attempt, event.round) != (course.attempt, trial.round) or course.phase is not Phase.CHECKING:
+            return
+        trial.checks = event.taken
+        for warning in event.warnings:
+            course.say(warning)
+        if event.state is not CheckState.FAIL:
+            trial.meeting = event.meeting
+            self._prepare(event, now)
+            return
+        trial.check = event.failure
+        what = event.failure.message if event.failure else "a check failed"
+        if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
+            from holdfast.decide.unstarted_attempt import fail_unstarted  # few jobs have prerequisites
+
+            fail_unstarted(course, self._draining, f"{event.failure.check}: {what}", now)
+            return
+        if event.avoid and not event.fatal:
+            course.leave_out(event.avoid, what)
+            if self.look_elsewhere(what, now):
+                return
+        self._ending.finish_unstarted(
+            Trigger.NONE_HEALTHY,
+            now,
+            DecisionKind.FAIL,
+            f"not started: {what}",
+            elsewhere=bool(event.avoid) and not event.fatal,
+        )
+
+    def look_elsewhere(self, what: str, now: float) -> bool:
+        """Run another round of checks on the remaining nodes, or wait for others. False where neither can help."""
+        course = self._course
+        if course.places() is not None:
+            course.move(Trigger.CHECK_ELSEWHERE, now, what)
+            self._ask_again(now)
+        elif course.many and self.assembly.may_wait():
+            self.assembly.wait(now)
+        else:
+            return False
+        return True
+
+    def _ask_again(self, now: float) -> None:
+        """The attempt goes on without the node or device that failed its checks: that is not the cause of its end."""
+        trial = self._course.trial
+        trial.check, trial.lost = None, {}
+        trial.round += 1
+        self.ask_checks(now)
+
+    # ------------------------------------------------------------------------------------------ its seats
+
+    def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
+        course, trial = self._course, self._course.trial
+        course.reset_s = 0.0
+        seats = course.places(among=trial.asked)
+        changed = course.many and (seats is None or seats[0].node != trial.meet_on)
+        if changed and self.look_elsewhere("the nodes have changed", now):
+            return  # a node was left out while the checks ran: another node has to hold the port
+        if seats is None:
+            # The step between the attempts that was to help (a reset) failed: the job keeps the last attempt's cause.
+            check = trial.check = self._ending.too_few()
+            last = course.records[-1].report if course.records else None
+            self._ending.finish_unstarted(
+                Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
+            )
+            return
+        if why := course.gather(seats, event.ports):
+            if trial.check is None and self.look_elsewhere(why, now):
+                return
+            self._ending.finish_unstarted(Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
+            return
+        trial.seat(seats, course.addresses() if course.many else {})
+        course.line = trial.roster.nodes
+        course.move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
+        course.arm(Timer.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
+        self._orders.send(now)

@@ -1,0 +1,42 @@
+"""A failed pre-check in words: its message, the advice, and what the check itself printed about its action."""
+
+from __future__ import annotations
+
+from holdfast.model.check_results import ActionKind, Answer, FailedAction, Finding
+from holdfast.model.evidence import CheckFailure
+
+
+def said(finding: Finding | None) -> str:
+    """The message of a finding, or the statement that it gave none."""
+    return (finding.message if finding else "") or "no reason given"
+
+
+def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
+    """What the report needs about a check that failed with this finding, and about the action that was chosen."""
+    assert finding is not None  # a check fails by returning an answer
+    inconclusive = finding.answer is Answer.INCONCLUSIVE
+    solution = finding.solution
+    if not solution:
+        command = f"`holdfast check {check}`"
+        solution = (
+            f"Run {command} on the node to see where it stops, or give it more time with --check-timeout."
+            if inconclusive
+            else f"Repair or leave out the node, then see with {command} that it passes."
+        )
+    message = said(finding)
+    reasons = [action.reason] if action is not None else []
+    reasons += [action.reason for action in finding.actions if action.kind is ActionKind.STOP]
+    for words in dict.fromkeys(reasons):
+        reason = words.replace(message, "").strip(" :;")  # DLRover's abort repeats the result's message
+        if reason and reason not in message:
+            message = f"{message}; {reason}"
+    return CheckFailure(
+        check=check,
+        message=message,
+        solution=solution,
+        nodes=finding.nodes or ((finding.node,) if finding.node else ()),
+        blame=finding.blame,
+        inconclusive=inconclusive,
+        devices=finding.devices,
+        elsewhere=action is not None and action.kind in (ActionKind.AVOID, ActionKind.REPLACE),
+    )

@@ -1,0 +1,136 @@
+"""Which devices and cores of a node each worker has to itself: whole devices, and whole cores near them. Pure.
+
+A role that asks for devices or CPUs (`Resources`) is bound: each of its workers sees exactly the devices that it was
+given, and no other worker of such a role has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from holdfast.model.cpu_lists import cores_of, cpu_list
+from holdfast.model.decisions import MOST_BOUND, Bound
+from holdfast.model.device_shares import asked_cpus, asked_devices, binds
+from holdfast.model.job_spec import JobSpec, NodeInfo, Role, Seat
+
+
+class Share(msgspec.Struct, frozen=True):
+    """The devices and CPUs of one worker."""
+
+    devices: tuple[str, ...] = ()
+    cpus: str = ""
+    """A list in the kernel's form, `0-3,8`; empty: the worker is not bound."""
+
+
+class Free:
+    """The devices and CPUs of a node that no worker has yet."""
+
+    def __init__(self, node: NodeInfo, devices: Sequence[str]) -> None:
+        """`devices`: those of the node that the job may use."""
+        self._node = node
+        self._devices = list(devices)
+        self._domains = [cores_of(domain) for domain in node.cpus]
+        self._count = node.cores if node.cores and not node.cpus else None
+
+    def take(self, spec: JobSpec, role: Role) -> Share | None:
+        """Take a worker's share. Where too little is left it takes nothing and returns None."""
+        devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
+        left = self.cpus_left()
+        if devices > len(self._devices) or (cpus and left is not None and cpus > left):
+            return None
+        own, self._devices = tuple(self._devices[:devices]), self._devices[devices:]
+        return Share(own, self._cores(cpus, own))
+
+    def cpus_left(self) -> int | None:
+        """How many CPUs no worker has; None where the node's CPUs are not known."""
+        if not self._domains:
+            return self._count
+        return sum(len(core) for cores in self._domains for core in cores)
+
+    def _cores(self, wanted: int, devices: Collection[str]) -> str:
+        if not wanted or not self._domains:
+            if self._count is not None:
+                self._count -= wanted
+            return ""
+        found: list[int] = []
+        for at in self._order(wanted, devices):
+            found += self._of_domain(self._domains[at], wanted - len(found))
+            if len(found) == wanted:
+                break
+        return cpu_list(found)
+
+    def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
+        """The order of domains: first those of its devices, then one that has all wanted CPUs, then the fullest."""
+        near = {self._node.near[device] for device in devices if device in self._node.near}
+        room = [sum(map(len, cores)) for cores in self._domains]
+
+        def key(at: int) -> tuple[bool, bool, int, int]:
+            return at not in near, room[at] < wanted, room[at] if room[at] >= wanted else -room[at], at
+
+        return sorted(range(len(self._domains)), key=key)
+
+    def _of_domain(self, cores: list[tuple[int, ...]], wanted: int) -> list[int]:
+        """Up to so many CPUs of a domain: whole cores first, CPUs of partly used cores last."""
+        found: list[int] = []
+        whole = max(map(len, cores), default=0)
+        cores.sort(key=lambda core: len(core) < whole)  # stable: whole ones first, else in their order
+        while cores and len(found) < wanted:
+            core = cores.pop(0)
+            number = wanted - len(found)
+            found += core[:number]
+            if core[number:]:
+                cores.append(core[number:])
+        return found
+
+
+def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
+    """The devices and CPUs that each worker of an attempt has to itself, as the attempt's record keeps them."""
+    return tuple(
+        Bound(
+            rank=seat.rank,
+            role=seat.role,
+            node=seat.node,
+            cpus=seat.cpus,
+            devices=seat.visible if seat.bound else None,
+        )
+        for seat in seats[:MOST_BOUND]
+        if seat.bound or seat.cpus
+    )
+
+
+def lack(spec: JobSpec, nodes: Sequence[NodeInfo]) -> str:
+    """What the workers ask for and what the nodes have, as a clause; empty where no worker is bound."""
+    if not binds(spec):
+        return ""
+    asked = "; ".join(text for role in spec.roles if (text := _asked(spec, role)))
+    shown = [f"{node.name} has {_has(spec, node)}" for node in nodes[:4]]
+    more = f" and {len(nodes) - 4} nodes more" if len(nodes) > 4 else ""
+    return f"{asked}; {', '.join(shown)}{more}"
+
+
+def _asked(spec: JobSpec, role: Role) -> str:
+    wants = [
+        text
+        for text in (_number(asked_cpus(spec, role), "CPU"), _number(asked_devices(spec, role) or 0, "device"))
+        if text
+    ]
+    if not wants:
+        return ""
+    who = f"each of the {role.count} workers" if role.count > 1 else "the worker"
+    return f"{who} of {role.name} needs {' and '.join(wants)}"
+
+
+def _has(spec: JobSpec, node: NodeInfo) -> str:
+    cpus = Free(node, ()).cpus_left()
+    has = []
+    if any(asked_cpus(spec, role) for role in spec.roles) and cpus is not None:
+        has.append(_number(cpus, "CPU"))
+    if any(asked_devices(spec, role) for role in spec.roles):
+        has.append(_number(len(node.devices), "device") or "no device")
+    return " and ".join(has)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s'[: count != 1]}" if count else ""

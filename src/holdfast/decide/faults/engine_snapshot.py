@@ -1,0 +1,91 @@
+"""An engine's state as a value: what must survive a restart, and enough history to place late events after one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.decide.faults.code_state import Code
+from holdfast.decide.faults.compiled_rules import Entry, Judge
+from holdfast.decide.faults.fault_policy import Policy
+from holdfast.decide.faults.fault_track import Device, Track
+from holdfast.model.noun_base import Noun
+
+FORMAT = 1
+
+
+class TrackState(Noun, frozen=True, kw_only=True):
+    """One code on one device. `folded` is a track's snapshot; `log` the entries since `checkpoint`."""
+
+    folded: list[Any]
+    log: list[list[Any]] = []
+    checkpoint: list[Any] | None = None
+    seen_until: int = 0
+    suppressed: int = 0
+    level: int = -1
+
+
+class DeviceState(Noun, frozen=True, kw_only=True):
+    node: str = ""
+    in_use: bool = False
+    level: int = -1
+    tracks: dict[str, TrackState] = {}
+
+
+class EngineState(Noun, frozen=True, kw_only=True):
+    """Everything an engine knows. `policy` are the rules it was judged by."""
+
+    format: int = FORMAT
+    policy: Policy = Policy()
+    clock: int = 0
+    ticked: int = 0
+    devices: dict[str, DeviceState] = {}
+    known: tuple[str, ...] = ()
+    """Devices that exist and never had an event."""
+    taken: dict[str, dict[str, int]] = {}
+    refused: dict[str, int] = {}
+    reloads: list[tuple[int, Policy, Policy]] = []
+    releases: list[tuple[int, str]] = []
+    seen: dict[str, dict[str, tuple[int, int]]] = {}
+    """Code → device → what is left of a momentary event that asked for nothing."""
+
+
+def save_track(track: Track) -> TrackState:
+    return TrackState(
+        folded=_plain(track.snapshot()),
+        log=[_saved(entry) for entry in track.log],
+        checkpoint=None if track.checkpoint is None else _plain(track.checkpoint),
+        seen_until=track.seen_until,
+        suppressed=track.suppressed,
+        level=track.level,
+    )
+
+
+def load_track(state: TrackState, device: Device, code: Code) -> Track:
+    track = Track(device, code)
+    track.restore(tuple(state.folded))
+    track.log = [_entry(*saved) for saved in state.log]
+    track.checkpoint = None if state.checkpoint is None else tuple(state.checkpoint)
+    track.seen_until = state.seen_until
+    track.suppressed = state.suppressed
+    track.level = state.level
+    return track
+
+
+def _plain(snapshot: tuple[object, ...]) -> list[Any]:
+    return [list(value) if isinstance(value, tuple) else value for value in snapshot]
+
+
+def _saved(entry: Entry) -> list[Any]:
+    """An event is [order, a number], a reload [order, [before, after]], a release [order, null]."""
+    if isinstance(entry, int):
+        return [entry, 0]
+    order, deed = entry
+    return [order, None if deed is None else [list(msgspec.structs.astuple(judge)) for judge in deed]]
+
+
+def _entry(order: int, deed: Any) -> Entry:
+    if isinstance(deed, int):
+        return order
+    return order, None if deed is None else (Judge(*deed[0]), Judge(*deed[1]))

@@ -1,0 +1,374 @@
+"""The fault engine: events in, changes of level out. A fold over event time; `now` comes in, no clock is read.
+
+The same events give the same state in any batches. An event that arrives late is put into its place and its
+code's short history is folded again; what is older than the kept history (`lateness_s`) is refused and counted.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from operator import attrgetter
+
+from holdfast.catalogue.fault_codes import canonical
+from holdfast.decide.faults.code_state import Code
+from holdfast.decide.faults.compiled_rules import (
+    DEED,
+    INF,
+    ONCE,
+    SEVERITY_INDEX,
+    STEP,
+    Entry,
+    Judge,
+    event_order,
+    judge_of,
+    order_of,
+)
+from holdfast.decide.faults.fault_policy import Policy
+from holdfast.decide.faults.fault_state import LATENESS_S, MINUTE, FaultState, remedy_or_none
+from holdfast.decide.faults.fault_track import Device, Track
+from holdfast.decide.faults.level_changes import Change, ChangeKind, Reason
+from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
+
+__all__ = ["FUTURE_S", "LATENESS_S", "Change", "ChangeKind", "FaultEngine", "Reason"]
+
+FUTURE_S = 60.0
+"""An event from further ahead than this is refused: its source's clock is wrong."""
+_DURATION_WINDOW = 3_600_000
+"""A duration rule has no window of its own; the circuit breaker looks at one hour."""
+_OLDEST = -1.0e12
+_AT = attrgetter("at")
+_KINDS = {Assertion.OCCUR: 0, Assertion.ONCE: 1, Assertion.RECOVER: 2}
+_OCCUR, _RECOVER = Assertion.OCCUR, Assertion.RECOVER
+_MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
+
+
+class FaultEngine(FaultState):
+    """The standing of every device. One thread; every method is total, nothing raises on bad events.
+
+    `handle`, `tick`, `reload` and `release` return the changes of level they caused. `next_wake` says when `tick` has
+    something to do. `refused` counts events that were not taken, by reason.
+    """
+
+    # ---- what comes in
+
+    def check(self, event: FaultEvent, now: float) -> str:
+        """Why an event would be refused; empty where it would be taken. Changes nothing."""
+        if not event.at < now + FUTURE_S:
+            return f"its time lies {event.at - now:.0f} s in the future; more than {FUTURE_S:.0f} s is a wrong clock"
+        device = self.devices.get(event.device)
+        track = None if device is None else device.tracks.get(canonical(event.code))
+        if track is not None and track.checkpoint is not None:
+            order = event_order(round(event.at * 1000), _KINDS[event.assertion], SEVERITY_INDEX[event.severity])
+            if order < track.checkpoint[-1]:  # type: ignore[operator]  # the snapshot's last field is its order
+                return "it is older than what is already settled for this code"
+        return ""
+
+    def handle(self, event: FaultEvent, now: float) -> list[Change]:
+        """One event, which arrives at `now` (seconds)."""
+        changes: list[Change] = []
+        self._take(event, self._arrive(now), now + FUTURE_S, changes)
+        return changes
+
+    def _arrive(self, now: float) -> int:
+        """`now` in milliseconds; the clock does not go back."""
+        arrived = int(now * 1000 + 0.5)
+        if arrived > self.clock:
+            self.clock = arrived
+        return arrived
+
+    def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[Change]) -> None:
+        """One event of a batch. What it changes is added to `changes`: most change nothing."""
+        seconds = event.at
+        if not _OLDEST < seconds < future:
+            self.refused["future"] += 1
+            return
+        at = int(seconds * 1000 + 0.5)
+        # Identity, not a table: an enum's hash is computed in Python each time.
+        assertion = event.assertion
+        kind = 0 if assertion is _OCCUR else 2 if assertion is _RECOVER else 1
+        said = event.severity
+        severity = 2 if said is _MAJOR else 3 if said is _CRITICAL else 1 if said is _MINOR else 0
+        order = at * STEP + kind * 4 + severity
+        code = self._spoken.get(event.code) or self._meet(event.code)
+        name = event.device
+        device = self.devices.get(name)
+        track = None if device is None else device.tracks.get(code.key)
+        if track is None:
+            if event.node and (device is None or not device.node):
+                device = self._device(name)
+                device.node = event.node
+            if kind == ONCE and code.passing and at <= arrived and order > self._last_deed:
+                code.see(name, order, arrived + self._tick)
+                if device is None and name not in self.devices:
+                    self.devices[name] = None
+                return
+            track = self._begin(device or self._device(name), code)
+        elif event.node and not track.device.node:
+            track.device.node = event.node
+        before = track.escalated * 2 + track.timed_out
+        if order >= track.order:
+            track.log.append(order)
+            track.apply(order, code.judge)
+        elif not self._put_late(track, order, code.judge):
+            self.refused["late"] += 1
+            return
+        if len(track.log) > track.full:
+            track.settle((self.clock - self._lateness) * STEP, code.judge)
+        if kind == ONCE:
+            until = (at if at > arrived else arrived) + self._tick
+            if until > track.seen_until:
+                track.seen_until = until
+        self._settle(track, before, at, changes)
+
+    def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
+        """A batch that has arrived together: ordered by the events' own time, then the deadlines before `now` pass."""
+        changes: list[Change] = []
+        arrived, future, take = self._arrive(now), now + FUTURE_S, self._take
+        for event in sorted(events, key=_AT):
+            take(event, arrived, future, changes)
+        return changes + self.tick(now)
+
+    def tick(self, now: float) -> list[Change]:
+        """Pass every deadline before `now`."""
+        clock = self._arrive(now)
+        if clock > self.ticked:
+            self.ticked = clock
+        changes: list[Change] = []
+        alarms = self._alarms
+        while (alarm := alarms.first()) is not None and alarm[0] < clock:
+            alarms.pop()
+            due, track = alarm[0], alarm[-1]
+            if track.wake != due:
+                continue
+            track.wake = INF
+            before = track.escalated * 2 + track.timed_out
+            if track.due < clock:
+                track.advance(clock, track.code.judge)
+            self._settle(track, before, due + 1, changes)
+        return changes
+
+    def next_wake(self) -> float | None:
+        """When `tick` has something to do next, in seconds; None: never, unless something comes in."""
+        alarms = self._alarms
+        while (alarm := alarms.first()) is not None:
+            due = alarm[0]
+            if alarm[-1].wake == due:
+                return (due + 1) / 1000
+            alarms.pop()
+        return None
+
+    def reload(self, policy: Policy, now: float) -> list[Change]:
+        """New rules: counts and timers go on, and are judged by them at once. Holds stay."""
+        at = int(now * 1000 + 0.5)
+        self.clock = max(self.clock, at)
+        changes = self.tick(now)
+        order = at * STEP - 1
+        changed: dict[str, tuple[int, tuple[Judge, Judge]]] = {}
+        recounted: set[str] = set()
+        for code in list(self._codes.values()):
+            pair = code.judge, judge_of(code.key, policy)
+            if pair[0] != pair[1]:
+                changed[code.key] = order, pair
+                if pair[0].only_counts_differ(pair[1]):
+                    recounted.add(code.key)
+                for name in list(code.shown_after(at)):
+                    self._begin(self._device(name), code)
+            code.rule(pair[1], policy)
+        self._reloads.append((order, self.policy, policy))
+        self._note_deed(order)
+        self.policy = policy
+        for device in self.devices.values():
+            if device is None:
+                continue
+            for key, track in device.tracks.items():
+                deed = changed.get(key)
+                if deed is None:
+                    continue
+                old, new = deed[1]
+                before = track.escalated * 2 + track.timed_out
+                if order < track.order:
+                    self._put_late(track, deed, new)
+                else:
+                    track.log.append(deed)
+                    track.order = order
+                    if key in recounted:
+                        if track.uncounted() and track.due >= at:
+                            continue
+                    elif track.idle() and old.level == new.level:
+                        continue
+                    track.reloaded(at, old, new)
+                self._settle(track, before, at, changes)
+        return changes
+
+    def release(self, name: str, now: float) -> list[Change]:
+        """A person gives the device back: holds and other escalations by frequency end, counting begins from zero."""
+        at = int(now * 1000 + 0.5)
+        self.clock = max(self.clock, at)
+        changes = self.tick(now)
+        order = at * STEP + DEED * 4
+        self._releases.append((order, name))
+        self._note_deed(order)
+        device = self.devices.get(name)
+        for devices in self.taken.by_rule.values():
+            devices.pop(name, None)
+        if device is None:
+            return changes
+        for track in device.tracks.values():
+            judge = track.code.judge
+            before = track.escalated * 2 + track.timed_out
+            if order >= track.order:
+                track.log.append((order, None))
+                track.advance(at, judge)
+                track.released(at)
+                track.due = track.deadline(judge)
+            else:
+                self._put_late(track, (order, None), judge)
+            self._settle(track, before, at, changes)
+        return changes
+
+    def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
+        """Take over an escalation that another record says of the device (`AUTOFILL` where it says no code)."""
+        device = self._device(name)
+        known = self._code(canonical(code))
+        track = device.tracks.get(known.key) or self._begin(device, known)
+        track.escalated, track.escalated_at = int(remedy), int(now * 1000 + 0.5)
+        track.order = track.escalated_at * STEP
+        track.checkpoint = track.snapshot()
+        track.log.clear()
+        device.level = max(device.level, track.asked(self.clock))
+
+    def sweep(self) -> int:
+        """Forget what nothing depends on any more; call it now and then. How many codes of devices were forgotten.
+
+        It costs what there is to forget, not what there is.
+        """
+        gone = 0
+        clock, now = self.clock, self.clock // MINUTE
+        for minute in [minute for minute in self._fading if minute < now]:
+            for track in self._fading.pop(minute):
+                track.fades = track.forgettable(track.code.judge, self._lateness)
+                if track.fades >= clock:
+                    if track.fades < INF:
+                        self._fade(track)
+                    continue
+                track.wake = INF
+                del track.device.tracks[track.code.key]
+                self._let_go(track.device)
+                gone += 1
+        if clock - self._aged > self._lateness:
+            self._aged = clock
+            for code in self._codes.values():
+                code.age()
+        return gone
+
+    # ---- inside
+
+    def _begin(self, device: Device, code: Code) -> Track:
+        """A device's track of a code, with what is known of both so far: what people did lately, and what was seen."""
+        track = device.tracks[code.key] = Track(device, code)
+        if self._reloads or self._releases:
+            self._add_deeds(track)
+        seen = code.sighting(device.name)
+        if seen is not None:
+            code.forget(device.name)
+            if seen[0] >= (self.clock - self._lateness) * STEP:
+                track.seen_until = seen[1]
+                insort(track.log, seen[0], key=order_of)
+        if track.log:
+            track.refold(code.judge)
+        return track
+
+    def _settle(self, track: Track, before: int, at: int, changes: list[Change]) -> None:
+        """After a track changed: the breaker, its next alarm, and whether the device's level is another."""
+        judge = track.code.judge
+        if track.escalated > before >> 1:
+            self._escalated(track, 1, changes)
+        if track.timed_out and not before & 1 and judge.duration >= Remedy.ISOLATE:
+            self._escalated(track, 2, changes)
+        self._set_alarms(track)
+        asked = track.asked(self.clock)
+        if asked == track.level:
+            return
+        track.level = asked
+        device = track.device
+        if len(device.tracks) > 1:
+            asked = max([other.level for other in device.tracks.values()])
+        told = device.level
+        if asked != told:
+            device.level = asked
+            # A momentary NONE, or its end, changes nothing.
+            if asked > 0 or told > 0:
+                changes.append(
+                    Change(
+                        device=device.name,
+                        node=device.node,
+                        before=remedy_or_none(told),
+                        after=remedy_or_none(asked),
+                        at=at / 1000,
+                        code=track.code.spelled,
+                    )
+                )
+
+    def _escalated(self, track: Track, which: int, changes: list[Change]) -> None:
+        """A rule escalated (1: frequency, 2: duration). Dry runs are printed; the breaker may stop it."""
+        device, judge = track.device, track.code.judge
+        if which == 1:
+            rule, remedy, at, window, dry = (
+                judge.frequency_entry, track.escalated, track.escalated_at, judge.window, judge.frequency_dry
+            )  # fmt: skip
+        else:
+            rule, remedy, at, window, dry = (
+                judge.duration_entry, judge.duration, track.timed_at, _DURATION_WINDOW, judge.duration_dry
+            )  # fmt: skip
+        kind = None
+        if dry:
+            kind = ChangeKind.WOULD
+        elif remedy >= Remedy.ISOLATE and self.breaker is not None:
+            allowed = self.breaker.allowed(len(self.devices))
+            if not self.taken.take(rule, device.name, at, window, allowed):
+                track.suppressed |= which
+                kind = ChangeKind.BREAKER
+        if kind is not None:
+            changes.append(
+                Change(
+                    device=device.name,
+                    node=device.node,
+                    before=remedy_or_none(device.level),
+                    after=Remedy(remedy),
+                    at=at / 1000,
+                    code=track.code.spelled,
+                    kind=kind,
+                    rule=rule,
+                )
+            )
+
+    def _put_late(self, track: Track, entry: Entry, judge: Judge) -> bool:
+        """Put an entry where it belongs in time and fold again. False where that place is already settled."""
+        if track.checkpoint is not None and order_of(entry) < track.checkpoint[-1]:  # type: ignore[operator]  # its order
+            return False
+        escalated_at, suppressed = track.escalated_at, track.suppressed
+        insort(track.log, entry, key=order_of)
+        track.refold(judge)
+        if track.escalated < 0 or track.escalated_at != escalated_at:
+            suppressed &= 2
+        track.suppressed = suppressed & (3 if track.timed_out else 1)
+        if track.due < self.ticked:
+            track.advance(self.ticked, judge)
+        return True
+
+    def _add_deeds(self, track: Track) -> None:
+        """A code first heard of now: what people did lately belongs into its history, for later and late events."""
+        key, name = track.code.key, track.device.name
+        for when, old, new in self._reloads:
+            pair = judge_of(key, old), judge_of(key, new)
+            if pair[0] != pair[1]:
+                track.log.append((when, pair))
+        track.log.extend((when, None) for when, released in self._releases if released == name)
+        track.log.sort(key=order_of)
+
+    def _note_deed(self, order: int) -> None:
+        self._last_deed = max(self._last_deed, order)
+        oldest = (self.clock - self._lateness) * STEP
+        self._reloads = [deed for deed in self._reloads if deed[0] >= oldest]
+        self._releases = [deed for deed in self._releases if deed[0] >= oldest]

@@ -1,0 +1,69 @@
+"""Which faults overlapped an attempt: what the explanation of an exit needs, and what a reset clears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from holdfast.catalogue.fault_codes import canonical
+from holdfast.decide.faults.fault_remedies import remedy_of
+from holdfast.decide.faults.fault_state import FaultState
+from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
+
+MOST = 1000
+"""Faults kept; a storm drops the mildest, then the oldest."""
+
+
+class Overlaps:
+    """The faults of a run, each with its end. `note` every event, then ask what overlapped an attempt."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], ActiveFault] = {}
+        self._over: list[ActiveFault] = []
+
+    def note(self, event: FaultEvent, engine: FaultState) -> None:
+        """Take in an event that the engine has handled: its remedy is the device's if that is graver."""
+        code = canonical(event.code)
+        key = event.device, code
+        if event.assertion is Assertion.RECOVER:
+            fault = self._open.pop(key, None)
+            if fault is not None:
+                self._over.append(msgspec.structs.replace(fault, ended_at=event.at))
+            return
+        remedy = max(remedy_of(code, event.severity, engine.policy.levels), _escalated(engine, event.device, code))
+        fault = ActiveFault(event=event, remedy=remedy)
+        if event.assertion is Assertion.ONCE:
+            self._over.append(msgspec.structs.replace(fault, ended_at=event.at))
+        else:
+            self._open.setdefault(key, fault)
+        if len(self._over) > MOST:
+            self._over.sort(key=lambda each: (each.remedy, each.event.at))
+            del self._over[: len(self._over) - MOST // 2]
+
+    def within(
+        self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]] | None = None
+    ) -> tuple[ActiveFault, ...]:
+        """Faults that lay at least partly between `start` and `end`, the gravest first. `ranks`: device → its ranks."""
+        found = [
+            msgspec.structs.replace(fault, ranks=(ranks or {}).get(fault.event.device, ()))
+            for fault in (*self._open.values(), *self._over)
+            if fault.event.at <= end and (fault.ended_at is None or fault.ended_at >= start)
+        ]
+        return tuple(sorted(found, key=lambda fault: (-fault.remedy, fault.event.at)))
+
+
+def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float, source: str = "reset") -> list[FaultEvent]:
+    """The recoveries that a finished reset stands for: of every active code of these devices. Holds stay."""
+    return [
+        FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source=source)
+        for device in devices
+        for code in engine.codes(device)
+    ]
+
+
+def _escalated(engine: FaultState, device: str, code: str) -> Remedy:
+    return max(
+        (reason.remedy for reason in engine.reasons(device) if reason.counts and canonical(reason.code) == code),
+        default=Remedy.NONE,
+    )

@@ -1,0 +1,194 @@
+"""The rules in force: levels of codes, frequency and duration rules, and the graceful-tolerance times.
+
+Ranges are those of the seed's fault configuration. Times inside are whole milliseconds: edges are exact.
+"""
+
+from __future__ import annotations
+
+from holdfast.catalogue.fault_codes import LINK_DOWN, all_codes, canonical
+from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, LINK_REMEDIES
+from holdfast.model.faults import Remedy
+from holdfast.model.noun_base import Noun
+
+NEVER_S = 4_294_967_296
+"""`ReleaseTimeWindow` of an escalation that only a person ends."""
+
+WINDOW_S = (60, 864_000)
+TIMES = (1, 100)
+RELEASE_S = (60, NEVER_S)
+FAULT_S = (0, 600)
+RECOVER_S = (0, 86_400)
+SAVE_S = (5, 90)
+RESET_S = (60, 180)
+HEAL_S = (1, 30)
+LINK_FAULT_S = 20
+LINK_RECOVER_S = 60
+
+
+class FrequencyRule(Noun, frozen=True, kw_only=True):
+    """`times` occurrences within `window_s` escalate to `remedy`.
+
+    It ends when a person releases the device, or after the code has been quiet for longer than `release_s`.
+    """
+
+    window_s: int
+    times: int
+    remedy: Remedy
+    release_s: int = NEVER_S
+    dry_run: bool = False
+    entry: str = ""
+    """Which entry of its file it came from: the rule that the circuit breaker watches."""
+
+    @property
+    def window_ms(self) -> int:
+        return self.window_s * 1000
+
+    @property
+    def release_ms(self) -> int | None:
+        return None if self.release_s >= NEVER_S else self.release_s * 1000
+
+
+class DurationRule(Noun, frozen=True, kw_only=True):
+    """A fault that lasts longer than `fault_s` asks for `remedy` too, until it has been gone for over `recover_s`."""
+
+    fault_s: int
+    recover_s: int
+    remedy: Remedy
+    dry_run: bool = False
+    entry: str = ""
+
+    @property
+    def fault_ms(self) -> int:
+        return self.fault_s * 1000
+
+    @property
+    def recover_ms(self) -> int:
+        return self.recover_s * 1000
+
+
+class Grace(Noun, frozen=True, kw_only=True):
+    """Graceful tolerance, in seconds: to save and leave, to reset, and for a fault to heal by itself."""
+
+    save_s: int = 30
+    reset_s: int = 150
+    heal_s: int = 15
+
+
+class Policy(Noun, frozen=True, kw_only=True):
+    """Everything that judges faults. Codes are canonical; `spelled` keeps how a file wrote them."""
+
+    levels: dict[str, Remedy] = {}
+    frequency: dict[str, FrequencyRule] = {}
+    duration: dict[str, DurationRule] = {}
+    grace: Grace = Grace()
+    spelled: dict[str, str] = {}
+    seed_names: bool = False
+    """Whether people know levels by the seed's names here: a file of theirs uses them."""
+
+    def spell(self, code: str) -> str:
+        """A canonical code as people know it."""
+        return self.spelled.get(code, code)
+
+    def flat(self) -> dict[str, int | str]:
+        """The rules in force under the seed's names: `FaultFrequency.80E18005.Times` → 3."""
+        out: dict[str, int | str] = {
+            "WaitProcessReadCMTime": self.grace.save_s,
+            "WaitDeviceResetTime": self.grace.reset_s,
+            "WaitFaultSelfHealingTime": self.grace.heal_s,
+        }
+        for code, rule in self.frequency.items():
+            at = f"FaultFrequency.{self.spell(code)}."
+            out[at + "TimeWindow"] = rule.window_s
+            out[at + "Times"] = rule.times
+            out[at + "FaultHandling"] = LEVEL_NAMES[rule.remedy]
+            out[at + "ReleaseTimeWindow"] = rule.release_s
+        for code, lasting in self.duration.items():
+            at = f"FaultDuration.{self.spell(code)}."
+            out[at + "FaultTimeout"] = lasting.fault_s
+            out[at + "RecoverTimeout"] = lasting.recover_s
+            out[at + "FaultHandling"] = LEVEL_NAMES[lasting.remedy]
+        return out
+
+
+class Problem(Noun, frozen=True, kw_only=True):
+    """One thing in a file that does not count, and why.
+
+    `fatal`: because of it the whole file does not count. `harmless`: nothing that was asked for is lost.
+    """
+
+    where: str
+    """`FaultFrequency[2]`, `codes.79`, or empty for the file as a whole."""
+    what: str
+    fatal: bool = False
+    harmless: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
+
+
+class Levels(Noun, frozen=True, kw_only=True):
+    """What a code list gave: levels by canonical code, and what in it did not count."""
+
+    levels: dict[str, Remedy] = {}
+    spelled: dict[str, str] = {}
+    problems: tuple[Problem, ...] = ()
+
+
+class Rules(Noun, frozen=True, kw_only=True):
+    """What a rule file gave, and what in it did not count."""
+
+    frequency: dict[str, FrequencyRule] = {}
+    duration: dict[str, DurationRule] = {}
+    grace: Grace = Grace()
+    spelled: dict[str, str] = {}
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def broken(self) -> Problem | None:
+        return next((problem for problem in self.problems if problem.fatal), None)
+
+
+class Spelling:
+    """Collects how codes were written; the first spelling of a code stays."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, str] = {}
+
+    def take(self, code: str) -> str:
+        key = canonical(code)
+        self.seen.setdefault(key, code.strip().upper().removeprefix("0X"))
+        return key
+
+
+def policy_of(levels: Levels, rules: Rules) -> Policy:
+    """A code list and a rule file put together."""
+    return Policy(
+        levels=levels.levels,
+        frequency=rules.frequency,
+        duration=rules.duration,
+        grace=rules.grace,
+        spelled={**rules.spelled, **levels.spelled},
+    )
+
+
+def allowed_remedy(code: str, remedy: Remedy, *, hold: bool) -> Remedy:
+    """What a rule of this code may ask for: the link fault knows three policies (and HOLD by frequency), else NONE."""
+    if code != LINK_DOWN or remedy in LINK_REMEDIES or (hold and remedy is Remedy.HOLD):
+        return remedy
+    return Remedy.NONE
+
+
+def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
+    """The built-in levels of every vendor but those in `without`."""
+    kept = {key: row for key, row in all_codes().items() if row.vendor not in without and row.remedy is not None}
+    return Levels(
+        levels={key: row.remedy for key, row in kept.items() if row.remedy is not None},
+        spelled={key: row.code for key, row in kept.items() if row.code != key},
+    )
+
+
+def merged(base: Levels, over: Levels) -> Levels:
+    """`over`'s codes, and below them `base`'s."""
+    return Levels(
+        levels={**base.levels, **over.levels}, spelled={**base.spelled, **over.spelled}, problems=over.problems
+    )

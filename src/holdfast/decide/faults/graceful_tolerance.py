@@ -1,0 +1,316 @@
+"""Graceful tolerance: a device that must be reset while a job uses it. A pure machine, events in, actions out.
+
+    IDLE ─ a fault asks for RESET_* ─▶ NOTIFIED ─ the workers have left ─▶ RESETTING ─ done ─▶ IDLE, workers restart
+      └ RESTART_WORKERS ─▶ HEALING ─ it heals ─▶ IDLE                          │ failed, or too long
+                              └ it does not ─▶ NOTIFIED ─ left ─▶ RETRIED      ▼ tried too often
+                        still there `heal_s` after the restart ─▶ NOTIFIED … ISOLATED
+
+The workers get `save_s` to save and leave and are stopped after that. A reset runs only when no process uses any device
+of the reset group, has `reset_s`, and is tried `attempts` times; then the device is isolated. A RESTART_WORKERS fault
+gets `heal_s` to heal by itself before the workers are disturbed. One that is still there so long after the restart asks
+for a reset as well, and one that comes back so soon after that reset for isolation. Where there is no way to reset,
+isolation follows the restart.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.decide.faults.fault_policy import Grace
+from holdfast.model.faults import Remedy
+from holdfast.model.noun_base import Message, Noun
+
+ATTEMPTS = 4
+
+
+class Phase(enum.StrEnum):
+    IDLE = "idle"
+    HEALING = "healing"
+    """A RESTART_WORKERS fault may heal by itself."""
+    WAITING = "waiting"
+    """RESET_WHEN_IDLE: until the work on the group ends by itself."""
+    NOTIFIED = "notified"
+    """The workers know, save and leave."""
+    STOPPING = "stopping"
+    """Their time is over: they are being stopped."""
+    RESETTING = "resetting"
+    RETRIED = "retried"
+    """The workers were restarted for a RESTART_WORKERS fault that was still there: that may have ended it."""
+    PROVING = "proving"
+    """A reset followed such a restart: a fault that comes back at once is one that no reset ends."""
+    ISOLATED = "isolated"
+
+
+class LevelChanged(Message, frozen=True, kw_only=True):
+    """The level of a device of the group is another; None: no fault."""
+
+    device: str
+    remedy: Remedy | None
+
+
+class GroupIdle(Message, frozen=True, kw_only=True):
+    """No process uses any device of the group any more."""
+
+
+class GroupBusy(Message, frozen=True, kw_only=True):
+    """Work runs on the group."""
+
+
+class ResetEnded(Message, frozen=True, kw_only=True):
+    """The reset plugin ended. `attempt` is the one it was started with; another one's end is ignored."""
+
+    attempt: int
+    ok: bool
+    why: str = ""
+
+
+class Moment(Message, frozen=True, kw_only=True):
+    """The moment that `next_wake` named has come."""
+
+
+ToleranceEvent = LevelChanged | GroupIdle | GroupBusy | ResetEnded | Moment
+
+
+class Notify(Message, frozen=True, kw_only=True):
+    """Tell the workers on these devices to save and leave within `seconds`."""
+
+    devices: tuple[str, ...]
+    seconds: float
+    reason: str
+
+
+class StopGroup(Message, frozen=True, kw_only=True):
+    """Stop every worker on these devices; then report `GroupIdle`."""
+
+    devices: tuple[str, ...]
+    reason: str
+
+
+class Reset(Message, frozen=True, kw_only=True):
+    """Reset these devices. Never while a process uses one of them. Ends with `ResetEnded` of this attempt."""
+
+    devices: tuple[str, ...]
+    attempt: int
+    seconds: float
+
+
+class ClearFaults(Message, frozen=True, kw_only=True):
+    """The reset is done: what these devices reported before is over, and workers may start on them again."""
+
+    devices: tuple[str, ...]
+
+
+class RestartWorkers(Message, frozen=True, kw_only=True):
+    """Start the workers again; the devices need no reset."""
+
+    devices: tuple[str, ...]
+    reason: str
+
+
+class Isolate(Message, frozen=True, kw_only=True):
+    """Resetting did not help: keep these devices out."""
+
+    devices: tuple[str, ...]
+    reason: str
+
+
+ToleranceAction = Notify | StopGroup | Reset | ClearFaults | RestartWorkers | Isolate
+
+
+class Snapshot(Noun, frozen=True, kw_only=True):
+    """A group's tolerance as a value, for the journal."""
+
+    phase: Phase = Phase.IDLE
+    deadline: float | None = None
+    attempt: int = 0
+    busy: bool = False
+    levels: dict[str, Remedy] = {}
+    escalated: bool = False
+
+
+class Tolerance:
+    """One reset group: devices that can only be reset together, and therefore are stopped together."""
+
+    def __init__(
+        self,
+        devices: tuple[str, ...],
+        grace: Grace,
+        *,
+        attempts: int = ATTEMPTS,
+        busy: bool = False,
+        resettable: bool = True,
+    ) -> None:
+        self.devices = devices
+        self.resettable = resettable
+        self.escalated = False
+        """A restart did not end a RESTART_WORKERS fault: it asks for a reset."""
+        self.grace = grace
+        self.attempts = attempts
+        self.phase = Phase.IDLE
+        self.deadline: float | None = None
+        self.attempt = 0
+        self.busy = busy
+        self.levels: dict[str, Remedy] = {}
+
+    def next_wake(self) -> float | None:
+        """When to send `Moment`; None: nothing is waited for by the clock."""
+        return self.deadline
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            phase=self.phase,
+            deadline=self.deadline,
+            attempt=self.attempt,
+            busy=self.busy,
+            levels=dict(self.levels),
+            escalated=self.escalated,
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.phase, self.deadline, self.attempt = snapshot.phase, snapshot.deadline, snapshot.attempt
+        self.busy, self.levels = snapshot.busy, dict(snapshot.levels)
+        self.escalated = snapshot.escalated
+
+    def handle(self, event: ToleranceEvent, now: float) -> list[ToleranceAction]:
+        """What follows from one event at `now` (seconds)."""
+        match event:
+            case LevelChanged(device=device, remedy=remedy):
+                if device not in self.devices:
+                    return []
+                if remedy is None:
+                    self.levels.pop(device, None)
+                else:
+                    self.levels[device] = remedy
+                return self._level(now)
+            case GroupBusy():
+                self.busy = True
+                if self.phase in (Phase.RETRIED, Phase.PROVING):
+                    self._to(self.phase, now + self.grace.heal_s)
+                return []
+            case GroupIdle():
+                self.busy = False
+                return self._idle(now)
+            case ResetEnded(attempt=attempt, ok=ok, why=why):
+                if self.phase is not Phase.RESETTING or attempt != self.attempt:
+                    return []
+                return self._reset_done() if ok else self._reset_failed(why or "the reset failed", now)
+            case Moment():
+                return self._moment(now) if self.deadline is not None and now >= self.deadline else []
+
+    @property
+    def wanted(self) -> Remedy:
+        """The gravest that a reset or a restart can answer; keeping a device out is not this machine's work."""
+        answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
+        most = max(answerable, default=Remedy.NONE)
+        return Remedy.RESET_NOW if self.escalated and most is Remedy.RESTART_WORKERS else most
+
+    def _level(self, now: float) -> list[ToleranceAction]:
+        wanted = self.wanted
+        if self.phase in (Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING, Phase.ISOLATED):
+            # Once the workers know, it goes through: a fault that comes and goes must not leave them half stopped.
+            if self.phase is Phase.ISOLATED and not self.levels:
+                self._rest()
+            return []
+        if self.phase is Phase.PROVING:
+            if wanted is Remedy.NONE:
+                return []  # the reset's own clearing, or the end of what came back
+            return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
+        if wanted is Remedy.RESET_NOW:
+            return self._notify(now, "a device must be reset at once")
+        if wanted is Remedy.RESET_WHEN_IDLE:
+            if not self.busy:
+                return self._reset(now)
+            self._to(Phase.WAITING)
+        elif wanted is Remedy.RESTART_WORKERS:
+            if self.phase not in (Phase.HEALING, Phase.RETRIED):
+                self._to(Phase.HEALING, now + self.grace.heal_s)
+        else:
+            self._rest()
+        return []
+
+    def _rest(self) -> None:
+        """Nothing is to be done. A group without any fault is trusted again, its failed resets are forgotten."""
+        self._to(Phase.IDLE)
+        self.escalated = False
+        if not self.levels:
+            self.attempt = 0
+
+    def _notify(self, now: float, why: str) -> list[ToleranceAction]:
+        if not self.busy:
+            return self._left(now)
+        self._to(Phase.NOTIFIED, now + self.grace.save_s)
+        seconds = float(self.grace.save_s)
+        return [Notify(devices=self.devices, seconds=seconds, reason=f"{why}: save and leave within {seconds:.0f} s")]
+
+    def _idle(self, now: float) -> list[ToleranceAction]:
+        if self.phase in (Phase.NOTIFIED, Phase.STOPPING):
+            return self._left(now)
+        if self.phase is Phase.WAITING:
+            return self._reset(now)
+        if self.phase in (Phase.HEALING, Phase.RETRIED):
+            self._to(Phase.RETRIED)  # they end by themselves: the next start is a restart as well
+        elif self.phase is Phase.PROVING:
+            self._to(Phase.PROVING)
+        return []
+
+    def _left(self, now: float) -> list[ToleranceAction]:
+        """No process uses the group now."""
+        if self.wanted >= Remedy.RESET_WHEN_IDLE:
+            return self._reset(now)
+        if self.wanted is Remedy.RESTART_WORKERS:
+            self._to(Phase.RETRIED)
+        else:
+            self._rest()
+        return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
+
+    def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
+        """The next try, or the end of trying: the only door to `Reset`, whichever way a group comes to it."""
+        if self.attempt >= self.attempts:
+            tried, last = self.attempt, last or "a process came back to a device that was reset"
+            return self._isolate(f"{tried} resets did not help, the last: {last}")
+        self.attempt += 1
+        self._to(Phase.RESETTING, now + self.grace.reset_s)
+        return [Reset(devices=self.devices, attempt=self.attempt, seconds=float(self.grace.reset_s))]
+
+    def _isolate(self, why: str) -> list[ToleranceAction]:
+        self._to(Phase.ISOLATED)
+        return [Isolate(devices=self.devices, reason=why)]
+
+    def _reset_done(self) -> list[ToleranceAction]:
+        self._to(Phase.PROVING if self.escalated else Phase.IDLE)
+        self.escalated = False
+        self.attempt = 0
+        self.levels.clear()
+        return [ClearFaults(devices=self.devices)]
+
+    def _reset_failed(self, why: str, now: float) -> list[ToleranceAction]:
+        if self.busy:
+            self._to(Phase.STOPPING)
+            return [StopGroup(devices=self.devices, reason=f"{why}: a process came back to a device that is reset")]
+        return self._reset(now, why)
+
+    def _moment(self, now: float) -> list[ToleranceAction]:
+        match self.phase:
+            case Phase.HEALING:
+                return self._notify(now, f"a fault did not heal within {self.grace.heal_s} s")
+            case Phase.RETRIED:
+                why = f"a fault is still there {self.grace.heal_s} s after the restart"
+                if not self.resettable:
+                    return self._isolate(why)
+                self.escalated = True
+                return self._notify(now, f"{why}, so the device must be reset")
+            case Phase.PROVING:
+                self._rest()
+                return []
+            case Phase.NOTIFIED:
+                self._to(Phase.STOPPING)
+                reason = f"the workers did not leave within {self.grace.save_s} s"
+                return [StopGroup(devices=self.devices, reason=reason)]
+            case Phase.RESETTING:
+                return self._reset_failed(f"the reset took longer than {self.grace.reset_s} s", now)
+            case Phase.IDLE | Phase.WAITING | Phase.STOPPING | Phase.ISOLATED:
+                self.deadline = None
+                return []
+
+    def _to(self, phase: Phase, deadline: float | None = None) -> None:
+        self.phase, self.deadline = phase, deadline

@@ -1,0 +1,51 @@
+"""The configuration that applies where the user gives no other: the built-in catalogues and their rules."""
+
+from __future__ import annotations
+
+import functools
+
+from holdfast.catalogue.ascend import shipped_codes
+from holdfast.catalogue.fault_codes import rules_text, vendors
+from holdfast.decide.faults.fault_policy import Levels, Policy, Rules, catalogue_levels, merged, policy_of
+from holdfast.decide.faults.holdfast_format import read_rules
+
+
+@functools.cache
+def shipped_levels() -> Levels:
+    """The seed's `faultCode.json` as shipped."""
+    rows = {key: row for key, row in shipped_codes().items() if row.remedy is not None}
+    return Levels(
+        levels={key: row.remedy for key, row in rows.items() if row.remedy is not None},
+        spelled={key: row.code for key, row in rows.items()},
+    )
+
+
+@functools.cache
+def shipped_rules() -> Rules:
+    """The seed's `faultCustomization.json` as shipped."""
+    return read_rules(rules_text("ascend").encode())
+
+
+@functools.cache
+def default_rules() -> Rules:
+    """Every vendor's own rules together."""
+    frequency, duration, spelled = {}, {}, {}
+    for vendor in vendors():
+        text = rules_text(vendor)
+        if text:
+            rules = read_rules(text.encode())
+            frequency.update(rules.frequency)
+            duration.update(rules.duration)
+            spelled.update(rules.spelled)
+    return Rules(frequency=frequency, duration=duration, spelled=spelled, grace=shipped_rules().grace)
+
+
+@functools.cache
+def default_policy() -> Policy:
+    """What holds without any file."""
+    return policy_of(catalogue_levels(), default_rules())
+
+
+def with_catalogue(levels: Levels, *, of_seed: bool) -> Levels:
+    """A file's levels over the built-in ones. The seed's file is the whole list of its vendor, and replaces it."""
+    return merged(catalogue_levels(frozenset({"ascend"}) if of_seed else frozenset()), levels)

@@ -1,0 +1,141 @@
+"""What other parts may see of a gang: a frozen snapshot, made on request. It is the only access."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.decide.phases import Phase
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import MemberState
+from holdfast.model.job_spec import Seat
+from holdfast.model.noun_base import At, Noun
+
+if TYPE_CHECKING:
+    from holdfast.decide.agent_registry import Speakers
+    from holdfast.decide.attempt_state import Trial
+    from holdfast.decide.job_state import Course
+
+FEW = 3
+"""Up to so many missing ranks are listed with their places."""
+NAMED = 8
+"""A sentence lists up to so many ranks or nodes by name."""
+
+
+class MemberView(Noun, frozen=True, kw_only=True):
+    """One rank of the present attempt."""
+
+    seat: Seat
+    state: MemberState | None = None
+    """None: the state is unknown, never reported or not since the owner came back."""
+    exit: WorkerExit | None = None
+
+
+class GangView(Noun, frozen=True, kw_only=True):
+    """A gang at one moment. Times are seconds on the owner's clock."""
+
+    job_id: str = ""
+    phase: Phase
+    attempt: int
+    started_at: At = 0.0
+    """When the present attempt began."""
+    completed: bool = False
+    """The completion policy is met: only the other workers are left to stop."""
+    members: tuple[MemberView, ...] = ()
+    avoid: frozenset[str] = frozenset()
+    """Nodes and devices that this job does not use."""
+    waits_for: str = ""
+    """What has to happen before the phase ends, in words; empty while RUNNING and when DONE."""
+    next_wake: At | None = None
+    term: int = 1
+    pending: bool = False
+    """The present attempt has not ended yet."""
+    asked: str = ""
+    """Why the owner asks the platform to start the job again, while it is QUEUED."""
+
+    @property
+    def running(self) -> int | None:
+        """The attempt that runs; None where none does."""
+        return self.attempt if self.phase is Phase.RUNNING else None
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        return tuple(member.seat for member in self.members)
+
+
+def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> GangView:
+    """The present state of a job. `next_wake`: when only time changes it, in seconds."""
+    trial = course.trial
+    undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
+    if course.phase is Phase.PREPARING:
+        undrained = tuple(speakers.outlived(course.attempt))
+    return GangView(
+        job_id=course.job_id,
+        phase=course.phase,
+        attempt=course.attempt,
+        started_at=trial.started_at,
+        completed=trial.completed,
+        members=tuple(
+            MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
+        ),
+        avoid=frozenset(course.avoid),
+        waits_for=_assembling(course)
+        if course.phase is Phase.ASSEMBLING
+        else waits_for(course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due),
+        next_wake=next_wake,
+        term=course.term,
+        pending=course.pending,
+        asked=course.asked.reason if course.asked is not None else "",
+    )
+
+
+def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float) -> str:
+    """Why the gang has not moved on. `undrained`: nodes not known to have stopped; `due`: when the pause ends."""
+    match phase:
+        case Phase.CHECKING:
+            return "the pre-checks"
+        case Phase.PREPARING if not trial.sent and unheard:
+            return f"a first word of {_named(sorted(unheard))} since the owner came back"
+        case Phase.PREPARING if not trial.sent and undrained:
+            return f"the last process of an older attempt on {_named(undrained)}"
+        case Phase.PREPARING if not trial.sent:
+            return "the journal, which has to be on its disk first"
+        case Phase.PREPARING:
+            return f"{_who(trial, trial.roster.missing(MemberState.PREPARED))} to be ready"
+        case Phase.STARTING:
+            late = trial.roster.missing(MemberState.UP, MemberState.DONE, MemberState.FAILED)
+            return f"{_who(trial, late)} to come up" if late else "a peer's own word about a failure"
+        case Phase.DRAINING if trial.hooks is not None:
+            return f"the hooks after the attempt on {_named(trial.hooks.nodes)}"
+        case Phase.DRAINING if trial.found is not None:
+            return "the decision"
+        case Phase.DRAINING if trial.collecting:
+            return "the evidence of its end"
+        case Phase.DRAINING:
+            return f"the last process on {_named(undrained)}" if undrained else "late evidence of a fenced node"
+        case Phase.BACKOFF:
+            return f"the end of the pause, at {due:.1f}"
+        case Phase.QUEUED:
+            return "the platform, which is to start the job again"
+        case Phase.ASSEMBLING | Phase.RUNNING | Phase.DONE:
+            return ""
+        case _:
+            assert_never(phase)
+
+
+def _assembling(course: Course) -> str:
+    from holdfast.decide import node_assembly  # one node needs none
+
+    return node_assembly.waits_for(course)
+
+
+def _who(trial: Trial, ranks: tuple[int, ...]) -> str:
+    """`rank 1 (trainer 1 on gpu-2)`; only the ranks where there are many."""
+    seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
+    if len(seats) > FEW:
+        return f"ranks {_named([str(rank) for rank in ranks])}"
+    return ", ".join(f"rank {seat.rank} ({seat.role} {seat.role_rank} on {seat.node})" for seat in seats)
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

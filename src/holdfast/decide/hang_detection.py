@@ -1,0 +1,186 @@
+"""Does the gang hang? The owner asks all its nodes at once to look at their ranks, and judges the looks together. Pure.
+
+    silence.begin(attempt, seats, now), silence.end()     a gang runs; it runs no more
+    silence.due(now), silence.next_wake()                 what to ask, or what was found
+    silence.hear(node, seen, now)                         a node's look: what follows from it, once all are there
+
+First the owner asks when each rank last printed or reported a step, which costs nothing. It looks closer only at a
+silent gang. `holdfast.explain.hang_watch` decides when to look, and how closely. A node that does not answer in time is
+named with its ranks, and the others are judged without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.explain.hang_judgement import Hung
+from holdfast.explain.hang_watch import HangWatch
+from holdfast.explain.sentences import ranks as name_ranks
+from holdfast.model.events import HangFound
+from holdfast.model.evidence import HangEvidence, RankSnapshot
+from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen, WantLastWords
+
+if TYPE_CHECKING:
+    from holdfast.model.job_spec import Seat
+
+ANSWER_S = 10.0
+"""How long a node may take to answer: longer than its own limit for the stacks of a few ranks."""
+STACK_S = 1.5
+"""Added for each further rank of a node whose stacks are wanted: it looks at some in parallel, each 5 s at most."""
+NATIVE_S = 15.0
+"""This is added where the frames of machine code are wanted."""
+SHOWN = 64
+"""The evidence keeps the looks at the ranks that differ, and at so many others."""
+
+Next = LookAtRanks | WantLastWords | HangFound
+"""What to ask every node, or the hang that was found."""
+
+
+class _Asked(msgspec.Struct):
+    """A look that the nodes have not all answered."""
+
+    look: LookAtRanks
+    waits_for: set[str]
+    asked_at: float
+    due: float
+    answers: dict[str, RanksSeen] = {}
+
+
+class Silence:
+    """Watches one job. Times are seconds on the owner's clock."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._watch: HangWatch | None = None
+        self._ranks: dict[str, tuple[int, ...]] = {}
+        self._asked: _Asked | None = None
+        self._deaf: dict[str, float] = {}
+        """How long the last look waited for nodes that did not answer it."""
+        self._number = 0
+
+    def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
+        """Every rank of the attempt is up. A second call for the same attempt does nothing."""
+        if self._watch is not None and self._watch.attempt == attempt:
+            return
+        self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)
+        self._asked = None
+        ranks: dict[str, list[int]] = {}
+        for seat in seats:
+            ranks.setdefault(seat.node, []).append(seat.rank)
+        self._ranks = {node: tuple(of_node) for node, of_node in ranks.items()}
+
+    def end(self) -> None:
+        """No attempt runs."""
+        self._watch = self._asked = None
+
+    def next_wake(self) -> float | None:
+        """When to ask `due`; None: nothing runs."""
+        if self._watch is None:
+            return None
+        return self._asked.due if self._asked is not None else self._watch.next_wake()
+
+    def due(self, now: float) -> list[Next]:
+        """What to ask, or the hang that was found, at this moment."""
+        watch = self._watch
+        if watch is None:
+            return []
+        if self._asked is not None:
+            return self._looked(watch, self._asked, now) if now >= self._asked.due else []
+        wake = watch.next_wake()
+        return [self._ask(watch, Closeness.WORDS, now)] if wake is not None and wake <= now else []
+
+    def hear(self, node: str, seen: RanksSeen, now: float) -> list[Next]:
+        """A node has answered; an answer to another look is ignored. `node`: empty where there is only one."""
+        watch, asked = self._watch, self._asked
+        if watch is None or asked is None or (seen.attempt, seen.number) != (watch.attempt, asked.look.number):
+            return []
+        node = node or next(iter(asked.waits_for), "")
+        if node not in asked.waits_for:
+            return []
+        asked.waits_for.remove(node)
+        asked.answers[node] = seen
+        return [] if asked.waits_for else self._looked(watch, asked, now)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _ask(self, watch: HangWatch, closeness: Closeness, now: float) -> LookAtRanks:
+        self._number += 1
+        native = closeness is Closeness.STACKS and watch.native
+        look = LookAtRanks(attempt=watch.attempt, number=self._number, closeness=closeness, native=native)
+        limit_s = ANSWER_S
+        if closeness is Closeness.STACKS:
+            limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
+            limit_s += NATIVE_S if native else 0.0
+        # The closest look follows at once: do not wait again for a node that has just not answered.
+        wanted = set(self._ranks) - set(self._deaf if native else ())
+        self._asked = _Asked(look, wanted or set(self._ranks), now, now + limit_s)
+        return look
+
+    def _looked(self, watch: HangWatch, asked: _Asked, now: float) -> list[Next]:
+        self._asked = None
+        missing = {node: self._ranks[node] for node in self._ranks if node not in asked.answers}
+        if asked.look.closeness is Closeness.WORDS:
+            self._listen(watch, asked.answers)
+            wanted = watch.wants(now)
+            return [] if wanted is None else [self._ask(watch, wanted, now)]
+        look = sorted((shot for seen in asked.answers.values() for shot in seen.look), key=lambda shot: shot.rank)
+        judgement = watch.looked(tuple(look), now, asked.look.closeness)
+        waited_s = max((self._deaf.get(node, 0.0) for node in missing), default=0.0) if asked.look.native else 0.0
+        waited_s = max(waited_s, now - asked.asked_at)
+        self._deaf = dict.fromkeys(missing, waited_s)
+        if not isinstance(judgement, Hung):
+            return []
+        evidence = with_missing(judgement.evidence, missing, waited_s)
+        evidence = _bounded(_with_nodes(evidence, self._ranks))
+        found: list[Next] = [HangFound(attempt=watch.attempt, evidence=evidence)]
+        if not any(thread.frames for shot in look for thread in shot.threads):
+            found.insert(0, WantLastWords(attempt=watch.attempt))
+        return found
+
+    def _listen(self, watch: HangWatch, answers: Mapping[str, RanksSeen]) -> None:
+        """Bring the watch up to date: a line or a step wakes no process."""
+        for node, seen in answers.items():
+            for heard in seen.heard:
+                if heard.at is not None:
+                    watch.heard(heard.rank, heard.at)
+            for rank in set(self._ranks[node]) & watch.ranks() - {heard.rank for heard in seen.heard}:
+                watch.ended(rank)
+
+
+def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
+    """The hang, with the ranks of which there is no look. Where all others wait alike, these differ."""
+    if not missing:
+        return hang
+    ranks = tuple(sorted(rank for of_node in missing.values() for rank in of_node))
+    gave = f"{name_ranks(ranks)} on {', '.join(missing)} gave no answer within {waited_s:.0f} s"
+    seen = Counter(shot.rank for look in hang.looks[-1:] for shot in look)
+    if set(hang.culprits) >= set(seen):
+        return replace(hang, culprits=ranks, why=f"{gave}, while {hang.why}")
+    return replace(hang, why=f"{hang.why}; {gave}")
+
+
+def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> HangEvidence:
+    """The ranks that differ with the names of their nodes, where there are several."""
+    who = name_ranks(hang.culprits)
+    nodes = [node for node, of_node in ranks.items() if set(of_node) & set(hang.culprits)]
+    if len(ranks) < 2 or len(nodes) != 1 or not hang.why.startswith(f"{who} ") or hang.why.startswith(f"{who} on "):
+        return hang
+    return replace(hang, why=f"{who} on {nodes[0]}{hang.why.removeprefix(who)}")
+
+
+def _bounded(hang: HangEvidence) -> HangEvidence:
+    """With the looks at the ranks that differ and at some others: a report names no more."""
+    kept = set(hang.culprits[:SHOWN])
+
+    def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
+        others = [shot.rank for shot in look if shot.rank not in kept][:SHOWN]
+        return tuple(shot for shot in look if shot.rank in kept or shot.rank in others)
+
+    if all(len(look) <= SHOWN for look in hang.looks):
+        return hang
+    return replace(hang, looks=tuple(some(look) for look in hang.looks))

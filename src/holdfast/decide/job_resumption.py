@@ -1,0 +1,120 @@
+"""What follows when the platform has started the job again, or refuses to: the attempts go on where they were."""
+
+from __future__ import annotations
+
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.draining import Draining
+from holdfast.decide.job_state import Course
+from holdfast.decide.phases import LIVE, Phase, Trigger
+from holdfast.model import events as ev
+from holdfast.model.decisions import DecisionKind
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.exit_report import Evidence, EvidenceKind
+
+MOST_SAID = 16
+"""How many statements of the platform are kept about one attempt."""
+
+
+class Resuming:
+    """Takes the job over from the run before. Numbers, records, budgets and what is avoided stay as they are."""
+
+    def __init__(self, course: Course, speakers: Speakers, draining: Draining, ending: Ending) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._draining = draining
+        self._ending = ending
+
+    def resumed(self, event: ev.JobResumed, now: float) -> float | None:
+        """The platform has started the job again. Returns for how many seconds no process of the job lived.
+
+        None: the owner knows this start already, or the job is over.
+        """
+        course = self._course
+        if not course.submitted or course.phase is Phase.DONE or event.run <= course.run:
+            return None
+        course.caused_by_this()
+        then = min(now, max(course.entered_at, course.handled_at, event.seen_at or 0.0))
+        course.say(f"{event.platform} runs again, for the {_nth(event.run + 1)} time: {event.reason}")
+        self._begin_anew(event)
+        if course.stop is not None and course.stop.requeue:
+            course.stop = None  # the request asked for exactly that
+        request = StopRequest(
+            reason=event.reason,
+            source=StopSource.PLATFORM,
+            phrase=event.phrase,
+            at=then,
+            final=False,
+            requeue=True,
+        )
+        words = f"{event.reason}; the job goes on in run {event.run + 1} of it"
+        if course.phase in LIVE or course.phase is Phase.DRAINING:
+            self._draining.cut_short(request, words, then, now)
+        elif course.phase is Phase.CHECKING or (course.phase is Phase.ASSEMBLING and course.pending):
+            course.trial.stop = request
+            self._ending.record_unstarted(Trigger.RESUMED, then, DecisionKind.REQUEUE, words)
+            course.due, course.entered_at = now, now
+        else:
+            if course.phase is not Phase.BACKOFF:
+                course.due = now
+                course.move(Trigger.RESUMED, then, words)
+            course.entered_at = now
+        return now - then
+
+    def _begin_anew(self, event: ev.JobResumed) -> None:
+        course = self._course
+        course.run = event.run
+        course.began_after = course.highest
+        course.term += 1
+        self._speakers.bury(course.known)
+        course.known = {node.name: node for node in event.nodes}
+        course.absent, course.left, course.line = {}, set(), ()
+        course.asked = None
+        if event.spec is not None:
+            course.spec = event.spec
+        course.kept_out += event.kept_out
+        course.avoid.update(kept.device for kept in event.kept_out)
+
+    def refused(self, event: ev.RequeueRefused, now: float) -> None:
+        """The platform does not start the job again. The job ends with the cause that took its nodes."""
+        if self._course.phase is Phase.QUEUED and event.run == self._course.run:
+            self._give_up(event.reason, now)
+
+    def unanswered(self, now: float) -> None:
+        """The platform should have ended this run long ago."""
+        self._give_up(f"the platform was asked, and this run goes on {now - self._course.entered_at:.0f} s later", now)
+
+    def _give_up(self, why: str, now: float) -> None:
+        course = self._course
+        assert course.asked is not None  # no other decision leads to QUEUED
+        course.caused_by_this()
+        course.say(f"not queued again: {why}")
+        course.move(Trigger.REFUSED, now, why)
+        self._ending.finish(course.asked.report, course.asked.kind)
+
+    def said(self, event: ev.PlatformSaid) -> None:
+        """What the platform reports about a node or the job becomes evidence of the attempt that the owner asked about.
+
+        Before the first attempt it is evidence about a gang whose nodes do not join.
+        """
+        course = self._course
+        awaited = course.pending or (course.phase is Phase.ASSEMBLING and not course.attempt)
+        if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
+            return
+        if event.node and event.node not in course.trial.nodes:
+            return  # this attempt does not use that node
+        at = course.trial.stop_asked_at
+        words = Evidence(
+            kind=EvidenceKind.PLATFORM,
+            text=f"{event.subject}: {event.words}",
+            source=event.command,
+            at=at,
+            node=event.node,
+        )
+        if words not in course.trial.said:
+            course.trial.said.append(words)
+
+
+def _nth(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
+    return f"{number}{ending}"

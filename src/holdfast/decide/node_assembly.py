@@ -1,0 +1,203 @@
+"""Which nodes are present: they join, leave and are lost. Are there enough to begin?"""
+
+from __future__ import annotations
+
+from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.job_state import Course
+from holdfast.decide.node_order import fit
+from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.placement import on_node
+from holdfast.model import events as ev
+from holdfast.model.evidence import Muster, StopRequest, StopSource
+from holdfast.model.human_format import with_address
+from holdfast.model.job_spec import NodeInfo
+from holdfast.model.phrases import Phrase
+
+SAID = 32
+"""The story names up to so many joining nodes one by one; beyond that it gives a rounded number."""
+
+
+class Assembly:
+    """The nodes of a job with several. Times are seconds on the clock of `now`."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._able: set[str] = set()
+        """The nodes that can take part. Thousands join one by one: the set saves a look at all others each time."""
+        self._judged_by = (-1, 0)
+        """How much was avoided when the nodes were last judged, in this run of the job."""
+
+    # ------------------------------------------------------------------------------------------ who is here
+
+    def joined(self, event: ev.NodeJoined) -> bool:
+        """A node's agent was admitted. False where all that it reports about its node is known."""
+        course, node = self._course, event.node
+        names = on_node(node, (kept.device for kept in event.kept_out))
+        fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
+        if course.known.get(node.name) == node and node.name not in course.absent and not fresh:
+            return False
+        back = " again" if node.name in course.known else ""
+        course.known[node.name] = node
+        course.absent.pop(node.name, None)
+        course.left.discard(node.name)
+        course.kept_out += tuple(fresh)
+        course.avoid.update(names)
+        where = f" ({node.address})" if node.address else ""
+        if fit(course.spec, [node], course.avoid, ()):
+            self._able.add(node.name)
+        else:
+            self._able.discard(node.name)
+        plan, count = course.spec.nodes, self.count()
+        if plan.most <= SAID or count >= plan.least or count % (plan.most // SAID) == 0:
+            course.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=course.this_event())
+        for kept in fresh:
+            course.say(f"{kept.device} on {node.name} is {kept.standing} and gets no work: {kept.reason}")
+        return True
+
+    def missed(self, node: str, why: str) -> None:
+        """A node is lost: it takes no part until its agent is heard again."""
+        course = self._course
+        if node in course.absent or node not in course.known:
+            return
+        course.absent[node] = why
+        self._able.discard(node)
+        if node not in course.trial.nodes:
+            course.say(f"{node} is gone: {why}", cause=course.this_event())
+
+    def heard(self, node: str) -> bool:
+        """An agent was heard. True where its node was lost before and is back now."""
+        course = self._course
+        if node not in course.absent or node in course.left:
+            return False
+        del course.absent[node]
+        self._judged_by = (-1, 0)
+        course.say(f"{node} is back: {self._counted()}", cause=course.this_event())
+        return True
+
+    def fit(self) -> list[NodeInfo]:
+        """The nodes that can take part, in their order."""
+        course = self._course
+        return fit(course.spec, course.nodes, course.avoid, course.absent.keys())
+
+    def count(self) -> int:
+        """How many nodes can take part."""
+        course = self._course
+        if self._judged_by != (len(course.avoid), course.run):
+            self._judged_by = (len(course.avoid), course.run)
+            self._able = {node.name for node in self.fit()}
+        return len(self._able)
+
+    def _counted(self) -> str:
+        plan, count = self._course.spec.nodes, self.count()
+        if count > plan.most:
+            return f"{plan.most} of {plan.most} nodes and {_spares(count - plan.most)}"
+        return f"{count} of {plan.most} nodes"
+
+    # ------------------------------------------------------------------------------------------ whether it is enough
+
+    def enough(self) -> bool:
+        """Whether the gang may begin at once.
+
+        The first attempt waits for all nodes that the job asks for; a later one begins with as many as it needs.
+        """
+        course, plan = self._course, self._course.spec.nodes
+        if self._first:
+            return self.count() >= plan.most + plan.spares
+        return course.places() is not None
+
+    def at_least(self) -> bool:
+        """Whether the gang may begin if no more nodes come."""
+        return self.count() >= self._course.spec.nodes.least
+
+    @property
+    def _first(self) -> bool:
+        return self._course.spec.nodes.many and self._course.attempt == self._course.began_after
+
+    def may_wait(self) -> bool:
+        """Whether more nodes may come. Where the job lists its nodes from the start, only a lost one can come back."""
+        return self._course.spec.nodes.many or bool(self._course.absent)
+
+    def wait(self, now: float) -> None:
+        """Wait until enough nodes are here, or until the time for it is over."""
+        course, plan = self._course, self._course.spec.nodes
+        course.move(Trigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
+        course.arm(Timer.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
+        self.call(now)
+        if not self._first:
+            course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
+
+    def call(self, now: float) -> None:
+        """The last call: once enough nodes to begin are here, each further node that joins restarts a short wait."""
+        course = self._course
+        if self._first and self.at_least():
+            course.arm(Timer.LAST_CALL, now + course.spec.nodes.last_call_s)
+        else:
+            course.timers.disarm(Timer.LAST_CALL)
+
+    def growth(self, now: float) -> StopRequest | None:
+        """Nodes are here that the running attempt does not use, and the job wants them to take part at once."""
+        course, plan = self._course, self._course.spec.nodes
+        before = len(course.trial.roster.nodes)
+        if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:
+            return None
+        after = len(course.line_up(course.avoid))
+        if after <= before:
+            return None
+        return StopRequest(
+            reason=f"the gang grows from {before} to {after} nodes",
+            source=StopSource.GROWTH,
+            phrase=Phrase.RESIZED,
+            at=now,
+            save_s=plan.save_s,
+            final=False,
+        )
+
+    # ------------------------------------------------------------------------------------------ in words
+
+    def short(self) -> str:
+        """`1 of at least 2 nodes is here (a)`"""
+        names, least = [node.name for node in self.fit()], self._course.spec.nodes.least
+        listed = f" ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ""
+        return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
+
+    def muster(self, now: float) -> Muster:
+        """The report's sentence about a gang whose nodes did not join in time."""
+        course, plan = self._course, self._course.spec.nodes
+        good = self.fit()
+        names = {node.name for node in good}
+        bad = [node for node in course.nodes if node.name not in names]
+        here = [node for node in course.nodes if node.name not in course.absent]
+        ranks, called = {node.node_rank for node in here} - {None}, {node.name for node in here}
+        return Muster(
+            least=plan.least,
+            came=tuple(map(_with_address, (*good, *bad))),
+            unfit=tuple(map(_with_address, bad)),
+            missing_ranks=tuple(rank for rank in range(plan.most) if rank not in ranks)
+            if ranks and not plan.names
+            else (),
+            missing=tuple(name for rank, name in enumerate(plan.names) if rank not in ranks and name not in called),
+            waited_s=now - course.entered_at,
+            endpoint=plan.endpoint,
+        )
+
+
+def waits_for(course: Course) -> str:
+    """Why the gang is still ASSEMBLING, in words."""
+    plan, assembly = course.spec.nodes, Assembly(course)
+    names = [node.name for node in assembly.fit()]
+    here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"
+    if course.armed(Timer.LAST_CALL):
+        wanted = f"{plan.most} nodes" + (f" and {_spares(plan.spares)}" if plan.spares else "")
+        return (
+            f"further nodes, up to {wanted}; it begins without them when none comes for {plan.last_call_s:g} s ({here})"
+        )
+    missing = plan.least - len(names)
+    return f"{missing} more node{'s'[: missing != 1]} (here: {here})" if missing > 0 else f"another node (here: {here})"
+
+
+def _spares(count: int) -> str:
+    return f"{count} spare{'s'[: count != 1]}"
+
+
+def _with_address(node: NodeInfo) -> str:
+    return with_address(node.name, node.address)

@@ -1,0 +1,134 @@
+"""What a gang of several nodes does when a node joins, leaves, falls silent, or is back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.attempt_failures import Troubles
+from holdfast.decide.attempt_start import Beginning
+from holdfast.decide.draining import Draining
+from holdfast.decide.job_state import Course
+from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.reconnects import Returns
+from holdfast.model import events as ev
+from holdfast.model.decisions import DecisionKind
+
+if TYPE_CHECKING:
+    from holdfast.decide.node_assembly import Assembly
+
+
+class Nodes:
+    """Begins, goes on or waits, depending on the nodes that are here."""
+
+    def __init__(
+        self,
+        course: Course,
+        speakers: Speakers,
+        beginning: Beginning,
+        ending: Ending,
+        draining: Draining,
+        troubles: Troubles,
+        returns: Returns,
+    ) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._beginning = beginning
+        self._ending = ending
+        self._draining = draining
+        self._troubles = troubles
+        self._returns = returns
+
+    @property
+    def _assembly(self) -> Assembly:
+        return self._beginning.assembly
+
+    def joined(self, event: ev.NodeJoined, now: float) -> None:
+        """A node's agent was admitted."""
+        course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
+        if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
+            return
+        if self._speakers.is_dead(event.node.name, event.boot):
+            return
+        if not self._assembly.joined(event) and boot == event.boot:
+            return  # the agent only connected again: that says nothing about the node
+        if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
+            course.trial.drain_again((*course.trial.nodes, event.node.name))
+            self._draining.begin_again(now)
+        if self._speakers.speaks_anew(event.node.name, event.boot):
+            self._returns.agent_is_back(event.node.name, now, event.memory_kill)
+        self.look(now, came=True)
+
+    def left(self, event: ev.NodeLeft, now: float) -> None:
+        """A node has left for good."""
+        course = self._course
+        if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
+            return
+        if self._speakers.is_dead(event.node, event.boot):
+            return
+        self._assembly.missed(event.node, event.reason)
+        course.left.add(event.node)
+        self._troubles.left(event, now)
+        if event.fenced:
+            # No agent is left there that could report that its workers have ended.
+            self._speakers.busy.pop(event.node, None)
+            self._draining.fence(event.node, now)
+        self.look(now)
+
+    def silent(self, event: ev.NodeSilent, now: float) -> None:
+        """The agent of a node has been silent for a whole lease."""
+        course = self._course
+        if course.many:
+            self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
+        self._troubles.silent(event, now)
+        if course.many:
+            self.look(now)
+
+    def heard(self, node: str, now: float) -> None:
+        """An agent was heard whose node may have been lost before."""
+        if self._assembly.heard(node):
+            self.look(now, came=True)
+
+    def look(self, now: float, *, came: bool = False) -> None:
+        """A node has joined or is gone."""
+        course = self._course
+        if course.phase is Phase.ASSEMBLING:
+            course.caused_by_this()
+            if self._assembly.enough():
+                self._beginning.assembled(now)
+            elif came or not self._assembly.at_least():
+                self._assembly.call(now)
+        elif course.phase is Phase.CHECKING and course.absent.keys() & course.trial.asked:
+            course.caused_by_this()
+            self._beginning.look_elsewhere("a node is gone", now)
+        elif came:
+            self.grow(now)
+
+    def grow(self, now: float) -> None:
+        """Where the job wants a new node to take part at once, the running attempt makes way for a larger one."""
+        if request := self._assembly.growth(now):
+            self._draining.stop_for(request.reason, now, request)
+
+    def last_called(self, now: float) -> None:
+        """No more nodes joined during the last call."""
+        if self._assembly.at_least():
+            self._beginning.assembled(now)
+
+    def unassembled(self, now: float) -> None:
+        """The nodes have taken too long to join."""
+        course = self._course
+        if course.attempt == course.began_after and self._assembly.at_least():
+            self._beginning.assembled(now)
+        elif course.attempt == 0:
+            self._ending.finish_unassembled(self._assembly.muster(now), now)
+        else:
+            plan = course.spec.nodes
+            wait_s = plan.join_s if course.attempt == course.began_after else plan.replace_s
+            why = f"{self._assembly.short()}, and no other came within {wait_s:g} s"
+            if course.pending:
+                self._ending.finish_unstarted(
+                    Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
+                )
+            else:
+                self._ending.finish_without_places(now, why)

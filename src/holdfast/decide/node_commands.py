@@ -1,0 +1,78 @@
+"""The commands for each node in each phase, repeated until the node has obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_members import GONE
+from holdfast.decide.attempt_numbers import Numbers
+from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.job_state import Course
+from holdfast.decide.phases import Phase
+from holdfast.model.actions import Send
+from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
+
+AT_ONCE = 100
+"""A PREPARE that lists all peers is sent to so many nodes within `resend_s`, however many ports they have."""
+
+
+class Orders:
+    """Sends the phase's command to every node that has not begun to obey."""
+
+    def __init__(self, course: Course, speakers: Speakers, numbers: Numbers) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._numbers = numbers
+
+    def send(self, now: float) -> None:
+        """Send the command to every node that has not begun to obey; again after `resend_s`."""
+        course = self._course
+        roster, trial = course.trial.roster, course.trial
+        commands: Iterable[tuple[str, Command]]
+        match course.phase:
+            case Phase.PREPARING if not self._numbers.may_prepare(now):
+                course.arm(Timer.RESEND, now + course.spec.timers.resend_s)
+                return
+            case Phase.PREPARING:
+                late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
+                commands = [(node, self._prepare(node)) for node in late]
+            case Phase.STARTING:
+                go = Go(attempt=course.attempt, term=course.term)
+                commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
+            case Phase.DRAINING:
+                stop = Stop(
+                    attempt=course.highest,
+                    reason=trial.reason,
+                    grace_s=trial.grace_s,
+                    save_s=trial.save_s,
+                    signal=trial.signal,
+                    hold_s=trial.hold_s,
+                    within_s=None if trial.kill_by is None else max(0.0, trial.kill_by - now),
+                    term=course.term,
+                )
+                commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]
+            case _:
+                return
+        course.out.extend(Send(node=node, command=command, cause=course.cause) for node, command in commands)
+        if commands:
+            course.arm(Timer.RESEND, now + course.spec.timers.resend_s * self._patience())
+
+    def _patience(self) -> float:
+        """How many times the usual wait the phase's command allows for its answer: one that lists all peers is long."""
+        trial = self._course.trial
+        if self._course.phase is not Phase.PREPARING or trial.peers is None:
+            return 1.0
+        return max(1.0, len(trial.nodes) / AT_ONCE)
+
+    def _prepare(self, node: str) -> Prepare:
+        course, roster = self._course, self._course.trial.roster
+        seats = tuple(known.seat for known in roster.on(node))
+        return Prepare(
+            attempt=course.attempt,
+            seats=seats,
+            shape=roster.shapes[node],
+            meeting=course.trial.meeting,
+            peers=course.trial.peers,
+            term=course.term,
+        )

@@ -1,0 +1,107 @@
+"""The workers of one node in its agent's attempt: the state of each, and how each has ended."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import ALIVE, Member, MemberState
+from holdfast.model.job_spec import Seat
+
+
+class Hand(msgspec.Struct):
+    """One worker."""
+
+    seat: Seat
+    state: MemberState = MemberState.BOOTING
+    exit: WorkerExit | None = None
+    ended_at: float = 0.0
+    start_failed: str = ""
+    warm: bool = False
+    listened: bool = False
+
+
+class Crew:
+    """The workers of one attempt. Times are seconds on the agent's own clock."""
+
+    def __init__(self) -> None:
+        self.hands: dict[int, Hand] = {}
+
+    def reset(self) -> None:
+        """Another attempt begins: forget the workers of the one before."""
+        self.hands = {}
+
+    def add(self, seat: Seat) -> None:
+        self.hands[seat.rank] = Hand(seat=seat)
+
+    def state(self, rank: int) -> MemberState:
+        hand = self.hands.get(rank)
+        return MemberState.NONE if hand is None else hand.state
+
+    def alive(self) -> bool:
+        return any(hand.state in ALIVE for hand in self.hands.values())
+
+    def become(self, rank: int, source: MemberState, target: MemberState) -> bool:
+        """Move a worker from one state to the next; False where it is in another state."""
+        hand = self.hands.get(rank)
+        if hand is None or hand.state is not source:
+            return False
+        hand.state = target
+        return True
+
+    def prepared(self, rank: int, *, warm: bool) -> None:
+        """The worker's process waits for its go."""
+        if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
+            self.hands[rank].warm = warm
+
+    def notified(self, listening: tuple[int, ...]) -> None:
+        """The workers got notice to save and exit; these had asked for notice."""
+        for rank in listening:
+            if rank in self.hands:
+                self.hands[rank].listened = True
+
+    def failed_to_start(self, rank: int, reason: str, now: float, *, intended: bool) -> None:
+        hand = self.hands.get(rank)
+        if hand is not None and hand.state in ALIVE:
+            hand.state = MemberState.STOPPED if intended else MemberState.FAILED
+            hand.start_failed, hand.ended_at = reason, now
+
+    def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
+        """A worker has exited. `intended`: a stop of the attempt was recorded before."""
+        hand = self.hands.get(ended.rank)
+        if hand is None or hand.state not in ALIVE:
+            return
+        hand.exit, hand.ended_at = ended, now if ended.ended_at is None else ended.ended_at
+        ran = hand.state in (MemberState.UP, MemberState.GOING)
+        if ended.ok and ran:
+            hand.state = MemberState.DONE
+        elif intended and not ended.was_dying:
+            hand.exit = replace(ended, after_stop=True)
+            hand.state = MemberState.STOPPED
+        else:
+            hand.state = MemberState.FAILED
+            if ended.ok:
+                # It exited before its go, with no work done: that is no success, and the others were never let go.
+                hand.start_failed = "its process ended with status 0 before it was told to go"
+
+    def reaped(self) -> None:
+        """The last process is gone, also the processes whose exit the agent did not see."""
+        for hand in self.hands.values():
+            if hand.state in ALIVE:
+                hand.state = MemberState.STOPPED
+
+    def members(self, now: float) -> tuple[Member, ...]:
+        """The state of each worker as the agent reports it to the owner."""
+        return tuple(
+            Member(
+                rank=rank,
+                state=hand.state,
+                exit=hand.exit,
+                age_s=max(0.0, now - hand.ended_at) if hand.ended_at else 0.0,
+                start_failed=hand.start_failed,
+                warm=hand.warm,
+                listened=hand.listened,
+            )
+            for rank, hand in self.hands.items()
+        )

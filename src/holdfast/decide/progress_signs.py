@@ -1,0 +1,147 @@
+"""Did an attempt get further than those before it? Pure: judged only from its evidence and the history.
+
+Five things are signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
+checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count and
+no earlier run to exceed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.progress_facts import RESTORING, Count, Sign, SignKind
+
+LONGER_FACTOR = 2.0
+LONGER_S = 60.0
+"""A run must be longer than every earlier attempt by this factor, and by these seconds."""
+EPOCH = "epoch"
+
+
+def signs_of(
+    evidence: AttemptEvidence,
+    counts: Sequence[Count],
+    step: int | None,
+    history: Sequence[AttemptRecord],
+    *,
+    ran_s: float,
+    healthy_s: float,
+) -> tuple[Sign, ...]:
+    """Every sign of progress of an attempt, those that restore the budget first.
+
+    `step`: the step that `holdfast.progress` reported. `history`: the attempts before it. `ran_s`: seconds in RUNNING.
+    """
+    found: list[Sign] = []
+    if step is not None and (sign := _step(step, history)):
+        found.append(sign)
+    if history and (sign := _counted(counts, history)):
+        found.append(sign)
+    if evidence.checkpoints:
+        first = evidence.checkpoints[0]
+        more = f" and {len(evidence.checkpoints) - 1} more" if len(evidence.checkpoints) > 1 else ""
+        found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
+    if history and (sign := _longer(ran_s, history)):
+        found.append(sign)
+    # Twice to exactly the same count, and no further: however long that takes, the job fails at that place.
+    stuck = bool(counts) and bool(history) and tuple(counts) == history[-1].counts
+    if ran_s >= healthy_s and not stuck:
+        found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
+    return tuple(found)
+
+
+def restores(signs: Iterable[Sign]) -> bool:
+    """Whether one of these signs restores the user's budget."""
+    return any(sign.kind in RESTORING for sign in signs)
+
+
+def healthy(signs: Iterable[Sign]) -> bool:
+    """Whether the attempt ran for at least `healthy_s`."""
+    return any(sign.kind is SignKind.HEALTHY for sign in signs)
+
+
+def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
+    """Where the attempt's output last stood: for each name, the count that all ranks of its role have reached.
+
+    The ranks of a role advance together. How far a fast rank ran ahead before the stop is chance, so the lowest rank
+    counts. Of several roles the furthest counts.
+    """
+    lowest: dict[tuple[str, str], Count] = {}
+    for worker in evidence.workers:
+        for count in worker.counts:
+            known = lowest.get((worker.role, count.name))
+            if known is None or _place(count) < _place(known):
+                lowest[worker.role, count.name] = count
+    highest: dict[str, Count] = {}
+    for count in lowest.values():
+        other = highest.get(count.name)
+        if other is None or _place(count) > _place(other):
+            highest[count.name] = count
+    # The epoch first: it decides what the other counts mean.
+    return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
+
+
+def _place(count: Count) -> tuple[float, float]:
+    """Orders counts of one name: by the epoch, then by the count in it."""
+    return (-1.0 if count.epoch is None else count.epoch, count.value)
+
+
+def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
+    best = max(((record.step, record.attempt) for record in history if record.step is not None), default=None)
+    if best is not None and step <= best[0]:
+        return None
+    before = f" ({best[0]} in attempt {best[1]})" if best is not None else ""
+    return Sign(kind=SignKind.STEP, text=f"holdfast.progress told step {step}{before}")
+
+
+def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
+    """The first count that is higher than in every earlier attempt. With a lower epoch no other count is progress."""
+    if counts and not any(record.counts for record in history):
+        return Sign(kind=SignKind.COUNT, text=f"the output counts {words(counts[0])}, and no earlier attempt counted")
+    for count in counts:
+        best = _best(count, history)
+        if best is None:
+            continue
+        known, attempt = best
+        if _place(count) > _place(known):
+            return Sign(
+                kind=SignKind.COUNT, text=f"the output counts {words(count)} ({words(known)} in attempt {attempt})"
+            )
+        if count.name == EPOCH and count.value < known.value:
+            return None
+    return None
+
+
+def _best(count: Count, history: Sequence[AttemptRecord]) -> tuple[Count, int] | None:
+    """The furthest count of this name among earlier attempts; None where none compares.
+
+    A count in a known epoch and a count without one may mean different things.
+    """
+    best: tuple[Count, int] | None = None
+    for record in history:
+        for other in record.counts:
+            if other.name != count.name or (other.epoch is None) != (count.epoch is None):
+                continue
+            if best is None or _place(other) > _place(best[0]):
+                best = other, record.attempt
+    return best
+
+
+def _longer(ran_s: float, history: Sequence[AttemptRecord]) -> Sign | None:
+    longest_s, attempt = max((_ran_s(record), record.attempt) for record in history)
+    if ran_s < LONGER_FACTOR * longest_s or ran_s < longest_s + LONGER_S:
+        return None
+    text = f"it ran for {ran_s:.0f} s (the longest run before: {longest_s:.0f} s in attempt {attempt})"
+    return Sign(kind=SignKind.LONGER, text=text)
+
+
+def _ran_s(record: AttemptRecord) -> float:
+    # What a record calls detection was taken out of the phase in which the trouble began, mostly RUNNING.
+    return record.parts.get("running", 0.0) + record.parts.get("detection", 0.0)
+
+
+def words(count: Count) -> str:
+    """`step 120`, `step 12 in epoch 3`, `370 of 1000`."""
+    name, of, total = count.name.partition(" of ")
+    said = f"{count.value:.12g} of {total}" if of else f"{name} {count.value:.12g}"
+    return said if count.epoch is None else f"{said} in epoch {count.epoch:.12g}"

@@ -1,0 +1,101 @@
+"""What follows when an agent or the owner has restarted, and when a node has an attempt that the owner forgot."""
+
+from __future__ import annotations
+
+from holdfast.decide import gang_wording
+from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.attempt_failures import Troubles
+from holdfast.decide.attempt_numbers import Numbers
+from holdfast.decide.attempt_start import Beginning
+from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.draining import Draining
+from holdfast.decide.job_state import Course
+from holdfast.decide.node_commands import Orders
+from holdfast.decide.phases import LIVE, Phase
+from holdfast.model.actions import FinishJob
+from holdfast.model.evidence import MemoryKill
+from holdfast.model.gang_protocol import Report
+
+
+class Returns:
+    """Repeats what was under way, or ends what the owner does not know."""
+
+    def __init__(
+        self,
+        course: Course,
+        speakers: Speakers,
+        numbers: Numbers,
+        orders: Orders,
+        beginning: Beginning,
+        draining: Draining,
+        troubles: Troubles,
+        ending: Ending,
+    ) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._numbers = numbers
+        self._orders = orders
+        self._beginning = beginning
+        self._draining = draining
+        self._troubles = troubles
+        self._ending = ending
+
+    def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
+        """A new agent is heard: the earlier one is gone with every process it had (its guard killed them).
+
+        Returns True if that ends the attempt. It does not where nothing of the attempt had been prepared there: the
+        owner repeats PREPARE. So the attempt may yet live on that node, and only older ones are surely over.
+        """
+        course = self._course
+        untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
+        over = course.attempt - 1 if untouched or course.phase is Phase.CHECKING else course.attempt
+        self._draining.lose(node, 0.0, back=True, memory_kill=memory_kill)
+        self._speakers.began_anew(node, over)
+        if course.phase not in LIVE or untouched or node not in course.trial.roster:
+            return False
+        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now, back=True, memory_kill=memory_kill)
+        return True
+
+    def outrun(self, report: Report, now: float) -> None:
+        """Stop the forgotten attempt everywhere: the owner does not know its nodes either."""
+        course = self._course
+        self._numbers.take(report, now)
+        if course.phase is Phase.DRAINING:
+            self._draining.begin_again(now)
+        elif course.phase is not Phase.DONE:
+            request = gang_wording.forgotten(report.node, report.attempt, now)
+            self._draining.stop_for(request.reason, now, request)
+
+    def owner_is_back(self, now: float) -> None:
+        """The owner has replayed its journal. Repeat what was under way; trust no member until its agent is heard."""
+        course = self._course
+        course.term += 1
+        self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
+        if course.phase is Phase.PREPARING:
+            course.trial.sent = True  # or it was about to be sent; the seats are the same
+        if course.phase is Phase.ASSEMBLING:
+            # While there was no owner, no node could send its hello.
+            for timer in (Timer.DEADLINE, Timer.LAST_CALL):
+                course.timers.postpone(timer, now + course.lease_s())
+        if course.phase is Phase.CHECKING:
+            course.trial.round += 1
+            self._beginning.ask_checks(now)
+        elif course.phase in LIVE:
+            course.trial.roster.forget()
+            course.trial.spoke.clear()
+            course.arm(Timer.CONFIRM, now + course.lease_s())
+            self._orders.send(now)
+        elif course.phase is Phase.DRAINING:
+            self._draining.recovered(now)
+        elif course.phase is Phase.QUEUED and course.asked is not None:
+            self._ending.ask_again(course.asked.reason)
+        elif course.report is not None:
+            course.out.append(FinishJob(report=course.report, cause=course.cause))
+
+    def confirm(self, now: float) -> None:
+        """Every agent has had time to report since the owner came back."""
+        course = self._course
+        if quiet := course.trial.quiet(preparing=course.phase is Phase.PREPARING):
+            names = ", ".join(quiet)
+            self._troubles.lose(quiet[0], course.lease_s(), f"{names} did not answer after the owner came back", now)

@@ -1,0 +1,20 @@
+"""How an attempt ends that failed before it had workers: a prerequisite could not be fetched."""
+
+from __future__ import annotations
+
+from holdfast.decide.draining import Draining
+from holdfast.decide.job_state import Course
+from holdfast.decide.phases import Trigger
+
+
+def fail_unstarted(course: Course, draining: Draining, reason: str, now: float) -> None:
+    """No worker has to be stopped, and no node has more evidence: explain and decide at once, as for any attempt.
+
+    A prerequisite that one node could not fetch is unavailable to the others as well, so no other node is tried.
+    """
+    trial = course.trial
+    course.caused_by_this()
+    trial.failed_in, trial.reason = course.phase.value, reason
+    course.move(Trigger.TROUBLE, now, reason)
+    trial.collecting, trial.drained_at = True, now
+    draining.understand(trial.evidence(course.phase, course.job_id), now)

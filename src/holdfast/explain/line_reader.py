@@ -1,0 +1,323 @@
+"""Reads the lines of one writer: which of them may tell the cause, and how strong each is.
+
+The lines of one writer are read in four steps: what the catalogue knows in each of them, the exceptions that they form,
+where the writer went on with its work, and last what of it all is to be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.catalogue.exit_rows import ExitRow, Strength
+from holdfast.explain.log_lines import Line
+from holdfast.explain.match_weight import (
+    FATAL,
+    from_launcher,
+    is_wrapper,
+    of_chain,
+    original,
+    strongest,
+    weight_of_exception,
+    weight_of_line,
+)
+from holdfast.explain.peer_errors import speaks_of_peers
+from holdfast.explain.raw_log_lines import is_bar
+from holdfast.explain.row_matcher import Hit, Matcher
+from holdfast.explain.tracebacks import Chain, Raised, chains
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.phrases import Phrase
+from holdfast.model.worker_reading import Clue, Place, Quote, RaisedException, Weight
+
+# ruff: noqa: E501 - an alternative stays on its line
+_PROGRESS = Lazy(
+    r"(?i)(?<![\w.])(?:global[_ ]?)?(?:step|iter(?:ation)?s?|epoch|batch|update|trained|eval(?:uated)?)\b\s*[:=#\[(]?\s*\d+"
+    r"|['\"]?\b(?:train_|lm_)?loss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|elapsed time per iteration"
+    r"|\" 200 OK\b|\b200 OK$|checkpoint saved|saved checkpoint|saving checkpoint (?:to|at)"
+)
+_TROUBLE = Lazy(
+    r"(?i)error|fail|exception|abort|kill|shut|stop|exit|clos|clean|destroy|terminat|cancel|retry|traceback|signal|fatal|crash"
+    r"|core dump|timed? ?out|dead|lost|warn|dump|backtrace|unhealthy|drain|\.(?:cc|cpp|cu|h):\d+ -> \d"
+)
+
+
+_CONTEXT_LINES = 10
+"""The row's further fields are searched in so many lines on either side of a hit."""
+_MESSAGE_LINES = 12
+"""At most so many lines of an exception's message are kept."""
+_WENT_ON = 1
+"""With so many signs of progress after a line, its writer survived it."""
+_WENT_ON_ORDINARY = 3
+"""So many ordinary lines of a log prove the same."""
+_WENT_FAR = 10
+"""How much more of both must follow a line that is fatal by its nature: a progress bar is drawn once more after it, and
+other ranks go on until they meet the dead one."""
+
+
+_NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
+"""Outer exceptions that only state that there were inner ones."""
+
+
+class Text:
+    """One text of a worker, asked for what must or must not stand beside a hit; each question once."""
+
+    def __init__(
+        self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
+    ) -> None:
+        """`number`: the index of the text among the worker's texts. `rank`: the writer, where a line has none. `past`:
+        the program showed progress after all of it."""
+        self.lines = lines
+        self.matcher = matcher
+        self.source = source
+        self.rank = rank
+        self.past = past
+        self.places = {id(line): Place(text=number, line=index) for index, line in enumerate(lines)}
+        self.beside = Beside([line.text for line in lines], matcher)
+
+
+class Beside:
+    """Lines that are asked for what must or must not stand beside a hit; each question once."""
+
+    def __init__(self, texts: Sequence[str], matcher: Matcher) -> None:
+        self._texts = texts
+        self._matcher = matcher
+        self._told: dict[str, bool] = {}
+
+    def has(self, pattern: str) -> bool:
+        if (told := self._told.get(pattern)) is None:
+            told = self._told[pattern] = self._matcher.has(pattern, self._texts)
+        return told
+
+
+class StreamReader:
+    """Reads the lines of one writer within a text. `clues` are believed, `weaker` are not."""
+
+    def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
+        self.clues: list[Clue] = []
+        self.weaker: list[Clue] = []
+        self._text = text
+        self._matcher = text.matcher
+        self._stream = stream
+        self._own = own
+        self._number = {id(line): index for index, line in enumerate(own)}
+        self._chains = chains(own)
+        self._blocks = self._blocks_of_chains()
+        self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
+        self.gone_on = _going_on(own, self._hits)
+        """For each line: whether the writer went on with its work after it."""
+        self._gone_far = _going_on(own, self._hits, _WENT_FAR)
+        self._times = _Times(own)
+        self._covered: dict[int, tuple[Chain, Raised]] = {}
+        """For each line of an exception: its chain and the exception."""
+
+    def read(self) -> None:
+        for chain in self._chains:
+            for raised in chain.raised:
+                self._cover(chain, raised)
+        for chain in self._chains:
+            if not chain.ignored:
+                self._read_chain(chain)
+        for index in range(len(self._own)):
+            self._read_line(index)
+
+    def _blocks_of_chains(self) -> dict[int, Beside]:
+        """For each line of a chain of exceptions: all lines of that chain."""
+        blocks: dict[int, Beside] = {}
+        for chain in self._chains:
+            span = range(chain.first, chain.last + 1)
+            blocks.update(dict.fromkeys(span, Beside([self._own[index].raw for index in span], self._matcher)))
+        return blocks
+
+    def _hits_in(self, line: Line, index: int) -> list[Hit]:
+        found = self._matcher.line(line.text)
+        for other in (line.logged, line.raw):
+            if other and other != line.text:
+                known = {hit.wording.id for hit in found}
+                found += [hit for hit in self._matcher.line(other) if hit.wording.id not in known]
+        return list(self._allowed(found, index))
+
+    def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
+        """Whether a wording's conditions hold: they must be in the chain of exceptions that the line is part of."""
+        everywhere = self._text.beside
+        block = self._blocks.get(index, everywhere)
+        for hit in found:
+            wording = hit.wording
+            if wording.beside and not everywhere.has(wording.beside):
+                continue
+            if wording.strength is Strength.ADVICE and not wording.beside:
+                continue
+            if wording.within and not block.has(wording.within):
+                continue
+            if not (wording.unless and block.has(wording.unless)):
+                yield hit
+
+    def _cover(self, chain: Chain, raised: Raised) -> None:
+        for index in range(raised.first, raised.last + 1):
+            self._covered[index] = (chain, raised)
+        # A bare AssertionError is known by its source line, an exception without its own line by the line that raises
+        # it, and one that a terminal broke by its lines joined.
+        source = raised.message.startswith("assert ") and raised.message not in raised.line.text
+        whole = raised.guessed or source or raised.line.text[:1].isspace()
+        text = f"{raised.type}: {raised.message}" if whole else raised.unwrapped
+        if text:
+            index = self._number[id(raised.line)]
+            known = {hit.wording.id for hit in self._hits[index]}
+            told = [hit for hit in self._matcher.line(text) if hit.wording.id not in known]
+            self._hits[index] += self._allowed(told, index)
+
+    def _read_chain(self, chain: Chain) -> None:
+        picked = of_chain(chain, self._number, self._hits)
+        if picked is not None:
+            raised, index, hit = picked
+            clue = self._clue(weight_of_exception(hit, self._own[index]), hit.row, index, hit, raised)
+        elif is_wrapper(chain.outer) or from_launcher(chain):
+            return
+        else:
+            clue = self._of_no_row(original(chain))
+        clue = replace(clue, doubtful=self.gone_on[chain.last])
+        lived_on = self._text.past or (self.gone_on[chain.last] and self._times.gone_on(chain))
+        (self.weaker if lived_on else self.clues).append(clue)
+
+    def _of_no_row(self, raised: Raised) -> Clue:
+        """An exception of the program's own that no row matches."""
+        index = self._number[id(raised.line)]
+        about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
+        row = self._matcher.catalogue.row(Phrase.PEER_LOST if about_peers else Phrase.USER_EXCEPTION)
+        weight = Weight.CONSEQUENCE if about_peers else Weight.OWN
+        first_hand = (hit for hit in self._hits[index] if hit.wording.strength is Strength.FIRST_HAND)
+        own_words = next((hit for hit in first_hand if hit.row is row), None)
+        return self._clue(weight, row, index, own_words, raised)
+
+    def _read_line(self, index: int) -> None:
+        line, hits = self._own[index], self._hits[index]
+        if not hits:
+            return
+        if (covered := self._covered.get(index)) is not None:
+            chain, raised = covered
+            # Inside a traceback only the exception's own words count, and those are read above; frames are code.
+            if chain.ignored or line in raised.lines or index < raised.last:
+                return
+        best = strongest(hits, exception=False)
+        if best is None:
+            return
+        went = (
+            self._gone_far
+            if best.row.phrase in FATAL and best.wording.strength is Strength.FIRST_HAND
+            else self.gone_on
+        )
+        weight = weight_of_line(best, line, went[index], self._text.past)
+        if weight is None:
+            self.weaker.append(self._clue(Weight.WARNED, best.row, index, best))
+        else:
+            self.clues.append(self._clue(weight, best.row, index, best))
+
+    def _clue(self, weight: Weight, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None = None) -> Clue:
+        line = self._own[index]
+        return Clue(
+            weight=weight,
+            phrase=row.phrase,
+            line=quote(line),
+            place=self._text.places[id(line)],
+            stream=self._stream,
+            wording=hit.wording.id if hit else "",
+            hint=hit is not None and hit.wording.strength is Strength.HINT,
+            fields=self._fields(row, index, hit, raised),
+            raised=_exception(raised, self._outer_of(raised)) if raised is not None else None,
+            naming=raised is not None and line is raised.line,
+            rank=line.rank if line.rank is not None else self._text.rank,
+        )
+
+    def _outer_of(self, raised: Raised) -> str:
+        """The exception that left the program in place of the one that caused it; empty where they are the same."""
+        covered = self._covered.get(self._number[id(raised.line)])
+        outer = covered[0].outer if covered is not None else raised
+        if outer is raised or not outer.message or is_wrapper(outer) or outer.short in (raised.short, *_NO_CAUSE):
+            return ""
+        told = f"{outer.type}: {outer.message.partition(chr(10))[0]}"
+        return "" if raised.message and raised.message.partition("\n")[0] in told else told
+
+    def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
+        """What the row looks for in the lines around; what the hit itself found goes before."""
+        found: dict[str, str] = {}
+        if row.fields:
+            around = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
+            texts = [line.text for line in (around if raised is None else [*raised.lines, *around])]
+            for pattern in row.fields:
+                for name, value in self._matcher.fields(pattern, texts).items():
+                    found.setdefault(name, value)
+        return found | (hit.fields if hit else {})
+
+
+def quote(line: Line) -> Quote:
+    """A line in the form that travels to the owner."""
+    return Quote(
+        text=line.text,
+        prefixed=line.raw if line.raw != line.text else "",
+        number=line.number,
+        source=line.source,
+        moment=line.moment,
+        rank=line.rank,
+    )
+
+
+def _exception(raised: Raised, outer: str) -> RaisedException:
+    return RaisedException(
+        outer=outer,
+        type=raised.type,
+        message=raised.message.partition("\n")[0],
+        words=raised.words,
+        told="\n".join(line.text for line in raised.told[:_MESSAGE_LINES]),
+        frame=raised.user_frame,
+    )
+
+
+def _is_progress(line: Line, hits: list[Hit]) -> bool:
+    text = line.text
+    return not hits and bool(_PROGRESS.search(text) or is_bar(text)) and not _TROUBLE.search(text)
+
+
+def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
+    """For each line: whether its writer went on with its work after it. `times`: how many times more signs of it are
+    needed."""
+    went = [False] * len(own)
+    progress = ordinary = 0
+    for index in range(len(own) - 1, -1, -1):
+        went[index] = progress >= _WENT_ON * times or ordinary >= _WENT_ON_ORDINARY * times
+        line = own[index]
+        if _is_progress(line, hits[index]):
+            progress += 1
+        elif line.level in ("D", "I") and not hits[index] and not _TROUBLE.search(line.text):
+            ordinary += 1
+    return went
+
+
+class _Times:
+    """The times of a writer's lines, for each of its exceptions: each line is read once."""
+
+    def __init__(self, own: Sequence[Line]) -> None:
+        self._until: list[float | None] = []
+        """For each line: the latest time of it and of the lines before it."""
+        last: float | None = None
+        for line in own:
+            if line.at is not None:
+                last = line.at if last is None else max(last, line.at)
+            self._until.append(last)
+        self._after: list[float | None] = [None] * (len(own) + 1)
+        """For each line: the latest time of it and of the lines behind it, of lines that report no trouble."""
+        last = None
+        for index in range(len(own) - 1, -1, -1):
+            at = own[index].at
+            if at is not None and (last is None or at > last) and not _TROUBLE.search(own[index].text):
+                last = at
+            self._after[index] = last
+
+    def gone_on(self, chain: Chain) -> bool:
+        """Whether the program survived this traceback.
+
+        Lines without times that follow it prove little: a program writes its buffered standard output at its exit,
+        after the traceback. Lines with a later time prove it.
+        """
+        later = self._after[chain.last + 1]
+        before = self._until[chain.first]
+        return later is not None and (before is None or later > before)

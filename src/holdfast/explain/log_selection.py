@@ -1,0 +1,88 @@
+"""Chooses which logs of an attempt are read, and how far: on a node, or at the owner where no node did."""
+
+from __future__ import annotations
+
+import functools
+
+from msgspec.structs import replace
+
+from holdfast.catalogue.exit_rows import Catalogue
+from holdfast.explain.attribution import Kind, after_stop, cut_short, kind_of
+from holdfast.explain.log_reader import Reading, glance, read
+from holdfast.explain.peer_errors import first_hand
+from holdfast.explain.row_matcher import Matcher, built_in
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+
+MOST_WHOLE = 2
+"""Workers whose logs are always read whole: those that died first."""
+MOST_UNDATED = 64
+"""The same, for workers of which the time of death is not known."""
+MOST_TAILS = 28
+"""Further workers of which the ends are read, where the first have no cause of their own."""
+TAIL_CHARS = 4096
+
+
+@functools.lru_cache(maxsize=4)
+def _matcher(catalogue: Catalogue) -> Matcher:
+    return Matcher(catalogue)
+
+
+def matcher_of(catalogue: Catalogue | None) -> Matcher:
+    """The matcher of a catalogue, made once; None: that of the built-in catalogue."""
+    return built_in() if catalogue is None else _matcher(catalogue)
+
+
+def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
+    """The readings of the workers: those of their nodes, else made here in the order of deaths until one died of its
+    own cause.
+
+    A rank that died later cannot be the culprit then. A rank that holdfast stopped, or that exited with status 0, is no
+    suspect. Of many workers that only accuse each other, the ends of a bounded number are read.
+    """
+    unread = [worker for worker in evidence.workers if worker.reading is None]
+    suspects = [worker for worker in unread if _may_tell(worker, evidence)]
+    if not suspects and evidence.stop is None and evidence.hang is None:
+        suspects = unread
+    known: dict[int, Reading] = {}
+    found = False
+    tails = 0
+    for place, worker in enumerate(sorted(suspects, key=_death)):
+        ended = worker.exit
+        undated = ended is not None and ended.ended_at is None and place < MOST_UNDATED
+        if place < MOST_WHOLE or undated or (ended is None and evidence.hang is None):
+            reading = Reading(worker, read(worker, matcher))
+        elif found or ended is None:
+            continue
+        elif first_hand(ended) or cut_short(worker, evidence):
+            reading = Reading(worker, read(worker, matcher))
+        elif tails < MOST_TAILS:
+            tails += 1
+            reading = Reading(worker, read(_end_of(worker), matcher))
+            if kind_of(reading, evidence) is Kind.OWN:
+                reading = Reading(worker, read(worker, matcher))
+        else:
+            continue
+        known[id(worker)] = reading
+        found = found or kind_of(reading, evidence) is Kind.OWN
+    return [known.get(id(worker)) or Reading(worker, worker.reading or glance(worker)) for worker in evidence.workers]
+
+
+def _death(worker: WorkerEvidence) -> tuple[float, int]:
+    ended = worker.exit
+    return (0.0, 0) if ended is None else (ended.ended_at or 0.0, ended.order)
+
+
+def _end_of(worker: WorkerEvidence) -> WorkerEvidence:
+    def end(excerpt: LogExcerpt | None) -> LogExcerpt | None:
+        if excerpt is None:
+            return None
+        first = excerpt.first_line + excerpt.text[:-TAIL_CHARS].count("\n")
+        text = excerpt.text[-TAIL_CHARS:]
+        return replace(excerpt, text=text, cuttings=(), settled=0, first_line=first, cutting_lines=())
+
+    return replace(worker, log=end(worker.log), stdout=end(worker.stdout), stderr=end(worker.stderr))
+
+
+def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
+    ended = worker.exit
+    return ended is None or not (ended.ok or after_stop(ended, evidence)) or cut_short(worker, evidence)

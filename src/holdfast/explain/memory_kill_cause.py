@@ -1,0 +1,83 @@
+"""Memory kills: the rank, the limit that it met, and what the counter of a shared group leaves open."""
+
+from __future__ import annotations
+
+from holdfast.explain import sentences
+from holdfast.explain.attribution import Attribution, after_stop
+from holdfast.explain.death_order import kill_of, of_node
+from holdfast.explain.report_draft import Draft, who_of
+from holdfast.explain.row_matcher import Matcher
+from holdfast.model.evidence import AttemptEvidence, MemoryKill
+from holdfast.model.exit_report import Evidence, EvidenceKind, Trigger, WorkerExit
+from holdfast.model.phrases import Phrase
+from holdfast.model.worker_reading import Clue, Weight
+
+
+def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
+    """A memory kill that a worker (or a child of it) died of."""
+    suspect = who.culprit
+    if not evidence.memory_kills or suspect is None or suspect.exit is None:
+        return None
+    ended = suspect.exit
+    kill = kill_of(ended, evidence.memory_kills)
+    by_kill = ended.signal == 9 or ended.exit_code == 137
+    if kill is None:
+        # Without a rank or pid a kill explains a SIGKILL; a worker whose child was killed says so itself.
+        loose = [k for k in evidence.memory_kills if k.rank is None and of_node(ended, k.node)]
+        said = suspect.reading.best
+        child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
+        if not loose or not (by_kill or child):
+            return None
+        kill = loose[0]
+    elif not by_kill and _names_another(suspect.reading.best):
+        return None  # the kill hit a child, and the worker died of something that it names itself
+    row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
+    name = who_of(ended.role, ended.rank, ended.node)
+    return Draft(
+        Phrase.HOST_OUT_OF_MEMORY_KILLED,
+        row,
+        Trigger.KERNEL,
+        reason=f"{name}: {kill_words(kill)}{_which(kill, ended, evidence)}",
+        evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
+        worker=suspect.reading.worker,
+        exit=ended,
+        collateral=who.collateral,
+        rerun=None,
+    )
+
+
+def _names_another(best: Clue | None) -> bool:
+    return (
+        best is not None
+        and best.weight <= Weight.DEATH
+        and best.phrase not in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
+    )
+
+
+def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> str:
+    """What remains uncertain where several ranks share one counter."""
+    exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
+    killed = [
+        each.rank for each in exits if each.signal == 9 and not after_stop(each, evidence) and of_node(each, kill.node)
+    ]
+    if not kill.count or ended.rank not in killed or len(killed) <= kill.count:
+        return ""
+    counted = "1 memory kill was counted" if kill.count == 1 else f"{kill.count} memory kills were counted"
+    return f"; {counted}, {sentences.ranks(killed)} ended by SIGKILL: which of them it was is not known"
+
+
+def kill_words(kill: MemoryKill) -> str:
+    """The limit that was met, with the figures."""
+    around = kill.limited_by or "the container that holdfast runs in"
+    scope = {
+        "worker": "killed at its own memory limit",
+        "container": f"killed at the memory limit of {around}",
+    }.get(kill.scope, "killed by the kernel because the host's memory ran out")
+    parts = [scope]
+    if kill.limit_bytes is not None:
+        parts.append(f"limit {sentences.size(kill.limit_bytes)}")
+    if kill.peak_bytes is not None:
+        parts.append(f"peak {sentences.size(kill.peak_bytes)}")
+    if kill.rss_bytes is not None:
+        parts.append(f"the process itself held {sentences.size(kill.rss_bytes)}")
+    return ", ".join(parts)

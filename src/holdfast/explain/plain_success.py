@@ -1,0 +1,37 @@
+"""Success: every worker exited with status 0, and the attempt has no other evidence.
+
+Most jobs end like this. They must not wait until a catalogue, its patterns and re2 are loaded for what the statuses
+show already.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exit_report import Blame, ExitReport, Original, Rerun
+from holdfast.model.phrases import Phrase
+
+
+def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
+    """The funnel's own answer for such an end; None where the evidence needs the funnel."""
+    known = evidence
+    told = known.stop or known.faults or known.memory_kills or known.kernel or known.lost or known.hang or known.check
+    if told or known.beside or known.deadline or known.pai_errors or not known.workers:
+        return None
+    if not all(worker.exit is not None and worker.exit.ok and not worker.start_failed for worker in known.workers):
+        return None
+    return ExitReport(
+        code=0,
+        phrase=Phrase.SUCCEEDED,
+        blame=Blame.UNKNOWN,
+        rerun=Rerun.NEVER,
+        reason=said(len(known.workers)),
+        solution="Nothing to do.",
+        original=Original(exit_code=0),
+        attempt=known.attempt,
+        fingerprint="Succeeded|status 0|||||",
+    )
+
+
+def said(workers: int) -> str:
+    """How so many workers ended, in words."""
+    return "the worker finished with status 0" if workers == 1 else f"all {workers} workers finished with status 0"

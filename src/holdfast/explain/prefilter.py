@@ -1,0 +1,381 @@
+"""A fast first pass: which lines of a block, and which wordings for a line, need the full match.
+
+Two ways through a block were measured, on the built-in rows and a training log. One set of all patterns reads a quarter
+(as written) to a half (gaps widened) of what one alternation of the patterns' atoms reads, and that is nearly what
+the automaton reads for two words. So a block goes through that gate, and only lines that it stops at are judged by the
+exact patterns. Where it stops too often (a log full of words that failures are logged with), the rest goes line by
+line: most lines differ from one that was judged in digits only, and what is new the set reads. It reads one line at a
+time, as over a whole block its automaton would begin anew with each further wording that it has met.
+Either way the answer is the same: for each wording, the first lines of the block that hold it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import re2
+
+from holdfast.catalogue.exit_rows import Wording
+from holdfast.catalogue.pattern_atoms import atoms, ordinary
+
+SET_MEMORY = 64 << 20
+"""Bytes for an automaton: re2 builds it as the text needs it and drops it when it is full."""
+MOST_STOPS = 32
+"""Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then."""
+_FEW = 24
+"""With more wordings than this in one block, they are a crowd."""
+_PIECE_BYTES = 8 << 10
+_SCANNED = 64
+"""A wording that so many lines may hold is searched in all of them at once, not line by line."""
+MOST_COUNTED = 4096
+USUAL = 8
+"""A word that stops the gate so many times within one block is usual in that log."""
+MOST_LEARNT = 8
+"""How often the gate is rebuilt without the words that are usual in a log."""
+KNOWN_MOST = 4096
+KNOWN_LINE = 512
+"""Lines that are kept with their likely wordings: at most so many, and only short ones; most lines of a log differ in
+digits only."""
+
+_ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
+_GAP = re.compile(r"(\[\^\\n\]|(?<!\\)\.)\{\d+,\d*\}\??")
+_NAMED = re.compile(r"\(\?P<\w+>")
+_DIGITS = {ord(digit): "0" for digit in "123456789"}
+_DIGIT_BYTES = bytes.maketrans(b"123456789", b"0" * 9)
+_BLIND = re.compile(r"\{\d*,?\d*\}|\(\?P<\w+>|0-9|\\x[0-9a-fA-F]{2}")
+
+
+def options() -> Any:
+    chosen = re2.Options()
+    chosen.log_errors = False
+    chosen.max_mem = SET_MEMORY
+    return chosen
+
+
+def unanchored(pattern: str) -> str:
+    """A line in a raw block still has its prefixes: what must stand at a line's ends may stand anywhere."""
+    return _ANCHORS.sub(lambda m: m[1] or "", pattern)
+
+
+def widened(pattern: str) -> str:
+    """A pattern for a block that matches all that the exact pattern matches in a line, and more: counted gaps make an
+    automaton too large."""
+    wide = _GAP.sub(r"\1*", unanchored(pattern))
+    return f"(?m:{_NAMED.sub('(?:', wide)})"
+
+
+def shape(text: str) -> str:
+    """The line with every digit the same: what most lines of a log share with thousands of others."""
+    return text.translate(_DIGITS)
+
+
+def is_blind(pattern: str) -> bool:
+    """Whether the pattern treats all digits alike. If it does, a line of a known shape needs no second search."""
+    return not any(map(str.isdigit, _BLIND.sub("", pattern)))
+
+
+class Sieve:
+    """Of some wordings, which are named by their place in the sequence. `compiled` gives a pattern for text."""
+
+    def __init__(self, wordings: Sequence[Wording], compiled: Callable[[str], Any]) -> None:
+        self._wordings = wordings
+        self._compiled = compiled
+        self._grams: dict[str, list[tuple[str, int]]] | None = None
+        self._always: list[int] = []
+        self._known: dict[str, tuple[int, ...]] = {}
+        self._judged: dict[bytes, tuple[int, ...]] = {}
+        """For a raw line with every digit the same, the wordings that it may hold."""
+        self._exacts: dict[int, tuple[Any, bool]] = {}
+        self._widened: dict[int, Any] = {}
+        self._numbered: dict[int, tuple[bytes, ...]] = {}
+        self._crowded = False
+        """Whether the last block with many stops held many wordings."""
+        self._gate: Any = None
+        self._usual: set[str] = set()
+        self._learnt = 0
+        self._words: set[str] = set()
+        self._all: tuple[Any, list[int]] | None = None
+
+    def likely(self, text: str) -> tuple[int, ...]:
+        """The wordings that may be in a line, in order: those of which an atom is in it, and those without atoms."""
+        key = shape(text.lower())
+        if (known := self._known.get(key)) is not None:
+            return known
+        grams = self._grams if self._grams is not None else self._index()
+        found = {
+            index
+            for gram in {key[at : at + 3] for at in range(len(key) - 2)} & grams.keys()
+            for atom, index in grams[gram]
+            if atom in key
+        }
+        answer = tuple(sorted(found.union(self._always)))
+        if len(key) <= KNOWN_LINE:
+            if len(self._known) >= KNOWN_MOST:
+                self._known.clear()
+            self._known[key] = answer
+        return answer
+
+    def _index(self) -> dict[str, list[tuple[str, int]]]:
+        """Three letters of each atom → the atom and its wording; digits are all the same here."""
+        grams: dict[str, list[tuple[str, int]]] = {}
+        for index, wording in enumerate(self._wordings):
+            if not wording.atoms:
+                self._always.append(index)
+            for atom in wording.atoms or ():
+                plain = shape(atom)
+                middle = len(plain) // 2
+                grams.setdefault(plain[middle - 1 : middle + 2], []).append((plain, index))
+        self._grams = grams
+        return grams
+
+    def places(self, block: bytes, most: int) -> list[tuple[int, int]]:
+        """(offset, wording), ordered: for each wording the first `most` lines of the block that hold it."""
+        block = _valid(block)
+        found: list[tuple[int, int]] = []
+        left = Counter[int]()
+        gate = self._gate or self._open_gate()
+        at = stops = vain = 0
+        while (match := gate.search(block, at)) is not None:
+            begin = block.rfind(b"\n", 0, match.start()) + 1
+            end = block.find(b"\n", match.start())
+            end = len(block) if end < 0 else end
+            hits = self._judge(block[begin:end], left, most)
+            for index, place in hits or ():
+                left[index] += 1
+                found.append((begin + place, index))
+            vain += hits is None
+            stops += 1
+            at = end + 1
+            if at >= len(block):
+                break
+            if stops >= MOST_STOPS:
+                found += self._rest(block, at, most, left)
+                break
+        if vain >= MOST_STOPS // 2:
+            self._learn(block)
+        return sorted(found)
+
+    def _judge(self, line: bytes, left: Counter[int], most: int) -> list[tuple[int, int]] | None:
+        """(wording, offset in the line) of those that hold by their exact patterns and are still sought.
+
+        None where nothing holds, whether still sought or not: the gate stopped for nothing.
+        """
+        text = line.decode()
+        key = line.translate(_DIGIT_BYTES)
+        known = self._judged.get(key)
+        hits: list[tuple[int, int]] | None = None
+        kept = []
+        for index in self.likely(text) if known is None else known:
+            pattern, blind = self._exact(index)
+            if left[index] >= most:
+                hits = hits or []
+            elif hit := _offset(pattern, line):
+                hits = [*(hits or ()), (index, hit - 1)]
+            elif blind:
+                continue
+            kept.append(index)
+        if known is None and len(key) <= KNOWN_LINE:
+            if len(self._judged) >= KNOWN_MOST:
+                self._judged.clear()
+            self._judged[key] = tuple(kept)
+        return hits
+
+    def _exact(self, index: int) -> tuple[Any, bool]:
+        """The wording's pattern for a raw line, and whether the pattern ignores digits."""
+        if (known := self._exacts.get(index)) is None:
+            pattern = unanchored(self._wordings[index].pattern)
+            known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
+        return known
+
+    def _rest(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
+        """What the block holds from `at` on, of wordings that have not been found `most` times in it."""
+        rest = block[at:]
+        crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
+        # In a crowd each wording comes with the lines that may hold it, by what lines of their shapes held.
+        likely = self._by_shape(rest, left, most) if crowd else dict.fromkeys(told)
+        low = b""
+        found = []
+        for index, lines in likely.items():
+            if left[index] >= most:
+                continue
+            if words := self._numbered_words(index):
+                low = low or rest.lower()
+                if not any(word in low for word in words):
+                    continue
+            for start, end in self._spans(rest, index) if lines is None or len(lines) > _SCANNED else lines:
+                if hit := _offset(self._exact(index)[0], rest[start:end]):
+                    left[index] += 1
+                    found.append((at + start + hit - 1, index))
+                    if left[index] >= most:
+                        break
+        self._crowded = sum(1 for times in left.values() if times) > _FEW
+        return found
+
+    def _spans(self, text: bytes, index: int) -> Iterator[tuple[int, int]]:
+        """Begin and end of each line that may hold the wording."""
+        wide = self._wide(index)
+        begin = 0
+        while begin < len(text) and (match := wide.search(text, begin)) is not None:
+            start = text.rfind(b"\n", 0, match.start()) + 1
+            end = text.find(b"\n", match.start())
+            end = len(text) if end < 0 else end
+            yield start, end
+            begin = end + 1
+
+    def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
+        """Is it a crowd? Else the wordings that the text may hold, as the set of all patterns reads it.
+
+        With each further wording that it meets the set's automaton begins anew: a first piece tells whether it pays.
+        """
+        chosen, numbers = self._all if self._all is not None else self._set()
+        found: set[int] = set()
+        if not numbers:
+            return False, found
+        cut = text.find(b"\n", min(_PIECE_BYTES, len(text) - 1)) + 1 or len(text)
+        found.update(numbers[number] for number in chosen.Match(text[:cut]) or ())
+        if len(found) > _FEW:
+            return True, found
+        found.update(numbers[number] for number in chosen.Match(text[cut:]) or ())
+        return False, found
+
+    def _by_shape(self, text: bytes, left: Counter[int], most: int) -> dict[int, list[tuple[int, int]]]:
+        """The wordings that the text may hold, each with its lines: most differ from a judged one in digits only."""
+        groups: dict[int, tuple[tuple[int, ...], list[tuple[int, int]]]] = {}
+        get = self._judged.get
+        begin = learnt = 0
+        stop = -1
+        for line, key in zip(text.split(b"\n"), text.translate(_DIGIT_BYTES).split(b"\n"), strict=True):
+            end = begin + len(line)
+            kept = get(key)
+            if kept is None and line:
+                # A shape that the gate let through is learnt, too: to look it up is faster than to ask the gate.
+                learn = learnt < MOST_STOPS and len(line) <= KNOWN_LINE
+                if not learn and stop < begin:
+                    match = self._gate.search(text, begin)
+                    stop = match.start() if match is not None else len(text)
+                if learn or stop <= end:
+                    learnt += 1
+                    kept = tuple(index for index, _ in self._judge(line, left, most) or ())
+            if kept:
+                # Lines of one shape share one tuple: nothing is gained by comparing what is in it.
+                if (group := groups.get(id(kept))) is None:
+                    groups[id(kept)] = (kept, [(begin, end)])
+                else:
+                    group[1].append((begin, end))
+            begin = end + 1
+        likely: dict[int, list[tuple[int, int]]] = {}
+        for kept, lines in groups.values():
+            for index in kept:
+                if left[index] < most and len(known := likely.setdefault(index, [])) <= _SCANNED:
+                    known += lines
+        for lines in likely.values():
+            lines.sort()
+        return likely
+
+    def _numbered_words(self, index: int) -> tuple[bytes, ...]:
+        """The wording's words, where each has a digit: one of them must stand in the text as it is, digits and all."""
+        if (known := self._numbered.get(index)) is None:
+            words = self._wordings[index].atoms or ()
+            numbered = bool(words) and all(any(map(str.isdigit, word)) for word in words)
+            known = self._numbered[index] = tuple(word.encode() for word in words) if numbered else ()
+        return known
+
+    def _set(self) -> tuple[Any, list[int]]:
+        chosen = re2.Set.SearchSet(options())
+        numbers = []
+        for index, wording in enumerate(self._wordings):
+            try:
+                chosen.Add(widened(wording.pattern))
+            except re2.error:
+                continue
+            numbers.append(index)
+        if numbers:
+            chosen.Compile()
+        self._all = (chosen, numbers)
+        return self._all
+
+    def _wide(self, index: int) -> Any:
+        if (known := self._widened.get(index)) is None:
+            known = self._widened[index] = _bytes(widened(self._wordings[index].pattern)) or re2.compile(_NEVER)
+        return known
+
+    def _open_gate(self) -> Any:
+        """One alternation: the atoms of wordings that have telling ones, the widened patterns of the others."""
+        words: set[str] = set()
+        whole: list[str] = []
+        for wording in self._wordings:
+            found = wording.atoms or ()
+            if not self._usual.isdisjoint(found):
+                found = atoms(wording.pattern, self._usual)
+            if found and not any(ordinary(atom) or atom in self._usual for atom in found):
+                words.update(found)
+            else:
+                whole.append(widened(wording.pattern))
+        # A word that begins with another one stops nothing that the other lets through.
+        least: list[str] = []
+        for word in sorted(words):
+            if not (least and word.startswith(least[-1])):
+                least.append(word)
+        parts = [f"(?i:{'|'.join(map(re.escape, least))})"] if least else []
+        self._gate = _bytes("|".join([*parts, *whole]) or _NEVER)
+        if self._gate is None:
+            # One of the patterns is refused: it is left out, as it is named where its exact form is asked for.
+            usable = [part for part in whole if _bytes(part) is not None]
+            self._gate = _bytes("|".join([*parts, *usable]) or _NEVER)
+        self._words = set(least)
+        return self._gate
+
+    def _learn(self, block: bytes) -> None:
+        """Words that a log turns out to be full of: their wordings are sought by their patterns instead."""
+        if self._learnt == MOST_LEARNT:
+            return
+        stops = Counter(
+            match[0].lower().decode() for match in itertools.islice(self._gate.finditer(block), MOST_COUNTED)
+        )
+        usual = {word for word, times in stops.items() if times >= USUAL and word in self._words}
+        if usual:
+            self._learnt += 1
+            self._usual |= usual
+            self._gate = None
+
+
+_NEVER = r"[^\s\S]"
+
+
+def _bytes(pattern: str) -> Any:
+    """For raw bytes; None where re2 refuses it."""
+    try:
+        return re2.compile(pattern.encode(), options())
+    except re2.error:
+        return None
+
+
+def _offset(pattern: Any, line: bytes) -> int:
+    """One more than the place in the line where the pattern matches; 0 where it does not."""
+    text = line.decode()
+    match = pattern.search(text)
+    if match is None:
+        return 0
+    return 1 + (match.start() if text.isascii() else len(text[: match.start()].encode()))
+
+
+def _valid(block: bytes) -> bytes:
+    """As long, with a question mark for every byte that is no UTF-8: re2's automata do not step over such a byte."""
+    if block.isascii():
+        return block
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        codecs.register_error("holdfast-marks", _marks)
+        return block.decode("utf-8", "holdfast-marks").encode()
+    return block
+
+
+def _marks(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)  # registered for decoding only
+    return "?" * (error.end - error.start), error.end

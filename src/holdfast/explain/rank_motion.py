@@ -1,0 +1,287 @@
+"""What one rank did between two looks: it moved, it stood, or it waited for the others."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from holdfast.explain.looping_child import looping_child
+from holdfast.explain.stack_reading import outline, own_frame, peer_wait, python_only, signature
+from holdfast.explain.wait_rules import For, Frame, Wait, call_of, channel_of, wait_of
+from holdfast.model.evidence import RankSnapshot, ThreadState
+from holdfast.model.noun_base import Noun
+
+IDLE_CORES = 0.05
+"""CPU share over a look's gap below which a rank uses none: watchdogs and heartbeats of a waiting process use about 1
+%."""
+IO_MOVES_BYTES_PER_S = 256 * 1024
+"""Bytes per second through files above which a rank is at a download or a checkpoint, and does not hang."""
+LOOP_OUTLINES = 3
+"""A loop shows at most so many different stacks of functions over all looks."""
+_STOPPED = ("T", "t")
+_ON_OTHERS = (For.PEERS, For.DEVICE)
+
+
+class Manner(enum.StrEnum):
+    """How a rank spends its time, from the surest sign of trouble to none."""
+
+    STOPPED = "stopped"
+    """Stopped by a signal or a debugger: it cannot continue by itself."""
+    ASLEEP = "asleep"
+    """No CPU use, the same place, and that place is in its own code."""
+    IDLE = "idle"
+    """No CPU use; no stack shows the place."""
+    IN_PEERS = "waits for peers"
+    """No CPU use, inside a collective or a receive."""
+    SPINS_IN_PEERS = "spins for peers"
+    """Burns CPU, inside a collective, at the same place in every look."""
+    SAME_LINE = "same line"
+    """Burns CPU at the same place in every look; it may well compute."""
+    LOOPS = "loops"
+    """Burns CPU in the same few functions in every look; it may well compute."""
+    CHILD_LOOPS = "child loops"
+    """Waits for one child that burns CPU, moves no byte and starts no process; the child may well compute."""
+    BUSY = "busy"
+    """Burns CPU; no stack shows the place."""
+    MOVING = "moving"
+
+
+class View(Noun, frozen=True, kw_only=True):
+    """One rank over a series of looks."""
+
+    rank: int
+    manner: Manner
+    silent_s: float
+    """Seconds since its last output or step, at the last look."""
+    spoke: bool
+    """It printed a line or reported a step between the looks."""
+    heard: bool
+    """It has printed a line or reported a step at all in this attempt."""
+    step: int | None
+    main: ThreadState
+    """The thread that shows the rank's place, at the last look."""
+    child: str = ""
+    """For a rank whose child loops: the child, `612 (python)`."""
+    wait: Wait | None = None
+    """What it waits for, as far as its frames and the kernel show."""
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        return self.main.frames
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        frames = python_only(self.main.frames)
+        return signature(self.main.frames) if frames else (self.main.waits_in,)
+
+    @property
+    def where(self) -> str:
+        """`all_reduce (train.py:20)`, `load (data.py:12), in the system call read`, as far as it is known."""
+        at = peer_wait(self.frames)
+        own = own_frame(self.frames[at + 1 :] if at is not None else python_only(self.frames) or self.frames)
+        if at is not None:
+            waiting = Frame(self.frames[at])
+            place = f"called at {own.place}" if own and own.ours else waiting.place
+            what = f", for {self.wait.what}" if self.wait is not None and self.wait.what else ""
+            return f"{_short(waiting.function)} ({place}){what}"
+        call = self.main.waits_in.split(" ")[0]
+        waits = f", where it waits for {self.wait.what}{self._of_file}" if self.wait and self.wait.what else ""
+        if own is None:
+            return f"the system call {call}{waits}" if call else f"an unknown place{waits}"
+        text = f"{_short(own.function)} ({own.place})"
+        if waits:
+            return f"{text}{waits}"
+        return f"{text}, in the system call {call}" if call else text
+
+    @property
+    def _of_file(self) -> str:
+        """` (/data/shard.bin)`: the file of the kernel's own words."""
+        name = self.main.file.partition(" ")[2]
+        return f" ({name})" if name.startswith("/") else ""
+
+    @property
+    def doing(self) -> str:
+        """In words, for one rank: `is stopped (state T)`."""
+        state = self.main.state
+        match self.manner:
+            case Manner.STOPPED if state == "t":
+                return "is held by a debugger (state t)"
+            case Manner.STOPPED:
+                return "is stopped (state T)"
+            case Manner.ASLEEP | Manner.IDLE if state == "D":
+                return f"is stuck in the kernel (state D) in {self.where}"
+            case Manner.ASLEEP | Manner.IDLE:
+                return f"is blocked in {self.where}"
+            case Manner.IN_PEERS:
+                return f"waits in {self.where}"
+            case Manner.SPINS_IN_PEERS:
+                return f"waits busily in {self.where}"
+            case Manner.SAME_LINE:
+                return f"burns CPU at one place, {self.where}"
+            case Manner.LOOPS:
+                return f"burns CPU in a loop, {self.where}"
+            case Manner.CHILD_LOOPS:
+                at = self.where.partition(", where it waits")[0]
+                return f"waits in {at} for its child process {self.child}, which burns CPU without an end"
+            case Manner.BUSY:
+                return "burns CPU"
+            case Manner.MOVING:
+                return "moves"
+
+
+def last_word(shot: RankSnapshot, started_at: float) -> float:
+    """When the rank last printed a line or reported a step; the attempt's start before the first one."""
+    return max(at for at in (shot.last_output_at, shot.last_step_at, started_at) if at is not None)
+
+
+def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
+    """One rank's looks in time order, at least one. A single look can only show whether the rank is stopped."""
+    first, last = shots[0], shots[-1]
+    word_at = last_word(last, started_at)
+    main = telling(last)
+    manner = _manner(shots)
+    child = looping_child(shots) if manner is Manner.CHILD_LOOPS else None
+    return View(
+        rank=last.rank,
+        manner=manner,
+        child=f"{child.pid} ({child.name.partition(' (')[0]})" if child is not None else "",
+        wait=_wait(last),
+        silent_s=max(0.0, last.at - word_at),
+        spoke=word_at > first.at,
+        heard=word_at > started_at,
+        step=last.last_step,
+        main=main,
+    )
+
+
+def telling(shot: RankSnapshot) -> ThreadState:
+    """The thread that shows the rank's place: a stopped one, the main thread, or a child's main thread with a stack."""
+    own = _own(shot)
+    for thread in shot.threads:
+        if thread.state in _STOPPED and thread not in own:
+            return thread
+    if own and (own[0].frames or not any(thread.frames for thread in shot.threads)):
+        return own[0]
+    return next((thread for thread in shot.threads if thread.frames), ThreadState(tid=shot.pid))
+
+
+def _own(shot: RankSnapshot) -> list[ThreadState]:
+    return [thread for thread in shot.threads if thread.pid in (0, shot.pid)]
+
+
+def _stopped(shot: RankSnapshot) -> bool:
+    own = _own(shot)
+    if own and all(thread.state in _STOPPED for thread in own):
+        return True
+    return any(thread.state == "T" for thread in shot.threads if thread not in own)
+
+
+def _manner(shots: Sequence[RankSnapshot]) -> Manner:
+    first, last = shots[0], shots[-1]
+    if all(_stopped(shot) for shot in shots):
+        return Manner.STOPPED
+    span_s = last.at - first.at
+    if len(shots) < 2 or span_s <= 0 or first.pid != last.pid:
+        return Manner.MOVING
+    if (last.io_bytes - first.io_bytes) / span_s > IO_MOVES_BYTES_PER_S:
+        return Manner.MOVING
+    # A thread that is runnable in every look wants the CPU: on a crowded machine it just does not get it.
+    starved = all(telling(shot).state == "R" for shot in shots)
+    idle = not starved and (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
+    stacks = [telling(shot).frames for shot in shots]
+    known = [frames for frames in stacks if frames]
+    if idle and _stuck_in_kernel(shots):
+        return Manner.ASLEEP
+    if len(known) < 2:
+        return _without_stacks(last, known, idle=idle)
+    same = len({signature(frames) for frames in known}) == 1
+    if idle:
+        if not same and len({outline(frames) for frames in known}) > 1:
+            return Manner.MOVING
+        return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
+    if _children_work(first, last):
+        return Manner.CHILD_LOOPS if same and looping_child(shots) is not None else Manner.MOVING
+    if not same:
+        return Manner.LOOPS if _one_loop(known) else Manner.MOVING
+    return Manner.SPINS_IN_PEERS if _for_peers(last, known, idle=False) else Manner.SAME_LINE
+
+
+def _without_stacks(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> Manner:
+    if not idle:
+        return Manner.BUSY
+    # One stack only, taken right before the end: with no CPU used it is where the rank was all along.
+    if known:
+        return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
+    return Manner.IN_PEERS if _peers(_called(last)) else Manner.IDLE
+
+
+def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:
+    """Whether it waits for other ranks: in every look, or in the closest, which has frames of machine code."""
+    close = [frames for frames in known if len(python_only(frames)) < len(frames)]
+    waits = [wait_of(frames) for frames in (close[-1:] or known)]
+    if all(waits) or not idle:
+        waiting = all(wait is not None and wait.waits in _ON_OTHERS and (idle or wait.spins) for wait in waits)
+        return waiting or (idle and _by_a_thread(last, waits[-1]))
+    # No frame is known: the kernel tells more than none.
+    return _peers(_called(last))
+
+
+def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
+    """Whether all stacks are in one function, which calls few others, and no collective is among them."""
+    if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
+        return False
+    outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
+    for level in zip(*outwards, strict=False):
+        if len(set(level)) > 1:
+            return len({(Frame(text).function, Frame(text).file) for text in level}) == 1
+    return True
+
+
+def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
+    """Whether it waits for a thread of its own that waits for other ranks."""
+    if wait is None or wait.waits is not For.THREAD:
+        return False
+    main = telling(shot)
+    others = (wait_of(thread.frames) for thread in _own(shot) if thread is not main and thread.frames)
+    return any(other is not None and other.waits is For.PEERS for other in others)
+
+
+def _peers(wait: Wait | None) -> bool:
+    return wait is not None and wait.waits is For.PEERS
+
+
+def _called(shot: RankSnapshot) -> Wait | None:
+    main = telling(shot)
+    return call_of(main.waits_in, main.file) if main.waits_in else None
+
+
+def _wait(shot: RankSnapshot) -> Wait | None:
+    """What the rank waits for: by the kernel in state D, by its frames, by its system call."""
+    main = telling(shot)
+    if main.state == "D":
+        return channel_of(main.waits_in) or call_of(main.waits_in, main.file)
+    if main.state == "R":
+        return wait_of(main.frames) if peer_wait(main.frames) is not None else None
+    said, called = wait_of(main.frames), _called(shot)
+    if said is None or (said.weak and called is not None and called.what):
+        return called or said
+    return said
+
+
+def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
+    """Whether the kernel held its thread in every look (state D): then its frames do not count, and no other rank
+    blocks it."""
+    return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
+
+
+def _short(function: str) -> str:
+    """A C++ function without its arguments and return type."""
+    name = function.partition("(")[0] if not function.startswith("(") else function
+    return name if len(name) <= 80 else f"{name[:77]}…"
+
+
+def _children_work(first: RankSnapshot, last: RankSnapshot) -> bool:
+    """Whether most of the CPU was used by descendants: data loaders at work, not a spin in the rank itself."""
+    before = sum(thread.cpu_s for thread in _own(first))
+    own_s = sum(thread.cpu_s for thread in _own(last)) - before
+    return 0 <= own_s < (last.cpu_s - first.cpu_s) / 2

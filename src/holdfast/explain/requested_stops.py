@@ -1,0 +1,128 @@
+"""Explains stops that were requested: stop requests with their reasons, and kill orders of `*.pai.error` files."""
+
+from __future__ import annotations
+
+from holdfast.explain.report_draft import Draft
+from holdfast.explain.row_matcher import Matcher
+from holdfast.explain.stop_file_lines import BAD_USAGE, line_of, order_of, row_of
+from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
+from holdfast.model.exit_report import Evidence, EvidenceKind, Original, Rerun, Trigger
+from holdfast.model.phrases import Phrase
+
+
+def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """The stop that was requested, with the reason of the one who requested it."""
+    request = evidence.stop
+    assert request is not None  # asked only where one is known
+    row = row_of(request, matcher.catalogue)
+    by = f" (asked by {request.who})" if request.who and request.who not in request.reason else ""
+    trigger = Trigger.DISK_CLEANER if request.phrase == Phrase.KILLED_BY_DISK_CLEANER else Trigger.REQUEST
+    default: dict[str, str] = {
+        Phrase.STOPPED_BY_OPERATOR: "Nothing is broken: start the job again when it is wanted.",
+        Phrase.TIME_LIMIT_REACHED: (
+            "Ask for a longer time limit, or save checkpoints often enough to go on in the next run."
+        ),
+        Phrase.PREEMPTED: "The job can go on from its last checkpoint as soon as it gets a place again.",
+        Phrase.KILLED_BY_DISK_CLEANER: "Write less to the node's disk, or run again on a node with more room.",
+    }
+    draft = Draft(
+        row.phrase if request.code == BAD_USAGE else request.phrase,
+        row,
+        trigger,
+        reason=f"{request.reason}{by}",
+        solution=request.solution or row.solution or default.get(request.phrase, default[Phrase.STOPPED_BY_OPERATOR]),
+        evidence=[
+            Evidence(
+                kind=EvidenceKind.REQUEST,
+                text=request.reason,
+                source=request.component or request.source.value,
+                at=request.at,
+            )
+        ],
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+        original=_original(evidence),
+    )
+    if request.source is StopSource.PLATFORM and not (request.final or request.requeue) and row.rerun in _ELSEWHERE:
+        # The platform has taken a node, and gives another in its place: the gang waits for that one by itself.
+        draft.rerun = Rerun.NOW
+    return draft
+
+
+_ELSEWHERE = (Rerun.ELSEWHERE, Rerun.LATER)
+
+
+def _original(evidence: AttemptEvidence) -> Original:
+    from holdfast.model.exit_report import signal_name
+
+    first = min(
+        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
+        key=lambda e: (e.ended_at or 0.0, e.order),
+        default=None,
+    )
+    if first is None:
+        return Original()
+    return Original(exit_code=first.exit_code, signal=signal_name(first.signal) if first.signal is not None else None)
+
+
+def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
+    """The words (ACTION, REASON …) of each `*.pai.error` file by its source; the last of each key counts."""
+    found: dict[str, dict[str, str]] = {}
+    for item in evidence.pai_errors:
+        if word := line_of(item.text):
+            found.setdefault(item.source, {})[word[0]] = word[1]
+    return found
+
+
+def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
+    """A component wrote `ACTION "KILL"` with a reason: that is a stop request."""
+    for source, said in pai_words(evidence).items():
+        order = order_of(source, said, matcher.catalogue)
+        if order is None:
+            continue
+        row = row_of(StopRequest(reason=order.reason, phrase=order.phrase, code=order.code), matcher.catalogue)
+        return Draft(
+            order.phrase,
+            row,
+            Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.REQUEST,
+            reason=order.reason,
+            solution=order.solution or row.solution,
+            evidence=[
+                Evidence(kind=EvidenceKind.REQUEST, text=item.text, source=f"{item.source}.pai.error", at=item.at)
+                for item in evidence.pai_errors
+                if item.source == source
+            ][:6],
+            collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+            original=_original(evidence),
+        )
+    return None
+
+
+def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """The REASON of a component, where the worker's own end gives no cause."""
+    if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
+        return draft
+    for source, said in pai_words(evidence).items():
+        reason = said.get("REASON", "").strip()
+        if not reason:
+            continue
+        hits = [hit for hit in matcher.line(reason) if hit.row.phrase not in (Phrase.USER_EXCEPTION, Phrase.PEER_LOST)]
+        row = hits[0].row if hits else draft.row
+        return Draft(
+            row.phrase,
+            row,
+            Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.RUNTIME,
+            reason=f"{source}: {reason}",
+            solution=said.get("SOLUTION", ""),
+            worker=draft.worker,
+            exit=draft.exit,
+            original=draft.original,
+            collateral=draft.collateral,
+            alike=draft.alike,
+            evidence=[
+                Evidence(kind=EvidenceKind.LOG, text=item.text, source=f"{item.source}.pai.error", at=item.at)
+                for item in evidence.pai_errors
+                if item.source == source
+            ][:6],
+            confidence=0.8 if hits else 0.5,
+        )
+    return draft

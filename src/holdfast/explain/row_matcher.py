@@ -1,0 +1,147 @@
+"""The catalogue as one machine: all patterns of all rows, in linear time for any text. Patterns are re2's.
+
+The sieve finds the wordings that a line or a block may hold; only those are then matched.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import re2
+
+from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Wording, load
+from holdfast.explain.prefilter import KNOWN_LINE, KNOWN_MOST, Sieve, is_blind, options, shape
+
+PROGRESS = (
+    r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
+    r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
+)
+"""What a program writes while its work goes on, as it stands in a block of raw text; the reader judges single lines
+more closely."""
+
+
+class Hit(NamedTuple):
+    """A wording found in a line."""
+
+    row: ExitRow
+    wording: Wording
+    fields: dict[str, str]
+    span: int = 0
+    """Length of the match: of two wordings in one line the longer is the more specific."""
+    chosen: bool = False
+    """A user's own row: it comes before the built-in ones."""
+
+
+def refused(pattern: str) -> str:
+    """Why re2 refuses a pattern, in re2's words; empty where it does not."""
+    try:
+        re2.compile(pattern, options())
+    except re2.error as error:
+        return _words(error)
+    return ""
+
+
+class Matcher:
+    """The matcher of one catalogue, compiled once. It omits a wording whose pattern re2 refuses, and names it in
+    `broken`."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.broken: list[tuple[str, str]] = []
+        self._wordings = catalogue.wordings
+        self._compiled: dict[tuple[str, bool], Any] = {}
+        self._known: dict[str, tuple[int, ...]] = {}
+        """The wordings that a line of this shape may hold."""
+        self._blind: dict[str, bool] = {}
+        self._sieve = Sieve([wording for _, wording in self._wordings], self.compiled)
+
+    def line(self, text: str) -> list[Hit]:
+        """All wordings in one bare line, in the catalogue's order."""
+        if not self._wordings or not text:
+            return []
+        key = shape(text)
+        known = self._known.get(key)
+        hits = []
+        left = []
+        for index in self._sieve.likely(text) if known is None else known:
+            row, wording = self._wordings[index]
+            if match := self.compiled(wording.pattern).search(text):
+                groups = {name: value for name, value in match.groupdict().items() if value is not None}
+                span = match.end() - match.start()
+                hits.append(Hit(row, wording, groups, span, wording.id in self.catalogue.first))
+            elif known is None and self._is_blind(wording.pattern):
+                continue
+            left.append(index)
+        if known is None and len(key) <= KNOWN_LINE:
+            if len(self._known) >= KNOWN_MOST:
+                self._known.clear()
+            self._known[key] = tuple(left)
+        return hits
+
+    def _is_blind(self, pattern: str) -> bool:
+        if (told := self._blind.get(pattern)) is None:
+            told = self._blind[pattern] = is_blind(pattern)
+        return told
+
+    def places(self, block: bytes, most: int) -> list[tuple[int, Wording]]:
+        """(offset, wording), in order: for each wording the first `most` lines of these raw bytes that hold it."""
+        return [(place, self._wordings[index][1]) for place, index in self._sieve.places(block, most)]
+
+    def progress(self, data: bytes, start: int = 0) -> int:
+        """Where the first sign of progress stands in these bytes from `start` on; -1 where there is none."""
+        match = self.compiled(PROGRESS, data=True).search(data, start)
+        return match.start() if match is not None else -1
+
+    def last_progress(self, data: bytes) -> int:
+        """Where the last sign of progress stands in these bytes; -1 where there is none."""
+        pattern = self.compiled(PROGRESS, data=True)
+        end = len(data)
+        step = 16 << 10
+        while end > 0:
+            begin = max(0, end - step)
+            begin = data.rfind(b"\n", 0, begin) + 1
+            last = -1
+            for match in pattern.finditer(data[begin:end]):
+                last = match.start()
+            if last >= 0:
+                return begin + last
+            end, step = begin, step * 4
+        return -1
+
+    def has(self, pattern: str, texts: Sequence[str]) -> bool:
+        """Is the pattern in any of these lines?"""
+        compiled = self.compiled(pattern)
+        return any(compiled.search(text) for text in texts if text)
+
+    def fields(self, pattern: str, texts: Sequence[str]) -> dict[str, str]:
+        """Named groups of the first of these lines that matches."""
+        compiled = self.compiled(pattern)
+        for text in texts:
+            if match := compiled.search(text):
+                return {k: v for k, v in match.groupdict().items() if v is not None}
+        return {}
+
+    def compiled(self, pattern: str, *, data: bool = False) -> Any:
+        """The pattern for text, or for bytes, compiled once. A pattern that re2 refuses matches nothing and is in
+        `broken`."""
+        if (known := self._compiled.get((pattern, data))) is None:
+            try:
+                known = re2.compile(pattern.encode() if data else pattern, options())
+            except re2.error as error:
+                self.broken.append((pattern, _words(error)))
+                known = re2.compile(b"[^\\s\\S]" if data else "[^\\s\\S]")
+            self._compiled[pattern, data] = known
+        return known
+
+
+@functools.cache
+def built_in() -> Matcher:
+    """The matcher of the built-in catalogue, made once per process."""
+    return Matcher(load())
+
+
+def _words(error: Exception) -> str:
+    word = error.args[0] if error.args else error
+    return word.decode(errors="replace") if isinstance(word, bytes) else str(word)

@@ -1,0 +1,68 @@
+"""Fills the templates of sentences with the evidence, and writes numbers with their units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from holdfast.model import human_format
+from holdfast.model.human_format import Zone, duration, ranks, utc
+from holdfast.untrusted import LATEST_S
+
+__all__ = ["clock", "cut", "fill", "one_line", "ranks", "seconds", "size"]
+
+_FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
+
+
+def fill(template: str, fields: Mapping[str, str]) -> str | None:
+    """The template with its fields; None where a field is unknown and the template has no words for that."""
+    missing = False
+
+    def one(match: re.Match[str]) -> str:
+        nonlocal missing
+        if value := fields.get(match[1]):
+            return value
+        if match[2] is None:
+            missing = True
+            return ""
+        return match[2]
+
+    text = _FIELD.sub(one, template).strip()
+    return None if missing else text
+
+
+_EARLIEST_S = 1_000_000.0
+"""A smaller number of seconds counts from a boot: it is no date."""
+
+
+def clock(at: float | None, zone: Zone = utc) -> str:
+    """The moment, as `in_words.clock`; empty where it is unknown or no date (a kernel's seconds since boot)."""
+    if at is None or not _EARLIEST_S <= at <= LATEST_S:
+        return ""
+    return human_format.clock(at, zone)
+
+
+def size(count: float) -> str:
+    """`20.0 GiB`."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+seconds = duration
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters: the beginning and the end, since the important part of a message is at either."""
+    text = text.strip()
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head].rstrip()} … {text[-(limit - head - 3) :].lstrip()}"
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """The text on one line, cut."""
+    return cut(" ".join(text.split()), limit)

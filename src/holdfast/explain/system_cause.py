@@ -1,0 +1,298 @@
+"""Explains ends that holdfast or the system saw itself: success, checks, faults, hangs, lost nodes, deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.catalogue.fault_codes import describe
+from holdfast.explain import sentences
+from holdfast.explain.attribution import Attribution, Kind, Suspect
+from holdfast.explain.device_fault_cause import phrase_of, rerun_of
+from holdfast.explain.plain_success import said
+from holdfast.explain.report_draft import Draft, named, who_of
+from holdfast.explain.row_matcher import Matcher
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.evidence import (
+    AttemptEvidence,
+    CheckFailure,
+    Deadline,
+    HangEvidence,
+    RankSnapshot,
+    ThreadState,
+    WorkerEvidence,
+)
+from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original, Rerun, Trigger
+from holdfast.model.faults import ActiveFault
+from holdfast.model.phrases import Phrase
+
+LATE_TOLD = 2
+"""The reason quotes the last line of at most so many late workers."""
+_NODES = 6
+"""The reason names at most so many nodes."""
+
+
+def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row(Phrase.SUCCEEDED)
+    reason = said(len(evidence.workers))
+    return Draft(
+        Phrase.SUCCEEDED, row, None, reason=reason, solution="Nothing to do.", original=Original(exit_code=0), code=0
+    )
+
+
+def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
+    """A failed check: before the start no worker ran, so the hint names the job and no logs."""
+    if check.phrase:
+        return _not_fetched(check, matcher, job)
+    row = matcher.catalogue.row(Phrase.CHECK_FAILED)
+    unnamed = [node for node in check.nodes if node not in check.message]
+    where = f" on {', '.join(unnamed)}" if unnamed else ""
+    how = "could not decide" if check.inconclusive else "failed"
+    during = " during the job" if check.running else ""
+    try:
+        blame = Blame(check.blame)
+    except ValueError:
+        blame = Blame.UNKNOWN
+    return Draft(
+        Phrase.CHECK_FAILED,
+        row,
+        Trigger.CHECK,
+        blame=blame,
+        # Where the machine is not known to be bad, another one is not known to help.
+        rerun=None if check.elsewhere or blame in _ELSEWHERE_HELPS else Rerun.UNKNOWN,
+        reason=f"{'check' if check.running else 'pre-check'} {check.check} {how}{during}{where}: {check.message}",
+        solution=check.solution
+        or row.solution
+        or f"Repair what the check names, then try it alone: holdfast check {check.check}",
+        evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
+        hint=f"holdfast show {job}" if job else "",
+        devices=check.devices or check.nodes,
+    )
+
+
+def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> Draft:
+    """A prerequisite that holdfast could not fetch has an exit of its own, which has its own blame."""
+    row = matcher.catalogue.row(check.phrase)
+    return Draft(
+        check.phrase,
+        row,
+        Trigger.CHECK,
+        # The disk of a node is that node's: another one may have room.
+        rerun=Rerun.ELSEWHERE if check.elsewhere else None,
+        reason=f"{check.check} could not be had on {check.message}",
+        solution=check.solution or row.solution,
+        evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
+        hint=f"holdfast show {job}" if job else "",
+        devices=check.devices or check.nodes,
+    )
+
+
+_ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blame.PLATFORM})
+
+
+def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> Draft:
+    """`fell`: the ranks that died first; the fault killed the first of them that used the device."""
+    event = fault.event
+    phrase = phrase_of(fault)
+    row = matcher.catalogue.row(phrase)
+    where = f"{event.device} on {event.node}" if event.node and event.node != event.device else event.device
+    used = f", used by {sentences.ranks(fault.ranks)}" if fault.ranks else ""
+    moment = sentences.clock(event.at, evidence.zone)
+    when = f" at {moment}" if moment else ""
+    reason = f"{where}{used}: {describe(event.code)}{when}"
+    if event.text and event.text.strip() not in reason:
+        reason += f" ({sentences.one_line(event.text, 200)})"
+    draft = Draft(
+        phrase,
+        row,
+        Trigger.FAULT,
+        reason=reason,
+        evidence=[
+            Evidence(
+                kind=EvidenceKind.FAULT,
+                text=event.text or f"{event.code} on {event.device}",
+                source=event.source or event.device,
+                at=event.at,
+                node=event.node,
+            )
+        ],
+        devices=(event.device,) if event.device else (),
+        rerun=rerun_of(fault),
+        fields={"gpu": event.device, "device": event.device, "code": event.code, "node": event.node},
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+    suspect = next((each for each in fell if not fault.ranks or each.rank in fault.ranks), None)
+    if suspect is not None and suspect.exit is not None:
+        draft.exit, draft.worker = suspect.exit, suspect.reading.worker
+        draft.collateral = tuple(rank for rank in draft.collateral if rank != suspect.rank)
+    return draft
+
+
+_WITHOUT_STACKS = (
+    "Install py-spy for holdfast's Python (pip install py-spy): the next report then has every rank's Python line. Look"
+    " for a rank that waits for a lock, a file system or a collective that others never enter. Set --hang-timeout above"
+    " the slowest step."
+)
+
+
+MOST_ALSO = 16
+"""Candidates that a report lists."""
+
+
+def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row(Phrase.HUNG_WORKER)
+    who = sentences.ranks(hang.culprits) if hang.culprits else "no rank stands out"
+    why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
+    last = hang.looks[-1] if hang.looks else ()
+    # Where all ranks are candidates, none is the first.
+    stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
+    blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
+    return Draft(
+        Phrase.HUNG_WORKER,
+        row,
+        Trigger.HANG,
+        reason=f"nothing moved for {sentences.seconds(hang.silent_s)}: {why}",
+        evidence=[Evidence(kind=EvidenceKind.HANG, text=why, source="hang detector", at=hang.at), *stacks(hang)[:8]],
+        solution=_WITHOUT_STACKS if blind else "",
+        rank=hang.culprits[0] if stands_out else None,
+        also=[named(rank, evidence) for rank in hang.culprits[1 if stands_out else 0 :][:MOST_ALSO]],
+        confidence=1.0 if len(hang.culprits) == 1 else 0.5,
+        fields={"silent": sentences.seconds(hang.silent_s)},
+    )
+
+
+def stacks(hang: HangEvidence) -> list[Evidence]:
+    """One entry for each distinct place, with the ranks at it: the ranks that differ come first."""
+    places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
+    last = hang.looks[-1] if hang.looks else ()
+    for shot in sorted(last, key=lambda shot: shot.rank not in hang.culprits):
+        differs = shot.rank in hang.culprits or not hang.culprits
+        told = shot.stack_source in ("", "py-spy", "faulthandler")
+        source = shot.stack_source if told else f"/proc, no stack: {shot.stack_source}"
+        for thread in shot.threads[: 2 if differs else 1]:
+            stack = "\n".join(thread.frames[:12]) or thread.waits_in
+            if stack or differs:
+                key = (stack or "no stack", thread.state or "?", source, thread.name)
+                places.setdefault(key, []).append((shot, thread))
+    items = []
+    for (stack, state, source, name), seen in places.items():
+        shot, thread = seen[0]
+        label = name or (str(thread.tid) if len(seen) == 1 else "")
+        who = sentences.ranks([each.rank for each, _ in seen]) + (f" thread {label}" if label else "")
+        items.append(Evidence(kind=EvidenceKind.HANG, text=f"{who} state {state}\n{stack}", source=source, at=shot.at))
+    return items
+
+
+_NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
+_FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
+_DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
+_NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
+"""A name in a command that holdfast fills in when the worker starts."""
+_PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
+
+
+def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
+    """A worker that could not be started at all: the reason has the system's own error."""
+    worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
+    if worker is None:
+        return None
+    phrase: str
+    said = worker.start_failed
+    hits = matcher.line(said)
+    if _NO_NAME.search(said):
+        phrase = Phrase.CONFIG_INVALID
+    elif _FORMAT.search(said):
+        phrase = Phrase.EXEC_FORMAT_ERROR
+    elif _DENIED.search(said):
+        phrase = Phrase.PERMISSION_DENIED
+    elif _NOT_THERE.search(said):
+        phrase = Phrase.CODE_NOT_FOUND if _PLACE.search(said) else Phrase.COMMAND_NOT_FOUND
+    elif hits:
+        phrase = hits[0].row.phrase
+    else:
+        phrase = Phrase.GANG_START_TIMEOUT if evidence.deadline else Phrase.SCHEDULER_ERROR
+    row = matcher.catalogue.row(phrase)
+    others = [w.rank for w in evidence.workers if w.start_failed and w is not worker]
+    also = f" ({sentences.ranks(others)} the same)" if others else ""
+    return Draft(
+        phrase,
+        row,
+        Trigger.RUNTIME,
+        reason=f"{who_of(worker.role, worker.rank, worker.node)} could not be started: {said}{also}",
+        solution="Correct that name in the command." if phrase == Phrase.CONFIG_INVALID else "",
+        worker=worker,
+        rank=worker.rank,
+        evidence=[Evidence(kind=EvidenceKind.LOG, text=said, source=f"{worker.role}-{worker.rank} start")],
+    )
+
+
+def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
+    """The workers' store ended before them, and the lines of those that failed only report a lost peer."""
+    if not evidence.store or who.culprit is None or who.culprit.kind is not Kind.PEERS:
+        return None
+    row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
+    failed = tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok))
+    return Draft(
+        Phrase.RENDEZVOUS_FAILED,
+        row,
+        Trigger.RUNTIME,
+        blame=Blame.PLATFORM,
+        rerun=Rerun.NOW,
+        reason=f"{evidence.store}; {sentences.ranks(failed)} needed it and failed",
+        solution="See what ended it: the kernel log names memory kills (dmesg -T | grep -i kill). "
+        "TORCHELASTIC_USE_AGENT_STORE=False lets rank 0 host the store.",
+        worker=who.culprit.reading.worker,
+        evidence=[Evidence(kind=EvidenceKind.CHECK, text=evidence.store, source="holdfast")],
+        collateral=failed,
+    )
+
+
+def _with_nodes(workers: Sequence[WorkerEvidence], evidence: AttemptEvidence, did: str) -> str:
+    """`ranks 2 and 3 on gpu-2 were not started in time`: by node, where the gang has several."""
+    nodes: dict[str, list[int]] = {}
+    for worker in workers:
+        nodes.setdefault(worker.node, []).append(worker.rank)
+    if not evidence.addresses:
+        named = f" ({', '.join(sorted(nodes)[:_NODES])})" if all(nodes) else ""
+        return f"{sentences.ranks([worker.rank for worker in workers])} {did}{named}"
+    said = [f"{sentences.ranks(ranks)} on {node}" for node, ranks in nodes.items()]
+    more = f" and those of {len(said) - _NODES} more nodes" if len(said) > _NODES else ""
+    return f"{', '.join(said[:_NODES])}{more} {did}"
+
+
+def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
+    """What the first of them has printed so far, from its node."""
+    return f"holdfast logs {evidence.job} --attempt {evidence.attempt} --rank {worker.rank}"
+
+
+def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
+    # Who was late is known from before the stop; afterwards every worker has an exit.
+    unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
+    late = set(evidence.late or unstarted)
+    missing = [w for w in evidence.workers if w.rank in late]
+    ready = len(evidence.workers) - len(missing)
+    step = "made ready" if evidence.deadline is Deadline.PREPARE else "started"
+    if missing and ready:
+        late_ones = f"{'was' if len(missing) == 1 else 'were'} not {step} in time"
+        reason = f"{_with_nodes(missing, evidence, late_ones)}; {ready} of {len(evidence.workers)} were"
+    else:
+        reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
+    if evidence.late_words:
+        # The first ones by role and index; the evidence has more of them, and the report the ranks of all.
+        reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
+    return Draft(
+        Phrase.GANG_START_TIMEOUT,
+        row,
+        Trigger.RUNTIME,
+        reason=reason,
+        rank=missing[0].rank if missing and ready else None,
+        hint=_logs_of(missing[0], evidence) if missing and ready and evidence.addresses else None,
+        evidence=[
+            Evidence(
+                kind=EvidenceKind.CHECK,
+                text=f"deadline `{evidence.deadline}` passed in {evidence.phase}",
+                source="gang",
+            ),
+            *(Evidence(kind=EvidenceKind.CHECK, text=text, source="gang") for text in evidence.late_words),
+        ],
+    )

@@ -1,0 +1,276 @@
+"""A gang whose group never formed: finds the ranks that did not come, or could not reach rank 0, in the logs of all
+ranks. Pure.
+
+It looks in this order for: a rank that tried an address without a peer, while others found theirs; a rank that waits
+for a rank that the job does not have; a rank that waits under other names in the store than most; ranks without a line
+about the start of the group while the others waited for one of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from holdfast.explain import sentences
+from holdfast.explain.log_reader import Reading
+from holdfast.explain.ranks_from_logs import ranks_alone
+from holdfast.explain.report_draft import Draft, named
+from holdfast.explain.row_matcher import Matcher
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
+from holdfast.model.phrases import Phrase
+from holdfast.model.worker_reading import MeetingWords, Tried
+
+SURE = 0.9
+LIKELY = 0.7
+_MOST_ALSO = 16
+_MEETING = frozenset({
+    Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST,
+    Phrase.COLLECTIVE_TIMEOUT, Phrase.NETWORK_LOST,
+    Phrase.DNS_FAILED, Phrase.COLLECTIVE_SYSTEM_ERROR,
+})  # fmt: skip
+_WAITING = frozenset({Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE})
+_CONSEQUENCES = (Phrase.COLLECTIVE_TIMEOUT, Phrase.PEER_LOST, Phrase.NETWORK_LOST)
+
+Words = Mapping[int, MeetingWords]
+
+
+def unmet(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> Draft:
+    """The same answer, with the ranks for which the others waited, where the group did not form."""
+    if draft.phrase not in _MEETING:
+        return draft
+    ended = all(reading.worker.exit is not None for reading in readings)
+    if not ended and all(reading.said.given for reading in readings):
+        readings = ranks_alone(readings)  # files: those of a launcher never were to come
+    elif not ended:
+        return draft
+    if len(readings) < 2:
+        return draft
+    if len({reading.worker.rank for reading in readings}) < len(readings):
+        return draft  # several roles
+    said = {each.worker.rank: each.said.meeting for each in readings if each.said.meeting is not None}
+    if not said:
+        return draft
+    met_at = next((word.at for word in said.values() if word.at), "") or evidence.meeting
+    told = (
+        _no_interface(draft, evidence, readings, said)
+        or _strayed(draft, evidence, readings, said, met_at)
+        or (_too_many(draft, evidence, readings, said) if ended else None)
+        or _other_names(draft, evidence, readings, said)
+        or _silent(draft, evidence, readings, said, met_at)
+    )
+    if told is not None and told.phrase != told.row.phrase:
+        told.row = matcher.catalogue.row(told.phrase)
+    return told or draft
+
+
+def _no_interface(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
+    """Ranks that were to use a network interface that their node does not have."""
+    names = {rank: word.interface for rank, word in said.items() if word.interface}
+    if not names:
+        return None
+    rank = min(names)
+    reason = f"rank {rank} found no address on the network interface {names[rank]!r} that it was to use"
+    solution = (
+        "See the node's interfaces with: ip -brief address. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name one that "
+        "every node has; without them the libraries choose."
+    )
+    return _told(draft, evidence, readings, tuple(sorted(names)), reason, solution, SURE)
+
+
+def _strayed(
+    draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
+) -> Draft | None:
+    """Ranks that found no peer at the address that they tried."""
+    tried = {rank: word for rank, word in said.items() if word.tried and word.awaits is None and not word.at}
+    if not tried:
+        return None
+    others = tuple(sorted(rank for rank in said if rank not in tried))
+    quiet = [reading.worker.rank for reading in readings if reading.worker.rank not in said]
+    parts: list[str] = []
+    for rank, word in sorted(tried.items())[:4]:
+        place = word.tried[0]
+        if not parts or (place.host, place.port) != (tried[min(tried)].tried[0].host, tried[min(tried)].tried[0].port):
+            who = "it" if len(tried) == 1 else f"rank {rank}"
+            parts.append(f"{who} tried {place.host} port {place.port}{_why(word)}")
+    first = tried[min(tried)].tried[0]
+    if not others:
+        if 0 in quiet:
+            reason = f"rank 0 never opened its port: {sentences.ranks(tuple(sorted(tried)))} tried {first.host} port "
+            reason += f"{first.port} in vain{_why(tried[min(tried)])}; rank 0 {_last(readings, 0)}"
+            return _told(draft, evidence, readings, (0,), reason, _LATE, LIKELY)
+        reason = f"no rank reached {first.host} port {first.port}{_why(tried[min(tried)])}"
+        return _told(draft, evidence, readings, tuple(sorted(tried)), reason, _link(first.host, first.port), LIKELY)
+    who = sentences.ranks(tuple(sorted(tried)))
+    where = f"; {sentences.ranks(others)} waited at {met_at}" if met_at else f"; {sentences.ranks(others)} waited"
+    reason = f"{who} never reached rank 0: {', '.join(parts)}{where}"
+    elsewhere = bool(met_at) and met_at != f"{first.host}:{first.port}"
+    solution = _address(met_at) if elsewhere else _link(first.host, first.port)
+    return _told(draft, evidence, readings, tuple(sorted(tried)), reason, solution, SURE)
+
+
+def _too_many(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
+    """Ranks that wait for a rank, or count on a world, that the job does not have."""
+    world = len(readings)
+    awaits = {rank: word.awaits for rank, word in said.items() if word.awaits is not None and word.awaits >= world}
+    counts = {rank: word.of for rank, word in said.items() if word.of is not None and word.of != world}
+    wrong = tuple(sorted({*awaits, *counts}))
+    if not wrong or len(wrong) == world:
+        return None
+    rank = wrong[0]
+    waits = f"for rank {awaits[rank]}" if rank in awaits else f"for {counts[rank]} ranks"
+    size = f"at least {(awaits[rank] or 0) + 1}" if rank in awaits else str(counts[rank])
+    reason = f"rank {rank} waited {waits}, and the job has ranks 0 to {world - 1}: "
+    reason += f"its world size is {size}, not {world}"
+    solution = (
+        f"Look for what changes WORLD_SIZE, or passes world_size=, in rank {rank}: holdfast sets it to {world} for "
+        f"every rank ({_SETTERS})."
+    )
+    told = _told(draft, evidence, readings, wrong, reason, solution, SURE)
+    told.blame = Blame.WORKLOAD
+    return told
+
+
+def _other_names(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
+    """Ranks whose names in the store differ from those of the others."""
+    if draft.phrase not in _WAITING:
+        return None
+    names = {rank: word.key for rank, word in said.items() if word.key}
+    counted = Counter(names.values())
+    if len(counted) < 2:
+        return None
+    (usual, count), (_, second) = counted.most_common(2)
+    odd = tuple(sorted(rank for rank, name in names.items() if name != usual))
+    solution = (
+        "Compare what these ranks run: the version of torch (python -c 'import torch; print(torch.__version__)'), the "
+        "backend, and the order in which they make their groups."
+    )
+    if count == second:
+        return _told(
+            draft, evidence, readings, tuple(sorted(names)), "ranks wait under different names in the store: "
+            + "; ".join(f"rank {rank} under {name!r}" for rank, name in sorted(names.items())[:4]), solution, LIKELY,
+        )  # fmt: skip
+    rest = tuple(sorted(rank for rank, name in names.items() if name == usual))
+    reason = f"{sentences.ranks(odd)} waited under {names[odd[0]]!r} in the store, "
+    reason += f"and {sentences.ranks(rest)} under {usual!r}"
+    reason += ": another version of torch, another backend, or groups made in another order"
+    return _told(draft, evidence, readings, odd, reason, solution, SURE)
+
+
+def _silent(
+    draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
+) -> Draft | None:
+    """Ranks without a line about the start of the group, where others waited for one of them."""
+    counted = next((word for word in said.values() if word.joined is not None), None)
+    if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
+        return None
+    awaited = {word.awaits for word in said.values() if word.awaits is not None}
+    quiet = tuple(each.worker.rank for each in readings if each.worker.rank not in said and not _had_come(each))
+    if quiet and (awaited & set(quiet) or counted is not None):
+        missing = quiet
+    elif awaited - set(said):
+        missing = tuple(sorted(awaited - set(said)))
+    elif len(awaited) == 1 and not quiet:
+        missing = tuple(awaited)  # it came, and too late: it waits for the others now
+    else:
+        return None
+    waiting = tuple(sorted(rank for rank in said if rank not in missing))
+    if not waiting:
+        return None
+    waited_s = max(word.waited_s for word in said.values())
+    long = f" {sentences.seconds(waited_s)}" if waited_s else ""
+    where = f" at {met_at}" if met_at else ""
+    late = all(rank in said for rank in missing)
+    came = "came too late" if late else "never joined"
+    reason = (
+        f"{sentences.ranks(missing)} {came}: {sentences.ranks(waiting)} waited{long} for rank {min(missing)}{where}"
+    )
+    if counted is not None and counted.of is not None:
+        reason += f", where {counted.joined} of {counted.of} had joined"
+    if not late:
+        reason += f"; {f'rank {missing[0]}'} {_last(readings, missing[0])}"
+    return _told(draft, evidence, readings, missing, reason, _LATE, SURE if awaited & set(missing) else LIKELY)
+
+
+_LATE = (
+    "Look at what the missing rank did before init_process_group: its log (holdfast logs --rank), and with "
+    "--hang-timeout its stack. A start that is slow by nature needs a longer timeout= there."
+)
+
+
+_SETTERS = "the script, a module's profile, a .env file, a scheduler's variable that the script reads"
+
+
+def _link(host: str, port: str) -> str:
+    return (
+        f"Test the link from that rank's node: nc -vz {host} {port}. `refused`: no process listens there, or a "
+        "firewall turns it away; no answer: a firewall drops it, or that is not the address that peers reach."
+    )
+
+
+def _address(met_at: str) -> str:
+    return (
+        f"Look for what changes MASTER_ADDR or MASTER_PORT in that rank: holdfast set {met_at} for every rank "
+        f"({_SETTERS})."
+    )
+
+
+def _had_come(reading: Reading) -> bool:
+    """It lost a connection that it had: it waited with the others until rank 0 ended, and the store with it."""
+    return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
+
+
+def _failed(reading: Reading) -> bool:
+    """For a file alone: it has a line that the start of the group failed."""
+    ended = reading.worker.exit
+    return reading.said.meeting is not None if ended is None else not ended.ok
+
+
+def _tried(reading: Reading) -> tuple[Tried, ...]:
+    return reading.said.meeting.tried if reading.said.meeting is not None else ()
+
+
+def _why(word: MeetingWords) -> str:
+    why = next((each.why for each in word.tried if each.why), "")
+    if why:
+        return f" ({why})"
+    return f" (no answer for {sentences.seconds(word.waited_s)})" if word.waited_s else ""
+
+
+def _last(readings: Sequence[Reading], rank: int) -> str:
+    last = next((reading.last_line for reading in readings if reading.worker.rank == rank), None)
+    if all(reading.worker.rank != rank for reading in readings):
+        return "has no log here"
+    return f"wrote last: {sentences.one_line(last.text, 120)}" if last is not None and last.text else "wrote nothing"
+
+
+def _told(
+    draft: Draft,
+    evidence: AttemptEvidence,
+    readings: Sequence[Reading],
+    ranks: tuple[int, ...],
+    reason: str,
+    solution: str,
+    confidence: float,
+) -> Draft:
+    every = len(ranks) == len(readings)
+    worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
+    ended = worker.exit
+    own = ended is not None and not ended.ok and not ended.after_stop
+    if draft.cause is not None and draft.worker is not None and draft.worker.rank != ranks[0]:
+        text = sentences.one_line(draft.cause.line.text, 300)
+        draft.evidence.insert(0, Evidence(kind=EvidenceKind.LOG, text=text, source=draft.cause.line.source))
+    literal = any(":" in each.host for reading in readings for each in _tried(reading))
+    if draft.phrase in _CONSEQUENCES or (draft.phrase == Phrase.DNS_FAILED and literal):
+        draft.phrase = Phrase.RENDEZVOUS_TIMEOUT
+    node = f" on {worker.node}" if worker.node and evidence.addresses and not every else ""
+    draft.reason = reason.replace(f"rank {ranks[0]} ", f"rank {ranks[0]}{node} ", 1) if node else reason
+    draft.solution, draft.remark, draft.wording, draft.cause = solution, "", None, None
+    draft.worker, draft.exit = worker, ended if own and not every else None
+    draft.rank = None if every else ranks[0]
+    draft.original = draft.original if own else Original()
+    draft.also = [named(rank, evidence) for rank in (ranks if every else ranks[1:])[:_MOST_ALSO]]
+    failed = (each.worker for each in readings if _failed(each))
+    draft.collateral = tuple(sorted(each.rank for each in failed if each.rank not in ranks))
+    draft.confidence = confidence if len(ranks) == 1 else min(confidence, LIKELY)
+    return draft

@@ -1,0 +1,56 @@
+"""Explains, on a node, that the owner of its job never answered, or has stopped answering."""
+
+from __future__ import annotations
+
+from holdfast.catalogue.exit_rows import load
+from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport, Original
+from holdfast.model.phrases import Phrase
+
+
+def explain_owner_lost(
+    job: str, node: str, owner: str, *, silent_s: float, waited_s: float, attempt: int, workers: int
+) -> ExitReport:
+    """The report of a node whose job has no owner any more. Times are in seconds; `workers`: how many workers it has
+    ended."""
+    row = load().row(Phrase.OWNER_LOST)
+    ended = f"its {workers} worker{'s'[: workers != 1]} ended with its lease, and " if workers else ""
+    return ExitReport(
+        code=row.code,
+        phrase=row.phrase,
+        blame=row.blame,
+        rerun=row.rerun,
+        reason=f"the owner of job {job} on {owner} has not answered for {silent_s:.0f} s: {node} waited for it, "
+        f"{ended}no owner came back within {waited_s:g} s",
+        solution=f"Look at {owner}: power, network, kernel log (journalctl -k -b -1), the scheduler's records. Then "
+        "start the job again on all nodes.",
+        hint=f"holdfast show {job} (on {owner})",
+        original=Original(),
+        evidence=(
+            Evidence(
+                kind=EvidenceKind.CHECK, text=f"no acknowledgement from {owner} for {silent_s:.0f} s", source=node
+            ),
+        ),
+        attempt=max(attempt, 1),
+        fingerprint=row.phrase,
+    )
+
+
+def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitReport:
+    """The report of a node that found no owner. `place`: the address it dialled; `last`: the error of its last try."""
+    row = load().row(Phrase.GANG_START_TIMEOUT)
+    host, _, port = place.rpartition(":")
+    last = last.removeprefix(f"no owner answers at {place}: ")
+    return ExitReport(
+        code=row.code,
+        phrase=row.phrase,
+        blame=row.blame,
+        rerun=row.rerun,
+        reason=f"no owner of this job has answered at {place} within {waited_s:g} s" + (f": {last}" if last else ""),
+        solution=f"Start the run on the node that hosts the owner ({host}), with the same --rdzv-endpoint, and see "
+        f"that port {port} is open from here.",
+        hint=f"nc -vz {host.strip('[]')} {port}",
+        original=Original(),
+        evidence=(Evidence(kind=EvidenceKind.CHECK, text=last or "no answer", source=place),),
+        attempt=1,
+        fingerprint=row.phrase,
+    )

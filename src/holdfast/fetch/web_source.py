@@ -1,0 +1,158 @@
+"""Fetches a file from a web server, and resumes by range where the server supports it.
+
+It uses Python's own HTTP and no library: a file needs the server's exact status, range, validator and length, and
+Python's HTTP honours the proxy variables. Credentials go to the host in the URI, and not to the target of a redirect.
+"""
+
+from __future__ import annotations
+
+import base64
+import netrc
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from holdfast import __version__
+from holdfast.fetch.fetch_failures import Trouble, reaching, refused
+from holdfast.fetch.prerequisite_uris import Uri
+from holdfast.fetch.source_api import BLOCK, Entry, Opened
+from holdfast.model.phrases import Phrase
+
+BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
+"""Variables that name a file of certificate authorities; the authorities of all these files are trusted."""
+_SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+MOST_WAIT_S = 300.0
+
+
+def trusted() -> ssl.SSLContext:
+    """The authorities for a server's certificate: the system's, and those that a variable names."""
+    context = ssl.create_default_context()
+    if not context.get_ca_certs() and not os.environ.get("SSL_CERT_DIR"):
+        # A Python that was brought along looks for them where they were on the machine that built it.
+        for path in _SYSTEM:
+            if Path(path).is_file():
+                context.load_verify_locations(cafile=path)
+    for name in BUNDLES:
+        path = os.environ.get(name, "")
+        try:
+            if path and Path(path).is_dir():
+                context.load_verify_locations(capath=path)
+            elif path:
+                context.load_verify_locations(cafile=path)
+        except (OSError, ssl.SSLError) as error:
+            raise Trouble(
+                Phrase.TLS_VERIFY_FAILED,
+                f"{name}={path} is no file of certificate authorities: {error.strerror or error}",
+                f"Set {name} to a file in PEM, or unset it.",
+            ) from error
+    return context
+
+
+class WebSource:
+    """One file. `stall_s`: seconds without a byte after which a server has failed."""
+
+    def __init__(self, uri: Uri, stall_s: float) -> None:
+        self._uri = uri
+        self._stall_s = stall_s
+        self._response: HTTPResponse | None = None
+        self._opener: urllib.request.OpenerDirector | None = None
+
+    def entries(self) -> list[Entry]:
+        # A question before the file itself would be one more that servers refuse or answer otherwise.
+        return [Entry(path="")]
+
+    def open(self, entry: Entry, offset: int, mark: str) -> Opened:
+        self.close()
+        shown = self._uri.shown
+        with reaching(shown):
+            # A quotation mark or another sign that no URL has would be sent as it is.
+            request = urllib.request.Request(quote(self._uri.url, safe="%/:=&?~#+!$,;'@()*[]"))
+            request.add_header("User-Agent", f"holdfast/{__version__}")
+            # The bytes that are stored there, and not what a server makes of them for the way.
+            request.add_header("Accept-Encoding", "identity")
+            request.add_header("Accept", "*/*")
+            if (login := self._login()) is not None:
+                request.add_unredirected_header("Authorization", login)
+            if offset:
+                request.add_header("Range", f"bytes={offset}-")
+                if mark:
+                    request.add_header("If-Range", mark)
+            if self._opener is None:
+                self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trusted()))
+            try:
+                response: HTTPResponse = self._opener.open(request, timeout=self._stall_s)
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code == 416 and offset:
+                    return self.open(entry, 0, "")
+                raise refused(error.code, shown, error.reason, wait_s=_wait(error.headers.get("Retry-After"))) from None
+        self._response = response
+        at = _began(response) if response.status == 206 else 0
+        if at not in (0, offset):
+            return self.open(entry, 0, "")  # it sent another part than it was asked for
+        length = response.headers.get("Content-Length", "")
+        size = at + int(length) if length.isdigit() and not response.chunked else None
+        return Opened(at, size, _mark(response), self._blocks(response, size - at if size is not None else None))
+
+    def _blocks(self, response: HTTPResponse, length: int | None) -> Iterator[bytes]:
+        shown, got = self._uri.shown, 0
+        while True:
+            with reaching(shown):
+                # What has arrived, and not a whole block: a server that is cut has its bytes counted.
+                block = response.read1(BLOCK)
+            if not block:
+                break
+            got += len(block)
+            yield block
+        if length is not None and got < length:
+            raise Trouble(
+                Phrase.DOWNLOAD_FAILED, f"{shown} ended early: {got} of {length} bytes came, and the connection broke"
+            )
+
+    def _login(self) -> str | None:
+        user, password = self._uri.user, self._uri.password
+        if not user and not password:
+            host = urlsplit(self._uri.url).hostname or ""
+            try:
+                known = netrc.netrc().authenticators(host)
+            except (OSError, netrc.NetrcParseError):
+                return None
+            if known is None:
+                return None
+            user, password = known[0] or "", known[2] or ""
+        return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def close(self) -> None:
+        if self._response is not None:
+            try:
+                self._response.close()
+            except (OSError, HTTPException):
+                pass  # it is broken already
+            self._response = None
+
+
+def _mark(response: HTTPResponse) -> str:
+    """The If-Range value of a later request for the rest: a strong ETag, else the date of the last change."""
+    tag = response.headers.get("ETag", "")
+    if tag.startswith('"'):
+        return str(tag)
+    return (
+        "" if response.headers.get("Accept-Ranges", "").lower() == "none" else response.headers.get("Last-Modified", "")
+    )
+
+
+def _began(response: HTTPResponse) -> int:
+    """The first byte of the part in a 206 answer; -1: the answer does not name it."""
+    unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
+    begin = rest.partition("-")[0]
+    return int(begin) if unit.lower() == "bytes" and begin.isdigit() else -1
+
+
+def _wait(text: str | None) -> float | None:
+    """Seconds of Retry-After; a date is ignored."""
+    return min(float(text), MOST_WAIT_S) if text and text.strip().isdigit() else None

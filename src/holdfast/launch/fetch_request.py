@@ -1,0 +1,117 @@
+"""What a node has fetched for a job: names in addresses filled in, and a place for each prerequisite."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.errors import BadUsage
+from holdfast.fetch.prerequisite_uris import uri_of
+from holdfast.fetch.target_place import key_of
+from holdfast.model.fetch_messages import FetchOrder
+from holdfast.model.job_spec import JobSpec
+from holdfast.model.runtime_plan import Prerequisite
+from holdfast.runtime.name_expansion import Known, Reader, expand
+
+FETCH_DIR = "HOLDFAST_FETCH_DIR"
+"""Where prerequisites with a relative `into` lie, in a variable of the node."""
+_KEY_DIGITS = 16
+
+
+def data_directory(environment: Mapping[str, str], exchange: Path | None) -> Path | None:
+    """Where a relative `into` leads: what the variable says, else the exchange directory; None: into the cache."""
+    named = environment.get(FETCH_DIR, "")
+    return Path(named).absolute() if named else exchange
+
+
+def own_exchange() -> Path | None:
+    """The exchange directory that this holdfast was started from; None: it is an installed one."""
+    for above in Path(sys.executable).parents:
+        if above.name == "holdfast" and (above.parent / "run").is_file():
+            return above.parent
+    return None
+
+
+def cache(environment: Mapping[str, str]) -> Path:
+    """What this user's jobs on this machine share."""
+    base = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or Path.home()}/.cache"
+    return Path(base) / "holdfast" / "data"
+
+
+def order_of(
+    spec: JobSpec, environment: Mapping[str, str], *, node: str, limit_s: float, directory: Path | None, who: str
+) -> FetchOrder:
+    """The whole order. `directory`: where a relative `into` leads; None: into the cache. Raises BadUsage."""
+    known = _known(spec, environment)
+    things = [_placed(thing, known, directory, environment) for thing in spec.runtime.prerequisites]
+    _apart(things)
+    return FetchOrder(
+        things=tuple(things),
+        who=who,
+        node=node,
+        # What fails on all nodes at once is tried again at different moments.
+        seed=sum(f"{spec.name}{node}".encode()),
+        limit_s=limit_s,
+    )
+
+
+def variable_of(name: str) -> str:
+    """The variable by which a worker finds a prerequisite: `HOLDFAST_DATA_MODEL` for `model`."""
+    return (
+        "HOLDFAST_DATA_" + "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name).upper()
+    )
+
+
+def variables_of(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """Where each prerequisite lies on this node, for the workers' environment. What is wrong, the fetch says."""
+    try:
+        directory = data_directory(environment, own_exchange())
+        order = order_of(spec, environment, node="", limit_s=0.0, directory=directory, who="")
+    except BadUsage:
+        return {}
+    return {variable_of(thing.name): thing.into for thing in order.things}
+
+
+def _known(spec: JobSpec, environment: Mapping[str, str]) -> Known:
+    user = spec.user or environment.get("USER", "") or environment.get("LOGNAME", "")
+    ours = {
+        "PAI_JOB_NAME": spec.name,
+        "PAI_USER_NAME": user,
+        "PAI_USERNAME": user,
+        "PAI_FRAMEWORK_NAME": f"{user}~{spec.name}",
+        "PAI_JOB_VC_NAME": spec.virtual_cluster,
+        "PAI_DEFAULT_FS_URI": "",
+    }
+    return Known.of({**ours, **environment}, spec.parameters)
+
+
+def _placed(thing: Prerequisite, known: Known, directory: Path | None, environment: Mapping[str, str]) -> Prerequisite:
+    where = f"prerequisites.{thing.name}"
+    whole = replace(thing, uri=expand(thing.uri, known, f"{where}.uri", Reader.HOLDFAST))
+    uri = uri_of(whole)
+    into = Path(expand(thing.into or thing.name, known, f"{where}.into", Reader.HOLDFAST)).expanduser()
+    if into.is_absolute():
+        place = into
+    elif directory is not None:
+        place = directory / into
+    else:
+        # Jobs share the cache: another content has another place, and takes nothing from a job that reads the first.
+        place = cache(environment) / key_of(whole, uri)[:_KEY_DIGITS] / into
+    if ".." in into.parts or not place.name:
+        raise BadUsage(f"{where}.into: expected a path without `..`, got {str(into)!r}")
+    return replace(whole, into=os.path.normpath(place))
+
+
+def _apart(things: Sequence[Prerequisite]) -> None:
+    """No prerequisite may lie in another: each is put in its place whole."""
+    for one in things:
+        for other in things:
+            if one is not other and (Path(one.into) == Path(other.into) or Path(one.into) in Path(other.into).parents):
+                raise BadUsage(
+                    f"prerequisites.{other.name}.into: {other.into} lies at or in {one.into}, where the prerequisite "
+                    f"{one.name} lies: expected places beside each other"
+                )

@@ -1,0 +1,181 @@
+"""Which Python runs the workers: the user's choice, else that of the active environment, else holdfast's own.
+
+holdfast is often installed in an environment of its own (pipx, uv tool); then the environment that the user has
+activated is the one with torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+from holdfast.launch.launch_spec import Interpreter
+
+OLDEST_WARM = (3, 9)
+ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
+"""Where a Python without holdfast finds the modules of holdfast that workers import."""
+_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
+_ASK_S = 30.0
+
+
+def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
+    """The workers' Python. `asked`: the value of `--python`, and `origin` where that was set. Raises `BadUsage`."""
+    for text, where in ((asked, origin), (env.get("PYTHON_EXEC"), "PYTHON_EXEC")):
+        if text:
+            return _asked_for(text, where, env, cwd)
+    found = active(env)
+    if found is None:
+        return Interpreter(sys.executable)
+    variable, prefix = found
+    path = str(prefix / "bin" / "python")
+    if not os.access(path, os.X_OK):
+        return Interpreter(
+            sys.executable,
+            note=f"{variable}={prefix} has no bin/python: workers run with {sys.executable}, as holdfast does",
+        )
+    note = f"workers run with {path}: {variable} is active, and holdfast is in {sys.prefix} (--python PATH chooses)"
+    return _other(path, variable, note)
+
+
+def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
+    import shutil  # imports three compressors
+
+    if (cwd / text).is_dir():
+        raise BadUsage(
+            f"{where} {text}: it is a directory; expected an interpreter",
+            hint=f"holdfast run --python {text}/bin/python …",
+        )
+    found = shutil.which(text, path=env.get("PATH")) if "/" not in text else str(cwd / text)
+    if found is not None and Path(found).is_file() and not os.access(found, os.X_OK):
+        raise BadUsage(f"{where} {text}: this user may not execute it", hint=f"chmod u+x {text}")
+    if found is None or not os.access(found, os.X_OK):
+        raise BadUsage(f"{where} {text}: there is no such program", hint='holdfast run --python "$(which python)" …')
+    if same_place(found, sys.executable):
+        return Interpreter(sys.executable)
+    return _other(found, f"{where} {text}", "")
+
+
+def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
+    """The Python on the user's PATH. Where there is none it returns None, or raises `BadUsage` with `must`."""
+    import shutil
+
+    path = env.get("PATH", os.defpath)
+    active = [f"{env[name]}/bin/python" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    places = [*active, *(shutil.which(name, path=path) or "" for name in ("python3", "python"))]
+    found = env.get("PYTHON_EXEC") or next((place for place in places if os.access(place, os.X_OK)), None)
+    if found is None and must:
+        raise BadUsage(
+            f"there is no Python on the PATH ({path}), and holdfast's own is not for the user's script",
+            hint="holdfast run --python /path/to/python train.py, or holdfast run --no-python COMMAND",
+        )
+    return found
+
+
+def same_place(path: str, other: str) -> bool:
+    """The same file in the same directory: the interpreter's place identifies a virtual environment."""
+    here, there = Path(path).absolute(), Path(other).absolute()
+    return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
+
+
+def _other(path: str, where: str, note: str) -> Interpreter:
+    """Another Python than ours: it reports its own version and paths."""
+    import subprocess
+
+    hint = f"{path} -c 'import sys; print(sys.version)'"
+    try:
+        said = (
+            subprocess.run(
+                [path, "-I", "-S", "-c", _ASK],
+                capture_output=True,
+                timeout=_ASK_S,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            .stdout.decode(errors="replace")
+            .split(maxsplit=3)
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadUsage(f"{where}: {path} does not answer as a Python does: {error}", hint=hint) from error
+    if len(said) != 4 or not (said[0].isdigit() and said[1].isdigit()):
+        raise BadUsage(f"{where}: {path} does not answer as a Python does", hint=hint)
+    version, kind = (int(said[0]), int(said[1])), said[2]
+    cold = ""
+    if kind != "cpython" or version < OLDEST_WARM:
+        cold = f"{path} is {kind} {said[0]}.{said[1]}, and a warm start needs CPython 3.9 or newer"
+    elif _is_script(path):
+        cold = f"{path} is a script, and what it sets reaches cold workers only (try --python {said[3].strip()})"
+    return Interpreter(path, own=False, note=note, cold=cold)
+
+
+def _is_script(path: str) -> bool:
+    """A wrapper that sets variables and then becomes a Python; the nursery's workers would lack these variables."""
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False  # it runs all the same: only reading is forbidden
+
+
+def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
+    """The active environment, with its variable, where it is not holdfast's own.
+
+    Of a virtual and a conda environment the one counts whose programs come first on the PATH. In many shells conda's
+    base is active although the user did not ask for it, and so may be the Python below holdfast's own environment:
+    these count unless torch is in holdfast's environment and not in them.
+    """
+    places = env.get("PATH", "").split(os.pathsep)
+
+    def rank(prefix: Path) -> int:
+        place = str(prefix / "bin")
+        return places.index(place) if place in places else len(places)
+
+    found = [(name, Path(env[name])) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    for name, prefix in sorted(found, key=lambda entry: rank(entry[1])):
+        if os.path.realpath(prefix) == os.path.realpath(sys.prefix):
+            return None
+        base = os.path.realpath(prefix) == os.path.realpath(sys.base_prefix)
+        weak = base or (name == "CONDA_PREFIX" and env.get("CONDA_DEFAULT_ENV") == "base")
+        if weak and has_module(Path(sys.prefix), "torch") and not has_module(prefix, "torch"):
+            continue
+        return name, prefix
+    return None
+
+
+def has_module(prefix: Path, module: str) -> bool:
+    """Whether an environment has a module (`torch`, `apex.amp`) installed, as far as its files show."""
+    for packages in (*prefix.glob("lib*/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")):
+        place = packages.joinpath(*module.split("."))
+        if place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*.so")):
+            return True
+    return False
+
+
+def environments(env: Mapping[str, str], places: Iterable[Path] = ()) -> Iterator[Path]:
+    """The environments that the user may have meant: the active ones, holdfast's own, those nearby, the system's.
+
+    `places`: where the job runs and where its script lies.
+    """
+    seen: set[str] = set()
+    beside = [str(place / name) for place in places for name in (".venv", "venv", "env")]
+    for text in (env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"), sys.prefix, *beside, "/usr/local", "/usr"):
+        if text and os.path.realpath(text) not in seen and _python_of(Path(text)) is not None:
+            seen.add(os.path.realpath(text))
+            yield Path(text)
+
+
+def _python_of(prefix: Path) -> Path | None:
+    return next((prefix / "bin" / name for name in ("python", "python3") if (prefix / "bin" / name).exists()), None)
+
+
+def python_of(prefix: Path) -> Path:
+    """The interpreter of an environment; Debian's own has no `python`."""
+    return _python_of(prefix) or prefix / "bin" / "python"
+
+
+def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which another Python finds the modules of holdfast that workers import, behind all its own."""
+    path = env.get("PYTHONPATH")
+    return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}

@@ -1,0 +1,269 @@
+"""`--job FILE.yaml` → `JobSpec`. Wrong input gets one message: the file, the paths inside it, what was expected."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import BadUsage
+from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.jobfile.job_file_keys import ALIASES, CompletionKeys, JobKeys, ResourceKeys, RestartKeys, RoleKeys
+from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, malformed, wrong
+from holdfast.launch.jobfile.job_file_values import command_of, env_of, size
+from holdfast.launch.jobfile.secret_values import secrets_of
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.check_results import CheckChoice
+from holdfast.model.job_spec import NAME, VISIBLE, Completion, JobSpec, Resources, RestartPolicy, Role, Timers
+from holdfast.model.runtime_plan import RuntimePlan
+from holdfast.safe_files import read_given
+from holdfast.settings.value_kinds import Kind as SettingKind
+from holdfast.settings.value_kinds import times
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
+
+PORT = Lazy(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,62}")
+MOST_WORKERS = 100_000
+MOST_PORTS = 1_000
+EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
+
+
+def load(path: Path, *, binds: bool = True, runs: bool = True) -> JobFile:
+    """Read a job file. Raises `BadUsage` for all that is wrong with it; nothing else is touched.
+
+    `binds`: workers have what they ask for to themselves. `runs`: they run on this machine.
+    """
+    return parsed(path, text_of(path), binds=binds, runs=runs)
+
+
+def text_of(path: Path) -> bytes:
+    """What stands in a job file. Raises `BadUsage`."""
+    try:
+        return read_given(path, MOST_CONFIG_BYTES)
+    except OSError as error:
+        raise BadUsage(f"job file {path}: {error.strerror}", hint=f"ls -l {path}") from None
+
+
+def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, runs: bool = True) -> JobFile:
+    """The job that a file's text describes. Raises `BadUsage`.
+
+    `here`: it is to run from this machine, and what it refers to is fetched. `binds`: workers have what they ask for to
+    themselves. `runs`: they run on this machine, which has to have it.
+    """
+    try:
+        data = yaml_value(text)
+    except Malformed as error:
+        raise malformed(path, error) from None
+    if not isinstance(data, dict):
+        raise wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {kind_of(data)}")
+    found = Mistakes(path)
+    if "protocolVersion" in data or "jobName" in data:
+        from holdfast.launch.jobfile import openpai, openpai_v1  # another platform's job file
+        from holdfast.launch.jobfile.literal_text import written
+
+        if "protocolVersion" in data:
+            on = here and binds and runs
+            job = openpai.job_of(found, data, written(text, "parameters"), here=on, binds=binds, fetches=here)
+        else:
+            job = openpai_v1.job_of(found, data, here=here and binds and runs, binds=binds)
+    else:
+        job = _job(found, data, text, here, binds and runs)
+    found.end()
+    return job
+
+
+def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: bool) -> JobFile:
+    """The job; what stands in it is whole only where no mistake was found."""
+    for other, key in ALIASES.items():
+        if other in data:
+            if key in data:
+                found.add(other, f"`{key}` says the same: expected one of the two")
+            data = {key if name == other else name: value for name, value in data.items()}
+    keys = found.read("", data, JobKeys, "")
+    said = keys or _as_far_as_it_goes(data)
+    if keys is not None:
+        _judge(found, keys)
+    restarts = _restarts(found, said.restarts)
+    roles = _roles(found, said.roles, here and binds)
+    checks = None if said.checks is None else tuple(_check(found, i, item) for i, item in enumerate(said.checks))
+    runtime, parameters = RuntimePlan(), {}
+    if said.prerequisites or said.plugins or said.parameters:
+        from holdfast.launch.jobfile.literal_text import written
+        from holdfast.launch.jobfile.runtime_section import parameters_of, runtime_of  # many job files have none of it
+
+        runtime = runtime_of(found, said.prerequisites, said.plugins, [role.name for role in roles])
+        parameters = parameters_of(found, said.parameters, written(text, "parameters"))
+    secrets = secrets_of(found, said.secrets, here=here) if said.secrets else {}
+    spec = JobSpec(
+        name=said.name,
+        roles=roles,
+        kind=said.kind,
+        restarts=restarts,
+        timers=Timers(grace_s=said.grace),
+        checks=checks,
+        hang_timeout_s=said.hang_timeout,
+        hang_warning_s=said.hang_warning,
+        time_limit_s=said.time_limit,
+        on_subhealth=said.on_subhealth,
+        user=said.user,
+        image=said.image,
+        virtual_cluster=said.virtual_cluster,
+        parameters=parameters,
+        runtime=runtime,
+        binds=binds,
+    )
+    if b"<%" in text:
+        from holdfast.launch.jobfile.parameter_references import judge  # many job files have no reference
+
+        judge(found, spec, said.secrets or (), {"roles": "roles", "command": "command"})
+    if spec.world_size > MOST_WORKERS:
+        found.add("roles", f"expected at most {MOST_WORKERS} workers, got {spec.world_size}")
+    told = {"on-event": said.on_event, "on-end": said.on_end, "summary": said.summary}
+    return JobFile(spec, said.warm, tuple(said.preload), secrets=secrets, told=told, notify=tuple(said.notify))
+
+
+def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
+    """The sections, so that what is wrong in them is told beside a mistake at the top."""
+    return JobKeys(
+        name="",
+        roles=data.get("roles", {}),
+        restarts=data.get("restarts", {}),
+        parameters=data.get("parameters"),
+        secrets=data.get("secrets"),
+        prerequisites=data.get("prerequisites"),
+        plugins=data.get("plugins"),
+    )
+
+
+def _judge(found: Mistakes, job: JobKeys) -> None:
+    """The values at the top."""
+    if not NAME.fullmatch(job.name):
+        found.add("name", f"expected letters, digits, `.`, `_` or `-`, at most 63, got {job.name!r}")
+    if job.roles == {}:
+        found.add("roles", f"expected at least one role, as in `{EXAMPLE}`")
+    if job.on_subhealth.lower() == "hotswitch":
+        found.add(
+            "on_subhealth",
+            "hotSwitch (a spare worker takes over while the job runs on) is not available; expected ignore, grace or "
+            "force: grace lets the workers save, and starts them again without the device",
+        )
+    elif job.on_subhealth not in ("ignore", "grace", "force"):
+        found.add("on_subhealth", f"expected ignore, grace or force, got {job.on_subhealth!r}")
+    for key in ("grace", "hang_timeout", "hang_warning", "time_limit"):
+        value = getattr(job, key)
+        least = 0.0 if key in ("grace", "hang_warning") else 0.001
+        if value is not None and not least <= value < float("inf"):
+            found.add(key, f"expected a number of seconds{', more than 0' if least else ''}, got {value:g}")
+    _image(found, "image", job.image)
+    for key, text in (("user", job.user), ("virtualCluster", job.virtual_cluster)):
+        if text != text.strip() or not text.isprintable():
+            found.add(key, f"expected a name in one line, without spaces around it, got {text!r}")
+
+
+def _restarts(found: Mistakes, said: Any) -> RestartPolicy:
+    keys = found.read("restarts", said, RestartKeys, "such as `{max_restarts: 5}`")
+    if keys is None:
+        return RestartPolicy()
+    numbers = msgspec.structs.asdict(keys)
+    same = times(numbers.pop("same_failure"))
+    if same is None:
+        found.add("restarts.same_failure", f"expected {SettingKind.TIMES.value}, got {said['same_failure']!r}")
+    for key, value in numbers.items():
+        if not 0 <= value < float("inf"):
+            found.add(f"restarts.{key}", f"expected 0 or more, got {value}")
+    return RestartPolicy(**numbers, same_failure=same or 0)
+
+
+def _roles(found: Mistakes, said: Any, here: bool) -> tuple[Role, ...]:
+    if not isinstance(said, dict):
+        found.add("roles", f"expected a mapping of names, as in `{EXAMPLE}`, got {kind_of(said)}")
+        return ()
+    whole = (_role(found, name, role, here) for name, role in said.items())
+    return tuple(role for role in whole if role is not None)
+
+
+def _role(found: Mistakes, name: Any, data: Any, here: bool) -> Role | None:
+    where = f"roles.{name}"
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        found.add(where, "expected a role's name of letters, digits, `.`, `_` or `-`, at most 63")
+        return None
+    role = found.read(where, data, RoleKeys, "with `count` and `command`")
+    if role is None:
+        # Its name is known all the same, and what refers to it is right.
+        return Role(name=name, count=0, command=())
+    if role.count < 1:
+        found.add(f"{where}.count", f"expected 1 or more, got {role.count}")
+    _image(found, f"{where}.image", role.image)
+    for label, number in role.ports.items():
+        if not PORT.fullmatch(label):
+            found.add(f"{where}.ports.{label}", "expected a label of letters, digits and `_`, as in `{http: 1}`")
+        if not 1 <= number <= MOST_PORTS:
+            found.add(
+                f"{where}.ports.{label}", f"expected how many ports each worker needs, 1 to {MOST_PORTS}, got {number}"
+            )
+    env = env_of(found, f"{where}.env", role.env)
+    resources = _resources(found, f"{where}.resources", role.resources, here)
+    for variable in VISIBLE if resources.devices is not None else ():
+        if variable in env:
+            found.add(f"{where}.env.{variable}", "`resources.devices` says the same: expected one of the two")
+    return Role(
+        name=name,
+        count=role.count,
+        command=command_of(found, f"{where}.command", role.command),
+        env=env,
+        resources=resources,
+        completion=_completion(found, f"{where}.completion", role.completion, role.count),
+        image=role.image,
+        ports=role.ports,
+    )
+
+
+def _image(found: Mistakes, where: str, image: str) -> None:
+    if image and (not image.isprintable() or " " in image):
+        found.add(where, f"expected an image such as registry.example/train:1.2, without spaces, got {image!r}")
+
+
+def _completion(found: Mistakes, where: str, said: Any, count: int) -> Completion:
+    keys = found.read(where, said, CompletionKeys, "such as `{min_succeeded: 1}`")
+    if keys is None:
+        return Completion()
+    for key in ("min_failed", "min_succeeded"):
+        number = getattr(keys, key)
+        if number is not None and not 1 <= number <= count:
+            found.add(f"{where}.{key}", f"expected 1 to {count} (its count), or null, got {number}")
+    return Completion(min_failed=keys.min_failed, min_succeeded=keys.min_succeeded)
+
+
+def _resources(found: Mistakes, where: str, said: Any, here: bool) -> Resources:
+    """Refuse what this machine can never give before any worker starts, where it is the one."""
+    asked = found.read(where, said, ResourceKeys, "such as `{memory: 16GiB, cpus: 4, devices: 1}`")
+    if asked is None:
+        return Resources()
+    memory = None
+    if asked.memory is not None:
+        memory = size(asked.memory)
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if memory is None or memory < 1:
+            found.add(f"{where}.memory", f"expected bytes or a size such as 500M or 16GiB, got {asked.memory!r}")
+        elif here and memory > total:
+            found.add(
+                f"{where}.memory",
+                f"expected at most this machine's {total / 2**30:.1f} GiB, got {memory / 2**30:.1f}",
+            )
+    cpus = os.cpu_count() or 1
+    if asked.cpus is not None and not 0 < asked.cpus <= (cpus if here else float("inf")):
+        found.add(f"{where}.cpus", f"expected more than 0 and at most this machine's {cpus}, got {asked.cpus:g}")
+    if asked.devices is not None and asked.devices < 0:
+        found.add(f"{where}.devices", f"expected 0 or more, got {asked.devices}")
+    return Resources(memory_bytes=memory, cpus=asked.cpus, devices=asked.devices)
+
+
+def _check(found: Mistakes, index: int, item: str | dict[str, dict[str, Any] | None]) -> CheckChoice:
+    if isinstance(item, str):
+        return CheckChoice(name=item)
+    if len(item) != 1:
+        found.add(f"checks[{index}]", "expected a check's name, or one with its parameters: {disk: {min_free: 50G}}")
+        return CheckChoice(name="")
+    [(name, params)] = item.items()
+    return CheckChoice(name=name, params=params or {})

@@ -1,0 +1,32 @@
+"""What Slurm calls the job that this process is part of. The environment tells; nothing is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.job_spec import PlatformJob
+
+NAME = "slurm"
+_NUMBER = Lazy(r"[1-9][0-9]{0,9}")
+_INDEX = Lazy(r"[0-9]{1,10}")
+
+
+def restarts(environ: Mapping[str, str]) -> int:
+    """How often Slurm has started the job again."""
+    number = environ.get("SLURM_RESTART_COUNT", "")
+    return int(number) if _INDEX.fullmatch(number) else 0
+
+
+def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
+    """The job's id as people type it (`42`; `42_7` for a task of an array).
+
+    None outside of a Slurm job, and in a worker of holdfast's: what a worker starts is a job of its own.
+    """
+    number = environ.get("SLURM_JOB_ID", "")
+    if not _NUMBER.fullmatch(number) or "HOLDFAST_ATTEMPT" in environ:
+        return None
+    array, index = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
+    shown = f"{array}_{index}" if _NUMBER.fullmatch(array) and _INDEX.fullmatch(index) else number
+    cluster = environ.get("SLURM_CLUSTER_NAME", "")[:64]
+    return PlatformJob(platform=NAME, id=shown, number="" if shown == number else number, cluster=cluster)

@@ -1,0 +1,68 @@
+"""Which of a worker's two streams an option means: the words of `--redirects` and `--tee`."""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.errors import BadUsage
+from holdfast.model.noun_base import Noun
+
+
+class Std(enum.IntFlag):
+    """torchrun's numbers: 0 none, 1 standard output, 2 standard error, 3 both."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    BOTH = 3
+
+
+class StdChoice(Noun, frozen=True, kw_only=True):
+    """One value for every worker, or a value for each local rank; a local rank that is not named has none."""
+
+    every: Std = Std.NONE
+    by_local_rank: dict[int, Std] = {}
+
+    def of(self, local_rank: int) -> Std:
+        return self.by_local_rank.get(local_rank, self.every)
+
+
+def parse_std(text: str, option: str = "--redirects") -> StdChoice:
+    """`3` or `0:1,1:2` (local rank : value) → the choice.
+
+    Raises:
+        BadUsage: for anything else, a value above 3, and a local rank that is named twice.
+    """
+    text = text.strip()
+    if text in ("0", "1", "2", "3"):
+        return StdChoice(every=Std(int(text)))
+    import re
+
+    chosen: dict[int, Std] = {}
+    for entry in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,6}):([0-3])\s*", entry)
+        if match is None:
+            raise _bad(option, text, f"{entry.strip()!r} is neither" if entry.strip() else "an entry is empty")
+        rank = int(match[1])
+        if rank in chosen:
+            raise _bad(option, text, f"local rank {rank} is named twice")
+        chosen[rank] = Std(int(match[2]))
+    return StdChoice(by_local_rank=chosen)
+
+
+def shown(redirects: StdChoice, tee: StdChoice, local_rank: int) -> tuple[bool, bool]:
+    """Whether the worker's stdout and stderr go to the terminal.
+
+    As with torchrun: what is redirected goes to its file only, and what is teed goes to both even where it is
+    redirected too. What neither option names goes to the terminal, and here to its file all the same.
+    """
+    on = (~redirects.of(local_rank) | tee.of(local_rank)) & Std.BOTH
+    return bool(on & Std.OUT), bool(on & Std.ERR)
+
+
+def _bad(option: str, text: str, why: str) -> BadUsage:
+    return BadUsage(
+        f"{option} {text!r}: {why}. Expected 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for every worker, "
+        "or a list LOCAL_RANK:VALUE,…",
+        hint=f"holdfast run {option} 0:3,1:2 …",
+    )

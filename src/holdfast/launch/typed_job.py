@@ -1,0 +1,132 @@
+"""The job that a command line describes: a job file or a script, with the typed options and settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BadUsage
+from holdfast.launch.jobfile.job_file import JobFile
+
+if TYPE_CHECKING:
+    from holdfast.model.job_spec import JobSpec
+    from holdfast.settings.resolved_settings import Settings
+
+
+def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many: bool) -> JobFile:
+    """The job: a file's or a script's, with what the user typed or set in front. Raises `BadUsage`.
+
+    `python`: the workers'. `over_many`: it may run on several machines.
+    """
+    from msgspec.structs import replace
+
+    from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
+    from holdfast.settings.resolved_settings import Source
+
+    words: tuple[str, ...] = given["words"]
+    name = settings.text("name")
+    if name is not None and not NAME.fullmatch(name):
+        raise BadUsage(
+            f"--name {name!r}: expected letters, digits, `.`, `_` or `-`, at most 63",
+            hint="holdfast run --name my-job …",
+        )
+    if given["job"]:
+        if words:
+            raise BadUsage(
+                f"--job {given['job']} and {words[0]!r}: expected a job file or a script, not both",
+                hint=f"holdfast run --job {given['job']}",
+            )
+        if given["nproc_per_node"] and not over_many:
+            raise BadUsage(
+                "--nproc-per-node with --job: the job file's `count` says how many workers there are",
+                hint=f"holdfast run --job {given['job']}",
+            )
+        from holdfast.launch.jobfile.job_file_reader import load
+
+        job = load(Path(given["job"]), binds=bool(settings.flag("bind")), runs=not _hosts_only(os.environ))
+        job = replace(job, notes=(*job.notes, *_not_given(job.spec, os.environ)))
+    elif given.get("command_from"):
+        from holdfast.launch.user_command import job_of_variable, secrets_in  # with a typed command there is none
+
+        job = JobFile(job_of_variable(given, os.environ), None, (), secrets_in(os.environ))
+    else:
+        from holdfast.launch.torchrun_options import workers
+        from holdfast.launch.worker_program import command_of, plain_name
+
+        own = not given["run_path"]  # as in torchrun, that wins over the other two
+        command = command_of(words, python, module=own and given["module"], plain=own and given["no_python"])
+        role = given["role"] or "worker"
+        # A role may have any name; the names of directories have fewer letters to choose from.
+        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # the pattern costs a start 1 ms
+        name_of_role = plain_name(role, "worker") if env else role
+        count = workers(given)
+        roles = (Role(name=name_of_role, count=count, command=command, env=env),)
+        spec = JobSpec(name=plain_name(Path(words[0]).name.removesuffix(".py"), "job"), roles=roles)
+        job = JobFile(spec, None, ())
+    spec = job.spec
+
+    def chosen(setting: str, current: Any) -> Any:
+        """The setting where the user set it, else the job's value."""
+        return settings.value(setting) if settings.source(setting) is not Source.DEFAULT else current
+
+    restarts: RestartPolicy = spec.restarts
+    timers: Timers = spec.timers
+    spec = replace(
+        spec,
+        name=name or spec.name,
+        restarts=replace(
+            restarts,
+            max_restarts=chosen("max-restarts", restarts.max_restarts),
+            same_failure=chosen("same-failure", restarts.same_failure),
+        ),
+        timers=replace(
+            timers,
+            grace_s=chosen("grace", timers.grace_s),
+            fetch_s=chosen("fetch-timeout", timers.fetch_s),
+            prepare_s=chosen("prepare-timeout", timers.prepare_s),
+            owner_wait_s=chosen("owner-wait", timers.owner_wait_s),
+        ),
+        hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
+        hang_warning_s=chosen("hang-warning", spec.hang_warning_s),
+        time_limit_s=chosen("time-limit", spec.time_limit_s),
+        job_comment=bool(settings.flag("job-comment")),
+        pai=chosen("pai", spec.pai),
+    )
+    if "SLURM_JOB_ID" in os.environ:
+        spec = _of_slurm(spec, at_time_limit=bool(settings.flag("requeue-at-limit")))
+    return replace(job, spec=spec)
+
+
+_IN_CONTAINERS = ("HOLDFAST_KUBERNETES_JOB", "HOLDFAST_POD", "HOLDFAST_OWNER", "KUBERNETES_SERVICE_HOST")
+"""Variables that are set where the platform runs the images."""
+
+
+def _hosts_only(environment: Mapping[str, str]) -> bool:
+    """In the owner's pod: the workers run in other pods, on other machines."""
+    return "HOLDFAST_KUBERNETES_JOB" in environment and "HOLDFAST_OWNER" not in environment
+
+
+def _not_given(spec: JobSpec, environment: Mapping[str, str]) -> Iterator[str]:
+    """Settings of a job file that only a container platform can provide."""
+    if any(name in environment for name in _IN_CONTAINERS):
+        return
+    images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
+    if images:
+        yield f"image {', '.join(images)}: no container is started here: workers run under this machine's software"
+    if spec.virtual_cluster and "SLURM_JOB_ID" not in environment:
+        yield f"virtualCluster {spec.virtual_cluster}: a run without a platform is charged to none"
+
+
+def _of_slurm(spec: JobSpec, *, at_time_limit: bool) -> JobSpec:
+    """The job as one of Slurm's: with Slurm's name for it, and whether Slurm may start it again."""
+    from msgspec.structs import replace
+
+    from holdfast.launch.slurm_job_identity import platform_job  # a run outside of Slurm does not import it
+    from holdfast.model.job_spec import Requeuing
+
+    found = platform_job(os.environ)
+    # Whether Slurm allows it is asked when it is needed: that can change while the job runs.
+    possible = found is not None and "HOLDFAST_ATTEMPT" not in os.environ
+    return replace(spec, platform=found, requeue=Requeuing(possible=possible, at_time_limit=at_time_limit))

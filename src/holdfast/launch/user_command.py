@@ -1,0 +1,122 @@
+"""The user's command as a text in a variable (`USER_CMD`): several lines, for a shell or behind a `#!` line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import BadUsage
+from holdfast.launch.worker_program import plain_name
+from holdfast.model.job_spec import JobSpec, Role
+from holdfast.runtime.name_expansion import Known, parameters_in
+
+PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
+SHELLS = ("bash", "sh")
+OTHER_SHELLS = ("/busybox/sh",)
+"""Where images without a /bin/sh have a shell (distroless, `:debug`)."""
+LONGEST_FIRST_LINE = 255
+"""The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one)."""
+
+
+def job_of_variable(given: Mapping[str, Any], environment: Mapping[str, str]) -> JobSpec:
+    """The job of the text in `--command-from VARIABLE`. Raises `BadUsage`."""
+    variable: str = given["command_from"]
+    if given["words"]:
+        raise BadUsage(
+            f"--command-from {variable} and {given['words'][0]!r}: expected a variable or a script, not both",
+            hint=f"holdfast run --command-from {variable}",
+        )
+    if given["module"] or given["no_python"] or given["run_path"]:
+        raise BadUsage(
+            f"--command-from {variable} with -m, --no-python or --run-path: the text says by itself what runs it",
+            hint=f"holdfast run --command-from {variable}",
+        )
+    from holdfast.launch.torchrun_options import workers
+
+    text = environment.get(variable, "")
+    if not text.strip():
+        state = "is empty" if variable in environment else "is not set"
+        raise BadUsage(
+            f"the variable {variable} {state}: expected the user's command, as in {variable}='python train.py' "
+            "(HOLDFAST_COMMAND_FROM names another variable), or a job file, job.yaml beside `run`",
+            hint=f"{variable}='echo hello' {sys.argv[0] or 'run'}",
+        )
+    command, script = command_of(text, variable, environment)
+    role = plain_name(given["role"] or "task", "task")
+    name = environment.get("PAI_JOB_NAME") or "task"
+    return JobSpec(
+        name=plain_name(name, "task"),
+        roles=(Role(name=role, count=workers(given), command=command, script=script),),
+        parameters=parameters_in(environment),
+        # A platform that sets OpenPAI's variables itself knows more about the task's peers.
+        pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,
+    )
+
+
+def secrets_in(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The values of HOLDFAST_SECRET_NAME: no record and no report shows them."""
+    return Known.of(environment).secrets
+
+
+def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """The command that runs a text, and the script that it reads; empty where the text is in the command itself."""
+    if text.startswith("#!"):
+        return _interpreter(text, where, environment), text
+    return (shell(environment), "-c", text), ""
+
+
+def shell(environment: Mapping[str, str]) -> str:
+    """The image's bash, else its sh, else the shell beside holdfast in its tree. Raises `BadUsage`."""
+    paths = [*PLACES, *environment.get("PATH", "").split(os.pathsep)]
+    for name in SHELLS:
+        for place in paths:
+            if place.startswith("/") and _runs(f"{place}/{name}"):
+                return f"{place}/{name}"
+    beside = Path(sys.executable).parent / "sh"
+    for path in (*OTHER_SHELLS, str(beside)):
+        if _runs(path):
+            return path
+    raise BadUsage(
+        "there is no shell: neither bash nor sh in " + ", ".join(paths[:8]),
+        hint="begin the command with the line `#!/path/to/an/interpreter`",
+    )
+
+
+def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What the kernel would run for this first line: a path, and at most one word behind it. Raises `BadUsage`."""
+    line = text.partition("\n")[0]
+    place = f"{where}, line 1, `{line[:60]}`"
+    if len(line.encode(errors="surrogateescape")) > LONGEST_FIRST_LINE:
+        raise BadUsage(f"{place}: expected at most {LONGEST_FIRST_LINE} bytes", hint="#!/usr/bin/env python3")
+    if line.endswith("\r"):
+        raise BadUsage(
+            f"{place}: the line ends with a carriage return, which belongs to the interpreter's name: expected lines "
+            "that end with a line feed only",
+            hint="sed -i 's/\\r$//' FILE",
+        )
+    path, _, rest = line[2:].strip(" \t").replace("\t", " ").partition(" ")
+    words = tuple(word for word in (path, rest.strip(" ")) if word)
+    if not words:
+        raise BadUsage(f"{place}: expected the path of an interpreter", hint="#!/bin/sh")
+    if not _runs(path):
+        state = "may not be executed by this user" if Path(path).exists() else "is not there"
+        raise BadUsage(f"{place}: the interpreter {path} {state}", hint=f"ls -l {path}  (in the task's image)")
+    if Path(path).name == "env" and len(words) == 2:
+        _found_by_env(words[1], place, environment)
+    return words
+
+
+def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
+    """`env` searches the user's PATH; its own message would only say that it found nothing."""
+    if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
+        return  # it has options, or its own message says what is wrong
+    path = environment.get("PATH") or os.defpath
+    if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
+        raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")
+
+
+def _runs(path: str) -> bool:
+    return Path(path).is_file() and os.access(path, os.X_OK)

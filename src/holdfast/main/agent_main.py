@@ -1,0 +1,141 @@
+"""The program that ssh starts on a host: it reads its order from stdin, and becomes a node of a job typed elsewhere."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast import __version__
+from holdfast.errors import BadUsage
+from holdfast.launch.agent_launch import AgentOrder, By, Joining, answering, given_there
+from holdfast.main.run_command import start
+from holdfast.platforms.ssh.ssh_command import environment_there
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import OverNodes, Render
+
+MOST_ORDER_BYTES = 8 << 20
+ITSELF = -1
+"""Used instead of the guard's descriptor: this process becomes the guard of its node."""
+
+
+def serve(render: Render, over_nodes: OverNodes) -> int:
+    """Read the order from standard input, and run this node's part; returns its exit status."""
+    if os.environ.get("HOLDFAST_OWNER"):
+        from holdfast.main.pod_agent import serve_in_pod  # imported only there
+
+        return serve_in_pod(render, over_nodes)
+    joining = _read_order()
+    if joining is None:
+        return 0
+    order = joining.order
+    if order.by is By.SSH:
+        here = environment_there(order.environment, os.environ)
+    else:
+        from holdfast.platforms.slurm.text.srun_command import environment_in_step
+
+        here = environment_in_step(order.environment, os.environ)
+    os.environ.clear()
+    os.environ.update(here)
+    _enter(order.directory)
+    given = given_there(order)
+    if order.by is By.SLURM:
+        from holdfast.platforms.slurm.slurm_launch import joined_here
+
+        joining = replace(joining, labels=joined_here(given))
+    # 255 is ssh's own status: it would be taken for a broken connection.
+    return min(start(given, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
+
+
+def _enter(directory: str) -> None:
+    """Enter the directory. Slurm starts a task elsewhere where the directory is missing."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+        raise BadUsage(
+            f"{node}: {directory}, where the command was typed, cannot be entered there: {error.strerror}: expected a "
+            "directory that all nodes share",
+            hint=f"cd to a shared directory before holdfast run; on {node}: ls -ld {directory}",
+        ) from None
+
+
+def _read_order() -> Joining | None:
+    """The order, once this host has no other agent of the same run. None: the connection ended first."""
+    starter_fd = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        block = os.read(starter_fd, 1 << 16)
+        if not block or len(data) > MOST_ORDER_BYTES:
+            break
+        data += block
+    if not data:
+        raise BadUsage(
+            "holdfast agent reads its order from standard input, where `holdfast run --hosts` writes it",
+            hint="holdfast run --hosts node1,node2 train.py",
+        )
+    try:
+        order = json_as(bytes(data), AgentOrder, most_bytes=MOST_ORDER_BYTES)
+    except Malformed as error:
+        raise BadUsage(
+            f"holdfast {__version__} does not understand the order for this host: {error}: expected the same version "
+            "on all hosts",
+            hint="holdfast --version",
+        ) from None
+    if order.version != __version__:
+        raise BadUsage(
+            f"the command was typed for holdfast {order.version}, and this host has {__version__}: expected the same "
+            "version on all hosts",
+            hint=f"{sys.executable} -m pip install holdfast-run=={order.version}",
+        )
+    place = f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}"
+    if not _alone(place, starter_fd):
+        return None
+    return Joining(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
+
+
+_held: list[socket.socket] = []
+"""Held for as long as a process of this node's part lives."""
+
+
+def _alone(place: str, starter_fd: int) -> bool:
+    """Wait until the last agent in this place has ended: it lives on after its connection broke.
+
+    False: this one's own connection ended first.
+    """
+    name = f"\0holdfast-agent-{os.getuid()}-{place}"
+    while True:
+        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            mine.bind(name)
+        except OSError:
+            mine.close()
+        else:
+            mine.listen(8)
+            _held.append(mine)
+            return True
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            try:
+                other.connect(name)
+            except OSError:
+                continue  # it has just ended
+            ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
+            if starter_fd in ready:
+                return False
+
+
+def _answering(order: AgentOrder) -> str:
+    """The address at which the owner's port answers from here."""
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    # The address that this host sees for the machine of the command comes first.
+    seen = (client,) if client and not order.typed_address else ()
+    return answering((*seen, *order.addresses), order.port)

@@ -1,0 +1,67 @@
+"""What comes before a job: the place for its files, or the one message that says why there is none."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.act.time_limited import WITHIN_S, within
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.launch.launch_spec import Launch
+from holdfast.record.job_directory import JobPlace, claim
+from holdfast.safe_files import write_file
+from holdfast.safe_text import own_lines
+
+
+def place_for(launch: Launch, now: float) -> JobPlace:
+    """The new job's place. `now`: seconds since the epoch. Raises BadUsage for a `--log-dir` that cannot be used."""
+    if launch.log_dir is not None:
+        must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
+    spec, run, why = launch.spec, 0, ""
+    if spec.platform is not None:
+        from holdfast.platforms.job_takeover import (  # without a platform no job begins twice
+            place_of_before,
+            times_before,
+        )
+
+        run = times_before(os.environ)
+        if run:
+            before, why = place_of_before(launch, run)
+            if before is not None:
+                return before
+    place = claim(launch.home, name=spec.name, now=now, log_dir=launch.log_dir, platform=spec.platform, run=run)
+    return replace(place, trouble="\n".join(filter(None, (place.trouble, why))))
+
+
+def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
+    """Raises BadUsage where `work` on `place` does not return: the server of its mount is gone, or it is frozen."""
+    try:
+        within(work)
+    except OSError as error:
+        if error.errno == errno.ETIMEDOUT:
+            raise BadUsage(
+                f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
+                hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
+            ) from None
+        # Any other trouble with the place shows where it is used.
+
+
+def _try_out(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    probe = directory / f".holdfast-{os.getpid()}"
+    write_file(probe, b"")
+    probe.unlink()
+
+
+def refuse(error: HoldfastError) -> int:
+    """Print the message on stderr, where no console is open yet; returns its exit status."""
+    os.write(2, "\n".join((*own_lines(str(error), again=""), "")).encode())
+    from holdfast.node.exit_status import refused  # no start needs this import
+
+    refused(os.environ, error.exit_status, error.message, f"try: {error.hint}" if error.hint else "")
+    return error.exit_status

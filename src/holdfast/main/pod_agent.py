@@ -1,0 +1,79 @@
+"""`run` in an agent's pod on Kubernetes: one node of a job whose owner has a pod of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast import __version__
+from holdfast.errors import BadUsage
+from holdfast.launch.agent_launch import AgentOrder, Joining, given_there
+from holdfast.main.run_command import start
+from holdfast.platforms.kubernetes.kubernetes_launch import mounted_key
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER, node_name
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import OverNodes, Render
+
+MOST_ORDER_BYTES = 256 << 10
+ITSELF = -1
+"""Used instead of the guard's descriptor: this process becomes the guard of its node."""
+_OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, object_names.NODE_INDEX, object_names.SLOTS)
+"""Variables that workers do not need."""
+
+
+def serve_in_pod(render: Render, over_nodes: OverNodes) -> int:
+    """Run the agent of this pod: its order is in the environment, the key in a file. Returns its exit status."""
+    environment = dict(os.environ)
+    host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
+    text = environment.get(ORDER, "")
+    if not text or not host or not port.isdigit():
+        raise BadUsage(
+            f"{object_names.OWNER_ADDRESS}={environment[object_names.OWNER_ADDRESS]!r} and {ORDER} of "
+            f"{len(text)} bytes: expected HOST:PORT of the job's owner, and the order that its owner writes into the "
+            "pods of its agents",
+            hint="holdfast submit --platform kubernetes job.yaml",
+        )
+    order = _order_in(text)
+    key = mounted_key(environment)
+    slots = environment.get(object_names.SLOTS, "")
+    pod = environment.get(object_names.POD) or os.uname().nodename
+    order = replace(
+        order,
+        key=key.hex(),
+        host=node_name(environment.get(object_names.KUBERNETES_NODE, ""), pod),
+        slots=int(slots) if slots.isdigit() and int(slots) else None,
+        port=int(port),
+    )
+    for name in _OF_THE_AGENT:
+        os.environ.pop(name, None)
+    joining = Joining(
+        order=order,
+        address=host,
+        starter_fd=None,
+        place=environment.get(object_names.POD_UID) or pod,
+        labels=(environment.get(object_names.NODE_INDEX, ""),),
+    )
+    return min(start(given_there(order), ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
+
+
+def _order_in(text: str) -> AgentOrder:
+    try:
+        order = json_as(text, AgentOrder, most_bytes=MOST_ORDER_BYTES)
+    except Malformed as error:
+        raise BadUsage(
+            f"holdfast {__version__} does not understand the order in {ORDER}: {error}: expected the version of the "
+            "owner's image in the pods of its agents too",
+            hint="kubectl get pod -o jsonpath='{.items[*].spec.initContainers[0].image}'",
+        ) from None
+    if order.version != __version__:
+        raise BadUsage(
+            f"the owner has holdfast {order.version}, and this pod has {__version__}: expected one version: the pod's "
+            "comes from the image of its init container",
+            hint="kubectl get pod -o jsonpath='{.items[*].spec.initContainers[0].image}'",
+        )
+    return order

@@ -1,0 +1,400 @@
+"""From the words after `holdfast run` to a launch: every mistake is found before anything starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.bundle_detection import in_tree
+from holdfast.errors import BadUsage
+from holdfast.record.state_directory import home_of
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exit_rows import Catalogue
+    from holdfast.launch.agent_launch import Joining
+    from holdfast.launch.check_plan import CheckPlan
+    from holdfast.launch.jobfile.job_file import JobFile
+    from holdfast.launch.launch_spec import Interpreter, OverNodes, Render, Warmth
+    from holdfast.launch.multi_node import Many
+    from holdfast.model.job_spec import JobSpec
+    from holdfast.settings.resolved_settings import Settings
+
+WARM_UNLESS_TOLD = False
+"""docs/internals/decisions/0006-warm-default.md"""
+
+
+def start(
+    given: dict[str, Any],
+    guard_fd: int | None = None,
+    *,
+    render: Render,
+    over_nodes: OverNodes,
+    joining: Joining | None = None,
+) -> int:
+    """Run the command that the user typed; returns the job's final code. `unheeded` lists options without meaning here.
+
+    `guard_fd`: readable when the guard dies, where there is one already; otherwise a guard is made. `render` writes the
+    report as text at the end. `over_nodes`: for a job over several machines. `joining`: a starter has started this
+    process, for a job that was typed elsewhere.
+    """
+    from holdfast.launch.torchrun_options import with_variables
+    from holdfast.record.local_time import use_utc
+    from holdfast.settings.resolved_settings import resolve
+    from holdfast.settings.settings_table import BY_NAME
+
+    given = with_variables(given, os.environ)
+    where = home_of(os.environ)
+    settings = resolve(
+        {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
+    )
+    if settings.flag("utc"):
+        use_utc()
+    launch = _launch(given, settings, where, render, joining, guard_fd)
+    if launch.nodes is not None:
+        return over_nodes(launch, guard_fd)
+    from holdfast.main.single_machine_run import run
+
+    if guard_fd is not None:
+        return run(launch, guard_fd)
+    from holdfast.main.run_guard import under_guard
+
+    return under_guard(lambda fd: run(launch, fd))
+
+
+def _launch(
+    given: dict[str, Any],
+    settings: Settings,
+    where: Path,
+    render: Render,
+    joining: Joining | None,
+    guard_fd: int | None,
+) -> Any:
+    """Every mistake is found here, before anything is started."""
+    from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.log_limits import rotation_of
+    from holdfast.launch.notice_plan import notice_plan
+    from holdfast.launch.stream_choice import parse_std
+    from holdfast.launch.torchrun_options import check_devices, meeting_place, number, ranks, refuse
+    from holdfast.launch.typed_job import typed_job
+    from holdfast.main.platform_choice import over_machines
+    from holdfast.node.devices.visible_devices import must_fit
+    from holdfast.settings.resolved_settings import Source
+
+    python = _interpreter(given, settings)
+    job_of = partial(typed_job, given, settings, python.path)
+    job, many, staying = over_machines(given, settings, job_of, where, joining, guard_fd)
+    refuse(given, many=many is not None)
+    spec, warm = job.spec, _warm(job, settings)
+    if warm is not None and python.own and in_tree(sys.prefix):
+        python = _of_image(given, settings, settings.text("python"), warm=True)  # the job file asked for it
+    if many is None:
+        must_fit(spec, given["job"])
+    environment = dict(os.environ)
+    if job.secrets:
+        from holdfast.explain.secret_filter import hide  # few jobs have secrets
+        from holdfast.runtime.name_expansion import secret_variable
+
+        hide(job.secrets.values())
+        environment |= {secret_variable(name): value for name, value in job.secrets.items()}
+    if given["job"] or given.get("command_from"):
+        from holdfast.launch.name_validation import check_names  # the command of a script has no such names
+
+        check_names(spec, environment, f"job file {given['job']}" if given["job"] else given["command_from"])
+    here = spec.world_size if many is None else many.order.slots
+    check_devices(given, here)
+    addr, port = (None, None) if many else meeting_place(given)
+    _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
+    catalogue, exit_notes = _catalogue(settings)
+    fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
+    fault_notes: tuple[str, ...] = ()
+    if fault_codes or fault_rules:
+        from holdfast.node.devices.policy_files import load_policy
+
+        # The user learns about mistakes in the files before anything starts, not when a fault occurs.
+        fault_notes = load_policy(fault_codes, fault_rules).warnings
+    if not python.own:
+        from holdfast.launch.interpreter import with_our_part
+
+        environment = with_our_part(environment)
+    if given["job"] or given.get("command_from"):
+        environment.setdefault("PYTHONUNBUFFERED", "1")
+    # Every stream is teed unless redirected; the user's own tee wins over a redirect, as in torchrun.
+    tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
+    log_dir = settings.text("log-dir")
+    return Launch(
+        render=render,
+        spec=spec,
+        home=where,
+        cwd=Path.cwd(),
+        environment=environment,
+        checks=_checks(spec, settings),
+        redirects=parse_std(settings.text("redirects") or "0"),
+        tee=parse_std(tee or "0", "--tee"),
+        shown_ranks=ranks(given),
+        log_dir=Path(log_dir).absolute() if log_dir else None,
+        report_path=_new_file("--report", settings.text("report")),
+        notices=notice_plan(settings, job, environment),
+        metrics_path=_new_file("--metrics-file", settings.text("metrics-file")),
+        **_of_container(settings, own="HOLDFAST_ATTEMPT" not in os.environ and joining is None),
+        as_json=bool(settings.flag("json")),
+        verbose=bool(settings.flag("verbose")),
+        as_events=bool(settings.flag("events")),
+        run_id=given["rdzv_id"] or "",
+        master_addr=addr or "127.0.0.1",
+        master_port=number(given, "master_port", port, 1, 65535),
+        virtual_local_rank=given["virtual_local_rank"],
+        python=python.path,
+        no_warmth=python.cold,
+        stdin=_stdin(settings, here * spec.nodes.most),
+        notes=_notes(given, staying, many)
+        + job.notes
+        + ((python.note,) if python.note else ())
+        + _unused_settings(where)
+        + _standing_by(warm, settings)
+        + _stackless(spec)
+        + exit_notes
+        + fault_notes,
+        faults=FaultOptions(
+            codes=fault_codes,
+            rules=fault_rules,
+            kernel_log=settings.text("kernel-log") or KERNEL_LOG,
+            socket=_new_file("--fault-socket", settings.text("fault-socket")),
+            file=_new_file("--fault-file", settings.text("fault-file")),
+            ascend_events=_new_file("--ascend-events", settings.text("ascend-events")),
+            reset_command=_reset_command(settings),
+            reset_group=settings.count("reset-group") or 1,
+        ),
+        rotation=rotation_of(settings),
+        kept_attempts=settings.count("log-attempts"),
+        disk_limit=settings.limit("disk-limit"),
+        warm=warm,
+        catalogue=catalogue,
+        nodes=many.order if many else None,
+    )
+
+
+def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
+    """Where the engine that starts a container reads its end.
+
+    `own`: no worker and no other machine has started this run, so the variables are about this process.
+    """
+    from holdfast.settings.resolved_settings import Source
+
+    log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
+    if ends not in ("holdfast", "user"):
+        raise BadUsage(
+            f"{settings.origin('exit-status')} {ends}: expected holdfast or user",
+            hint="holdfast run --exit-status user …",
+        )
+    found: dict[str, Any] = {"users_status": ends == "user"}
+    outer = settings.text("outer")
+    if outer and (own or settings.source("outer") is not Source.ENVIRONMENT):
+        from holdfast.node.outer_process import outer_of
+
+        found["outer"] = outer_of(outer, settings.origin("outer"))
+    if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not Source.OPTION:
+        log = None  # a run that a worker starts writes no message for the container
+    elif not log and "HOLDFAST_POD" in os.environ:
+        from holdfast.node.exit_status import TERMINATION_LOG
+
+        log = TERMINATION_LOG if Path(TERMINATION_LOG).is_file() else None
+    return found | {
+        "termination_log": Path(log).absolute() if log else None,
+        "container_status": Path(status).absolute() if status else None,
+    }
+
+
+def _unused_settings(home: Path) -> tuple[str, ...]:
+    """The machine's settings file, if another user could have written it. `claim` reports on the one in the home."""
+    from holdfast.settings.resolved_settings import unused_files
+
+    return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
+
+
+_FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
+"""The most files a supervisor has open: its own, per worker (pipes, logs, times, pidfd), per node (socket, ssh)."""
+
+
+def _room_for_files(workers: int, nodes: int) -> None:
+    """Refuse now a limit on open files with which the gang cannot start, before a rank fails because of it."""
+    allowed = os.sysconf("SC_OPEN_MAX")
+    needed = _FILES + _FILES_A_WORKER * workers + _FILES_A_NODE * nodes
+    if 0 <= allowed < needed:
+        raise BadUsage(
+            f"only {allowed} files may be open at a time here (ulimit -n); holdfast needs {needed} for {workers} "
+            f"{'worker' if workers == 1 else 'workers'}: {_FILES} of its own, and {_FILES_A_WORKER} for each"
+            + (f", and {_FILES_A_NODE} for each of {nodes} nodes" if nodes else ""),
+            hint=f"ulimit -n {max(needed, 4096)}  (LimitNOFILE= in a service, --ulimit nofile= of a container)",
+        )
+
+
+def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
+    """The rows that explain exits, where the user brings some, and the parts of those that are left out."""
+    name = settings.text("exits")
+    if name is None:
+        return None, ()
+    from holdfast.node.explain_files import catalogue_with
+
+    catalogue, problems = catalogue_with([name])
+    return catalogue, tuple(problems)
+
+
+_NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
+"""Names that a hint proposes for the file of an option."""
+
+
+def _new_file(option: str, text: str | None) -> Path | None:
+    """Where a file is to be written at the end: a missing directory is refused now, not at the end of the job."""
+    if not text:
+        return None
+    path = Path(text).absolute()
+    from holdfast.main.job_preparation import must_answer  # most runs write no such file
+
+    must_answer(path, option, path.is_dir)
+    if path.is_dir():
+        said = f"{option} {text}: it is a directory; expected a file to write"
+        raise BadUsage(said, hint=f"{option} {text}/{_NAMES.get(option, 'report.json')}")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise BadUsage(
+            f"{option} {text}: {path.parent} is no directory that can be written", hint=f"mkdir -p {path.parent}"
+        )
+    return path
+
+
+def _reset_command(settings: Settings) -> str | None:
+    """The command as the user typed it; one that cannot be split into words is refused now."""
+    text = settings.text("reset-command")
+    if text is None:
+        return None
+    import shlex  # importing it compiles a pattern
+
+    try:
+        empty = not shlex.split(text)
+    except ValueError as error:
+        raise BadUsage(f"{settings.origin('reset-command')} {text!r}: {error}; expected a command") from error
+    if empty:
+        raise BadUsage(f"{settings.origin('reset-command')} {text!r}: expected a command")
+    return text
+
+
+def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
+    """The pre-checks of this run. None where the user wants none: then they are not even imported."""
+    names = settings.chosen_checks()
+    plugins = settings.names("plugin") or ()
+    if not plugins and (names == () or (names is None and spec.checks == ())):
+        return None
+    from holdfast.launch.check_plan import choices_from_text
+    from holdfast.node.prechecks.check_planning import plan_checks
+
+    if names is None:
+        choices = spec.checks
+    else:
+        choices = choices_from_text(",".join(names)) if names else ()
+    return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
+
+
+def _notes(given: dict[str, Any], staying: str, many: Many | None) -> tuple[str, ...]:
+    """The notes about options that mean nothing here."""
+    from holdfast.launch.torchrun_options import unused
+
+    said = unused(given, many=many is not None)
+    where = "here" if many else "on one machine"
+    ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
+    return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
+
+
+def _warm(job: JobFile, settings: Settings) -> Warmth | None:
+    """How workers are started warm; None: cold. What the user typed or set beats the job file."""
+    from holdfast.launch.launch_spec import Warmth
+    from holdfast.settings.resolved_settings import Source
+
+    asked = settings.flag("warm")
+    if asked is None:
+        asked = job.warm
+    if not (WARM_UNLESS_TOLD if asked is None else asked):
+        return None
+    preload = settings.names("preload") if settings.source("preload") is not Source.DEFAULT else job.preload
+    limit_s = settings.number("warm-timeout")
+    return Warmth(
+        preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
+    )
+
+
+def _stackless(spec: JobSpec) -> tuple[str, ...]:
+    """Name what a report of a hang would lack, while the user can still install it."""
+    if spec.hang_timeout_s is None:
+        return ()
+    from holdfast.observe.python_stacks import find_py_spy
+
+    if find_py_spy():
+        return ()
+    lacks = "py-spy is not installed, so some stacks may be missing from a report about a hang"
+    return (f"{lacks}; install it: pip install py-spy",)
+
+
+def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
+    from holdfast.settings.resolved_settings import Source
+
+    if warm is None and settings.flag("standby") and settings.source("standby") is Source.OPTION:
+        return ("--standby: nothing is kept waiting, for workers start cold; it goes with --warm",)
+    return ()
+
+
+def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
+    """The workers' Python; holdfast's own where their commands name one themselves."""
+    from holdfast.launch.launch_spec import Interpreter
+    from holdfast.settings.resolved_settings import Source
+
+    asked = settings.text("python")
+    if in_tree(sys.prefix):
+        return _of_image(given, settings, asked, warm=bool(settings.flag("warm")))
+    if not (given["job"] or given["no_python"] or given.get("command_from")):
+        places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
+        if not asked and all(place in (None, "", sys.prefix) for place in places):
+            return Interpreter(sys.executable)
+        from holdfast.launch.interpreter import choose  # only where there is a choice
+
+        return choose(asked, settings.origin("python"), os.environ, Path.cwd())
+    if asked and settings.source("python") is Source.OPTION:
+        other = "--job" if given["job"] else "--command-from" if given.get("command_from") else "--no-python"
+        raise BadUsage(
+            f"--python {asked} with {other}: the command there says by itself what runs it",
+            hint=f"holdfast run --python {asked} train.py",
+        )
+    return Interpreter(sys.executable)
+
+
+def _of_image(given: dict[str, Any], settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
+    """holdfast runs from a tree of its own in the user's container: workers use the image's Python.
+
+    Where commands name their interpreter themselves, only a `warm` start has to know this Python.
+    """
+    from holdfast.launch.interpreter import choose, on_path
+    from holdfast.launch.launch_spec import Interpreter
+
+    whole = bool(given["job"] or given["no_python"] or given.get("command_from"))
+    found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
+    if found is None:
+        return Interpreter(sys.executable)
+    try:
+        return choose(found, settings.origin("python") if asked else "PATH", os.environ, Path.cwd())
+    except BadUsage as error:
+        if asked or not whole:
+            raise
+        return Interpreter(sys.executable, cold=str(error))  # a command may run something other than Python
+
+
+def _stdin(settings: Settings, workers: int) -> int | None:
+    text = settings.text("stdin") or "0"
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) < workers):
+        raise BadUsage(
+            f"{settings.origin('stdin')} {text}: expected a rank from 0 to {workers - 1}, or none",
+            hint="holdfast run --stdin 0 …",
+        )
+    return int(text)

@@ -1,0 +1,124 @@
+"""`holdfast run`: joins the owner's and the node's side of one job on this machine, and runs it to its report."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.act.console import Console, open_consoles
+from holdfast.clock import Clock
+from holdfast.decide.agent import Agent
+from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
+from holdfast.errors import HoldfastError
+from holdfast.launch.launch_spec import Launch
+from holdfast.main.job_preparation import place_for, refuse
+from holdfast.node.devices.visible_devices import devices_here, node_info
+from holdfast.node.node_side import NodeSide
+from holdfast.owner.first_events import first_events
+from holdfast.owner.idle_reporter import Quiet
+from holdfast.owner.job_records import Records
+from holdfast.owner.owner_side import OwnerSide
+from holdfast.platforms.platform import QUEUED_AGAIN
+from holdfast.platforms.single_machine import Here
+from holdfast.reactor import Reactor
+from holdfast.record.job_directory import NOWHERE, JobPlace
+from holdfast.safe_text import own_lines
+from holdfast.wire.in_process_link import InProcess
+
+if TYPE_CHECKING:
+    from holdfast.node.report_writer import ReportWriter
+    from holdfast.owner.node_queries import Questions
+
+
+def run(launch: Launch, guard_fd: int) -> int:
+    """Run the job in this process, which is under guard; returns the job's final code."""
+    gc.freeze()  # the objects that exist now stay, and the collector never looks through them again
+    gc.enable()
+    clock = Clock()
+    try:
+        place = place_for(launch, clock.now())
+    except HoldfastError as error:
+        return refuse(error)
+    stdout, stderr = open_consoles()
+    try:
+        return _Job(launch, place, clock, stdout, stderr).carry(guard_fd)
+    finally:
+        stdout.drain()
+        if stdout is not stderr and (missing := stdout.missing()):
+            stderr.say(f"holdfast: {missing}; all of it is in {place.logs}, the report in {place.directory}")
+        stderr.drain()
+        for console in {stdout, stderr}:
+            console.close()
+        place.lock.release()
+
+
+class _Job:
+    """One job, and what its two sides share: a place, a terminal, a reactor."""
+
+    def __init__(self, launch: Launch, place: JobPlace, clock: Clock, stdout: Console, stderr: Console) -> None:
+        self._launch = launch
+        self._place = place
+        self._clock = clock
+        self._reactor = Reactor(clock.now)
+        self._stdout = stdout
+        self._stderr = stderr
+
+    def carry(self, guard_fd: int) -> int:
+        """Run it to its end; returns its final code."""
+        launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
+        link, name = InProcess(), launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
+        cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
+        records = Records(place, reactor.now, self._writer, self._say)
+        questions: Questions | Quiet | None = None
+        if launch.spec.hang_timeout_s is not None:
+            from holdfast.owner.node_queries import Questions  # few jobs ask for it
+
+            questions = Questions(link, reactor, launch.spec, lambda word: owner.report(word))
+        elif after_s := launch.spec.hang_warning_s:
+            questions = Quiet(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
+        judge = Owner(Gang(launch.catalogue))
+        ears = questions or link
+        say, out = self._say, self._stdout.say
+        owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), say, judge, out)
+        # With --json and --events our stdout has JSON and nothing else.
+        shown = self._stderr if launch.prints_json else self._stdout
+        node = NodeSide(
+            launch,
+            place,
+            cluster.nodes()[0],
+            agent=Agent(name, boot=1 + place.run),  # no later run of the job takes it for an earlier one
+            clock=self._clock,
+            reactor=reactor,
+            link=link,
+            stdout=shown,
+            stderr=self._stderr,
+            guard_fd=guard_fd,
+            write_agg=lambda record, evidence: self._writer().write_agg(record, evidence),
+            say=self._say,
+        )
+        link.join((questions or owner).report, {name: node.take})
+        opened = (cluster.nodes(), lambda: node.open(now, knows_faults=records.knows_faults()))
+        first = first_events(launch, place, records, judge, now, *opened)
+        node.warm_up(now)
+        try:
+            owner.begin(first)
+            report = owner.run()
+        finally:
+            # Also after a bug of ours: nothing of the job is left behind.
+            node.close()
+            owner.close()
+        if report is None:
+            return QUEUED_AGAIN
+        return self._writer().show(report)
+
+    def _say(self, text: str) -> None:
+        if self._place.home == NOWHERE and str(NOWHERE) in text:
+            return  # the first line said that no file is kept: a message for each missing file would repeat it
+        self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
+
+    def _writer(self) -> ReportWriter:
+        from holdfast.node.report_writer import ReportWriter  # no start needs this import
+
+        return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)

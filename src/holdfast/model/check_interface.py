@@ -1,0 +1,228 @@
+"""The interface for authors of checks: DLRover's pre-check operator, its result, and the actions of a failed one.
+
+A class written for DLRover's `PreCheckOperator` runs here unchanged once its imports read `holdfast.checks`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.model.check_results import ActionKind
+
+_KINDS_OF_NODE = frozenset({"worker", "chief", "ps", "master", "evaluator", "node", "dlrover-master"})
+
+
+class Node:
+    """A machine of the job: `Node("node-3")`, `Node(name="node-3")`, or DLRover's `Node("worker", 3)`.
+
+    Further keywords become attributes, so that a check may carry what it likes.
+    """
+
+    def __init__(
+        self,
+        node_type: str = "worker",
+        node_id: int | None = None,
+        config_resource: Any = None,
+        name: str | None = None,
+        **more: Any,
+    ) -> None:
+        if node_id is None and name is None and node_type not in _KINDS_OF_NODE:
+            node_type, name = "worker", node_type
+        self.type = node_type
+        self.id = 0 if node_id is None else node_id
+        self.rank_index: int = self.id
+        self.config_resource = config_resource
+        self.name: str = name or f"{node_type}-{self.id}"
+        self.named = name is not None
+        for key, value in more.items():
+            setattr(self, key, value)
+
+    def __repr__(self) -> str:
+        return f"Node({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class DiagnosisAction:
+    """What a failed check asks for. `nodes` empty means the result's abnormal nodes."""
+
+    kind: ActionKind | None = None
+    """None: the action changes nothing about the failure."""
+
+    def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
+        self.reason = reason or str(more.get("msg") or more.get("event_msg") or "")
+        self.nodes = tuple(nodes)
+        self.times = int(more.get("times") or 0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.reason!r})"
+
+
+class Note(DiagnosisAction):
+    """Only print it: the job starts with a warning."""
+
+    kind = ActionKind.NOTE
+
+
+class Retry(DiagnosisAction):
+    """Try again after the retry interval, at most `times` more; without `times` the check's own limit holds."""
+
+    kind = ActionKind.RETRY
+
+    def __init__(self, times: int = 0, reason: str = "", **more: Any) -> None:
+        super().__init__(reason, times=times, **more)
+
+
+class AvoidNode(DiagnosisAction):
+    """Leave the abnormal nodes out and go on with the others."""
+
+    kind = ActionKind.AVOID
+
+
+class ReplaceNode(DiagnosisAction):
+    """Leave the abnormal nodes out and ask the platform for others in their place."""
+
+    kind = ActionKind.REPLACE
+
+
+class StopJob(DiagnosisAction):
+    """The job must not start anywhere until a person has examined it."""
+
+    kind = ActionKind.STOP
+
+
+class NoAction(DiagnosisAction):
+    """DLRover's name for no action: the result stays a failure."""
+
+
+class EventAction(DiagnosisAction):
+    """DLRover's event, a message to people; the result stays a failure."""
+
+    def __init__(
+        self,
+        event_type: str = "",
+        event_instance: str = "",
+        event_action: str = "",
+        event_msg: str = "",
+        event_labels: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        words = (event_type, event_instance, event_action, event_msg)
+        super().__init__(" ".join(str(word) for word in words if word), **more)
+        self.event_labels = dict(event_labels or {})
+
+
+class NodeAction(ReplaceNode):
+    """DLRover's action on one node: its `action_type` says whether its workers start again there, or elsewhere.
+
+    `restart_worker` is a further try on the node. Every other kind (`relaunch_worker`, none given) leaves the node out
+    and asks for another.
+    """
+
+    def __init__(
+        self,
+        node_id: int = -1,
+        node_status: str = "",
+        reason: str = "",
+        expired_time_period: float = 0.0,
+        node_type: str = "worker",
+        instance: int = -1,
+        action_type: str = "",
+        **more: Any,
+    ) -> None:
+        nodes = more.pop("nodes", ())
+        super().__init__(reason, nodes or ((Node(node_type, node_id),) if node_id >= 0 else ()), **more)
+        self.node_status = node_status
+        self.action_type = str(getattr(action_type, "value", action_type))
+        if self.action_type.lower().replace("-", "_") in ("restart_worker", "restart"):
+            self.kind = ActionKind.RETRY
+
+
+class JobAbortionAction(StopJob):
+    """DLRover's end of the job."""
+
+    def __init__(self, reason: str = "", msg: str = "", **more: Any) -> None:
+        super().__init__(": ".join(word for word in (reason, msg) if word), **more)
+
+
+@dataclass
+class PreCheckResult:
+    """What a check found. 0 is good; other numbers are the check's own. Override `is_success` for other rules."""
+
+    result: int = 0
+    result_msg: str = ""
+    abnormal_nodes: list[Any] = field(default_factory=list)
+    """`Node` objects, names, or indices into the nodes of the job."""
+
+    def is_success(self) -> bool:
+        return self.result == 0
+
+
+@dataclass
+class Verdict(PreCheckResult):
+    """A result with its actions, its blame, and what was measured.
+
+    `blame` is one of workload, hardware, network, storage, platform, external, unknown.
+    """
+
+    solution: str = ""
+    blame: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)
+    inconclusive: bool = False
+    """The check could not decide. This is neither good nor bad."""
+
+
+class PreCheckOperator(ABC):
+    """One check. Runs in a process of its own, is given a time limit, and is killed with its children at its end.
+
+    `check` and `failed_actions` get the context as keywords: `job` (a `JobSpec`, or None for `holdfast check`), `nodes`
+    (a list of `Node`), `attempt` (from 1) and `now` (seconds since the epoch); a signature that names fewer gets fewer.
+    Class attributes that may be set: `blame`, `solution`, `question`, `cost`, `independent` (may run beside others).
+    """
+
+    question = ""
+    cost = "unknown"
+    blame = "unknown"
+    solution = ""
+    independent = False
+    inconclusive: str | None = None
+    """`warn` or `fail`; None leaves it to the job's policy."""
+
+    @classmethod
+    def get_retry_interval_secs(cls) -> float:
+        """Seconds between a failed try and the next."""
+        return 5
+
+    @classmethod
+    def get_retry_limit_times(cls) -> int:
+        """How often a failed check is tried again."""
+        return 3
+
+    @classmethod
+    def get_time_limit_secs(cls) -> float:
+        """Seconds for the check with all its retries; `--check-timeout` overrides it."""
+        return 60
+
+    @classmethod
+    def get_running_interval_secs(cls) -> float:
+        """Seconds between two runs during a job; 0: the check runs only before one."""
+        return 0
+
+    @abstractmethod
+    def check(self, *args: Any, **kwargs: Any) -> PreCheckResult:
+        """Runs the check itself."""
+
+    @abstractmethod
+    def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
+        """The actions after a failure, from mild to hard; none: the job does not start. It gets `result=` besides."""

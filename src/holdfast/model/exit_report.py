@@ -1,0 +1,216 @@
+"""What the operating system reported about a worker's end, and what it means."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import signal as _signal
+
+from holdfast.model.noun_base import At, Noun
+
+
+class Blame(enum.StrEnum):
+    """Who has to act: the failure's owner."""
+
+    WORKLOAD = "workload"
+    HARDWARE = "hardware"
+    NETWORK = "network"
+    STORAGE = "storage"
+    PLATFORM = "platform"
+    EXTERNAL = "external"
+    OPERATOR = "operator"
+    UNKNOWN = "unknown"
+
+
+class Rerun(enum.StrEnum):
+    """Whether another try helps: at once, after a back-off, on other hardware, not at all, or unknown."""
+
+    NOW = "now"
+    LATER = "later"
+    ELSEWHERE = "elsewhere"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+class Outcome(enum.StrEnum):
+    """How a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Trigger(enum.StrEnum):
+    """Which kind of evidence decided (the seed's field names)."""
+
+    EXIT_CODE = "originalUserExitCode"
+    SIGNAL = "caughtSignal"
+    EXCEPTION = "caughtException"
+    LOG = "matchedUserLogString"
+    RUNTIME = "runtimeErrorLog"
+    DISK_CLEANER = "diskCleanerErrorLog"
+    REQUEST = "stopRequest"
+    FAULT = "deviceFault"
+    KERNEL = "kernelLog"
+    CHECK = "preCheck"
+    HANG = "hangDetector"
+
+
+@functools.cache  # a gang of thousands ends with a handful of them
+def signal_name(number: int) -> str:
+    """`9` → `SIGKILL`; a number without a name → `signal 42`."""
+    try:
+        return _signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+TRAVELLING_BYTES = 2048
+"""Bytes of a failed worker's last lines that travel to the owner with its exit: they are all that is known if its node
+is lost."""
+
+
+class WorkerExit(Noun, frozen=True, kw_only=True):
+    """One process's end as the operating system reported it; nothing is judged here.
+
+    Exactly one of `exit_code` and `signal` is set, or neither when the process vanished (its status was not available).
+    Times are seconds since the epoch, on the clock of the process that holds this. `order` rises with the order in
+    which one kernel announced the deaths of an attempt: it orders two deaths with equal times.
+    """
+
+    role: str
+    rank: int
+    node: str
+    attempt: int
+    pid: int | None = None
+    local_rank: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    core_dumped: bool = False
+    started_at: At | None = None
+    ended_at: At | None = None
+    order: int = 0
+    after_stop: bool = False
+    """A stop had been requested when it died: collateral, even where its log accuses a peer."""
+    was_dying: bool = False
+    """The kernel announced its death before any stop was requested, though its end was reported later: it was not
+    holdfast's stop."""
+    last_words: str = ""
+    """The end of its stderr (of stdout where stderr is empty), decoded: at most 8 KiB on its node.
+
+    An agent's report and the journal keep `TRAVELLING_BYTES` of it, and none for exit status 0.
+    """
+    last_words_stream: str = ""
+    """The stream of `last_words`: `stderr` or `stdout`; empty where it is not known."""
+    error_file: str = ""
+    """The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB: read on its node, and kept only there."""
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def ended_by(self) -> int | None:
+        """The signal that ended it, or that its status stands for: handlers of SIGTERM and shells exit with 128 + N."""
+        if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
+            return self.exit_code - 128
+        return self.signal
+
+    @property
+    def how(self) -> str:
+        """`exit status 3`, `SIGKILL`, or `no exit status`."""
+        if self.signal is not None:
+            return signal_name(self.signal)
+        if self.exit_code is not None:
+            return f"exit status {self.exit_code}"
+        return "no exit status"
+
+
+class EvidenceKind(enum.StrEnum):
+    """The kind of a piece of evidence."""
+
+    LOG = "log"
+    EXCEPTION = "exception"
+    SIGNAL = "signal"
+    EXIT_CODE = "exit_code"
+    FAULT = "fault"
+    KERNEL = "kernel"
+    MEMORY = "memory"
+    REQUEST = "request"
+    HANG = "hang"
+    CHECK = "check"
+    PLATFORM = "platform"
+    COLLATERAL = "collateral"
+
+    @classmethod
+    def _missing_(cls, value: object) -> EvidenceKind:
+        """A kind of another version is kept as text."""
+        return cls.LOG
+
+
+class Evidence(Noun, frozen=True, kw_only=True):
+    """One line, code, fault or request that supports a report."""
+
+    kind: EvidenceKind
+    text: str
+    source: str = ""
+    """Its source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
+    at: At | None = None
+    node: str = ""
+    """The machine on which it was seen; empty where it is about all of them."""
+
+
+class Original(Noun, frozen=True, kw_only=True):
+    """The culprit's own exit, kept beside the final code so that the two are never confused."""
+
+    exit_code: int | None = None
+    signal: str | None = None
+    """The signal's name: `SIGKILL`."""
+
+    @property
+    def how(self) -> str:
+        """`SIGKILL`, or `exit status 3`; empty where it has neither."""
+        return self.signal or (f"exit status {self.exit_code}" if self.exit_code is not None else "")
+
+
+class Culprit(Noun, frozen=True, kw_only=True):
+    """Which worker it was."""
+
+    role: str
+    rank: int
+    node: str
+    pid: int | None = None
+    at: float | None = None
+    """On the owner's clock, in seconds since the epoch."""
+    address: str = ""
+    """Where peers reach the node; empty where there is one node."""
+
+
+class ExitReport(Noun, frozen=True, kw_only=True):
+    """The meaning of an attempt's end: one code, one phrase, one reason, one solution."""
+
+    code: int
+    phrase: str
+    blame: Blame
+    rerun: Rerun
+    reason: str
+    solution: str
+    trigger: str | None = None
+    hint: str | None = None
+    """A command to type next, or a note about a bug of holdfast."""
+    original: Original = Original()
+    first: Culprit | None = None
+    evidence: tuple[Evidence, ...] = ()
+    collateral: tuple[int, ...] = ()
+    """Ranks that died because of another rank's death or of holdfast's own stop."""
+    attempt: int = 1
+    fingerprint: str = ""
+    """Phrase, exception type, innermost frame of the user's code, device: equal for equal failures."""
+    exception: str = ""
+    """The exception's type where there is one; empty otherwise."""
+    also: tuple[Culprit, ...] = ()
+    """Further candidates where two causes stand equal."""
+    confidence: float = 1.0
+    """0 to 1: how sure the attribution is of `first`."""
+    devices: tuple[str, ...] = ()
+    """Devices or nodes that the report blames; recovery avoids them."""

@@ -1,0 +1,72 @@
+"""Groups of failures that a person would call the same: fingerprints without the parts that differ between occurrences.
+
+A fingerprint is as fine as recovery needs it: "shard 17" after "shard 18" is progress. Over many jobs both are one
+problem. Pure; fingerprints of all releases are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_pattern import Lazy
+
+if TYPE_CHECKING:
+    import re
+
+MOST_WORDS = 16
+"""Characters of the text that count. A fingerprint's text is cut, and the place of the cut depends on the lengths of
+paths and names."""
+
+_PLACES = 4
+"""Class, signal or status, exception, place: these four stay unchanged."""
+_COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
+
+_LIKE = Lazy(
+    # Addresses of the web and of storage, and paths; a name with a slash in it is a path where it begins like one.
+    r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\",;)\]}>]+"
+    r"|(?<![\w/.])(?:~|\.{1,2})?/[^\s'\",;:)\]}>]+(?::\d+)?"
+    r"|(?<![\w/.])[\w.#-]+/(?:[\w.#-]+/)*[\w.#-]+"
+    # Names of machines: with a port, in a known domain, or behind a word that says so.
+    r"|\b(?=[\w.-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*:\d+\b"
+    r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|cn|de|eu|uk|us|edu|gov|local|internal|lan|intern|corp|cluster|svc|cloud|test"
+    r"|example|invalid)\b(?::\d+)?"
+    r"|(?i:\b(?P<word>host|hostname|node|peer|server|machine)(?P<gap>[ =:]+)['\"]?)(?=[\w.-]*[\d.-])[\w][\w.-]*"
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
+    r"|\b0x[0-9a-fA-F]+\b|\b(?:(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{6,}|[0-9a-fA-F]{8,})\b(?!\.\d)"
+    r"|\[?(?<![\w:])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:])\]?"
+    r"|[+-]?\d+(?:[.:,]\d+)*(?:[eE][+-]?\d+)?"
+)
+_LISTED = Lazy(r"#(?:(?:\s*,\s*|\s+and\s+|\s+to\s+|\s*[-:]\s*)#)+")
+_RANKS = Lazy(r"(?i)\b(rank|worker|node|device|gpu|npu)s\b")
+_SIGNS = Lazy(r"#+")
+
+
+def group_of(fingerprint: str) -> str:
+    """The group: equal for fingerprints that differ only in numbers, addresses, paths, hashes, machines, ranks or
+    devices.
+
+    A fingerprint with another class, signal, status, exception or place in the program has another group. Empty for an
+    empty one.
+    """
+    parts = fingerprint.split("|")
+    kept = parts[:_PLACES]
+    if len(parts) == _PARTS:
+        # Of a collective the name stays, without its number; which devices it hit is told beside the group.
+        kept += [parts[_COLLECTIVE].partition(" ")[0], alike(parts[_TEXT])]
+    else:  # another release's, or one that is made of its class alone
+        kept += [alike(part) for part in parts[_PLACES:]]
+    return "|".join(kept)
+
+
+def alike(text: str) -> str:
+    """The text's first words, with `#` for parts that differ between occurrences."""
+    text = _RANKS.sub(lambda found: found[1], _LIKE.sub(_sign, text))
+    text = _SIGNS.sub("#", _LISTED.sub("#", text))
+    words = text.split()
+    if words and words[-1].endswith("…"):
+        words.pop()  # of the last word only a part is there
+    return " ".join(words[:MOST_WORDS])
+
+
+def _sign(found: re.Match[str]) -> str:
+    return f"{found['word']}{found['gap']}#" if found["word"] else "#"

@@ -1,0 +1,43 @@
+"""What PyTorch's flight recorder kept about one rank's collectives: the last one of each group, and those that wait."""
+
+from __future__ import annotations
+
+from holdfast.model.noun_base import Noun
+
+
+class Flown(Noun, frozen=True, kw_only=True):
+    """One collective, as its rank recorded it."""
+
+    number: int
+    """Its number in the group, from 1: equal on all ranks for the same call."""
+    name: str
+    """`nccl:all_reduce`."""
+    sizes: str = ""
+    """Shape and type of its input: `[[4, 10]] Float`."""
+    place: str = ""
+    """The place in the user's code that called it: `train.py:20`."""
+    state: str = ""
+    """`scheduled`, `started` or `completed`, as recorded; for gloo always the first."""
+    done: bool = False
+
+
+class GroupFlight(Noun, frozen=True, kw_only=True):
+    """One process group of a rank."""
+
+    group: str
+    """Its description, else its name: `default_pg`."""
+    ranks: tuple[int, ...] = ()
+    """Its members; empty where the dump does not list them."""
+    last: Flown | None = None
+    """The last one that the rank has called."""
+    waits: Flown | None = None
+    """The first one that is not complete."""
+
+
+class Flight(Noun, frozen=True, kw_only=True):
+    """The dump of one rank."""
+
+    rank: int
+    groups: tuple[GroupFlight, ...] = ()
+    source: str = ""
+    """The file."""

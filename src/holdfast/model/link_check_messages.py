@@ -1,0 +1,62 @@
+"""The messages between owner and nodes while the links between nodes are measured, in the checks before an attempt."""
+
+from __future__ import annotations
+
+from holdfast.model.noun_base import Message
+
+TOKEN_BYTES = 16
+
+
+class OpenPort(Message, frozen=True, kw_only=True):
+    """Listen for peers that show this token, until `ClosePort`; answer with `PortOpen`."""
+
+    attempt: int
+    round: int
+    token: str
+    """The token, in hexadecimal."""
+    size: int
+    """Bytes that a peer sends, and gets back."""
+    wait_s: float
+    """Seconds that one peer may take."""
+
+
+class PortOpen(Message, frozen=True, kw_only=True):
+    """The node listens, or why it cannot (`trouble`)."""
+
+    attempt: int
+    round: int
+    port: int = 0
+    trouble: str = ""
+
+
+class MeasurePeer(Message, frozen=True, kw_only=True):
+    """Connect to a peer's port and exchange data with it; answer with `PeerMeasured` of the same number."""
+
+    attempt: int
+    round: int
+    number: int
+    address: str
+    port: int
+    token: str
+    size: int
+    wait_s: float
+
+
+class PeerMeasured(Message, frozen=True, kw_only=True):
+    """The times of an exchange with a peer, or why it failed (`trouble`)."""
+
+    attempt: int
+    round: int
+    number: int
+    round_trip_s: float = 0.0
+    """Seconds for one byte there and back: the shortest of several."""
+    exchange_s: float = 0.0
+    """Seconds for `size` bytes there and back."""
+    trouble: str = ""
+
+
+class ClosePort(Message, frozen=True, kw_only=True):
+    """The links are measured."""
+
+    attempt: int
+    round: int

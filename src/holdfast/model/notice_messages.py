@@ -1,0 +1,60 @@
+"""The messages from a job's owner to the process that notifies people and programs."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from holdfast.model.noun_base import Noun
+
+
+class NoticeKind(enum.StrEnum):
+    """The occasions for which a user's command is started."""
+
+    JOB_STARTED = "job_started"
+    JOB_CONTINUED = "job_continued"
+    """Another owner, or another run of the job, continues it."""
+    ATTEMPT_ENDED = "attempt_ended"
+    HANG_FOUND = "hang_found"
+    DEVICE_HELD = "device_held"
+    BUDGET_NEARLY_SPENT = "budget_nearly_spent"
+    JOB_ENDED = "job_ended"
+
+
+class NoticePlan(Noun, frozen=True, kw_only=True):
+    """The receivers of notices. `notify` has secrets in it: it is never written down or printed."""
+
+    on_event: str = ""
+    on_end: str = ""
+    notify: tuple[str, ...] = ()
+    summary: str = ""
+    """A Markdown file to which the notice is appended."""
+    traces: bool = False
+    limit_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return "NoticePlan()"
+
+
+class Beginning(Noun, frozen=True, kw_only=True):
+    """The first line that the process reads."""
+
+    plan: NoticePlan
+    job: str
+    name: str
+    home: str
+
+
+class Notice(Noun, frozen=True, kw_only=True):
+    """Each further line."""
+
+    kind: NoticeKind
+    text: str
+    """One sentence."""
+    fingerprint: str = ""
+    """Equal for notices that a person needs only once."""
+    wakes: bool = False
+    """The notice is urgent enough to wake a person."""
+    body: dict[str, Any] = {}
+    """What the command reads: `report`, and the fields of the kind."""
+    variables: dict[str, str] = {}

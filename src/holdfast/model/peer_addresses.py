@@ -1,0 +1,89 @@
+"""Where the tasks of an attempt reach each other: hosts and reserved ports. Few jobs ask for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.model.gang_protocol import Peers
+from holdfast.model.job_spec import JobSpec, Seat
+from holdfast.model.noun_base import Noun
+
+SSH = "ssh"
+"""The label of the port of a node's sshd; all tasks of the node share it."""
+
+
+class Task(Noun, frozen=True, kw_only=True):
+    """One task as its peers see it."""
+
+    role: str
+    index: int
+    """Its place in its role, from 0."""
+    node: int
+    """The place of its node in `Peers.hosts`."""
+    host: str
+    ports: dict[str, tuple[int, ...]]
+    """The ports by label."""
+
+
+def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
+    """How many ports each node has to reserve for an attempt with these seats; only nodes that need some."""
+    each = {role.name: sum(role.ports.values()) for role in spec.roles}
+    needed = Counter[str]()
+    for seat in seats:
+        needed[seat.node] += each.get(seat.role, 0)
+    if _reserves_ssh(spec):
+        for node in needed:
+            needed[node] += 1
+    return {node: count for node, count in needed.items() if count}
+
+
+def gather(
+    spec: JobSpec, seats: Sequence[Seat], addresses: Mapping[str, str], reserved: Mapping[str, Sequence[int]]
+) -> Peers | None:
+    """The peers of these seats (in the order of ranks); None where a node has reserved too few ports for its own.
+
+    `addresses`: of nodes by name; one that is missing is reached at this machine's loopback. `reserved`: by node.
+    """
+    if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, seats).items()):
+        return None
+    place = {node: number for number, node in enumerate(dict.fromkeys(seat.node for seat in seats))}
+    runs: dict[str, list[int]] = {}
+    for seat in seats:
+        run, node = runs.setdefault(seat.role, []), place[seat.node]
+        if run and run[-2] == node:
+            run[-1] += 1
+        else:
+            run += [node, 1]
+    own = [tuple(reserved.get(node, ())) for node in place]
+    ssh: tuple[int, ...] = ()
+    if spec.runtime.ssh is not None:
+        ssh = tuple(ports[-1] for ports in own) if _reserves_ssh(spec) else (spec.runtime.ssh.port,) * len(place)
+    return Peers(
+        hosts=tuple(addresses.get(node) or "127.0.0.1" for node in place),
+        tasks={role: tuple(run) for role, run in runs.items()},
+        labels={role.name: dict(role.ports) for role in spec.roles if role.ports},
+        ports=tuple(own) if any(own) else (),
+        ssh=ssh,
+    )
+
+
+def tasks_of(peers: Peers) -> Iterator[Task]:
+    """Every task, by role, in the order of ranks."""
+    used = [0] * len(peers.hosts)
+    for role, runs in peers.tasks.items():
+        index, labels = 0, peers.labels.get(role, {})
+        for node, count in zip(runs[::2], runs[1::2], strict=True):
+            for _ in range(count):
+                ports = {}
+                for label, number in labels.items():
+                    ports[label] = peers.ports[node][used[node] : used[node] + number]
+                    used[node] += number
+                if peers.ssh:
+                    ports.setdefault(SSH, (peers.ssh[node],))
+                yield Task(role=role, index=index, node=node, host=peers.hosts[node], ports=ports)
+                index += 1
+
+
+def _reserves_ssh(spec: JobSpec) -> bool:
+    return spec.runtime.ssh is not None and spec.runtime.ssh.port == 0

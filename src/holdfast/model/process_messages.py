@@ -1,0 +1,102 @@
+"""The messages between an agent and the machine under it: facts about processes in, instructions out."""
+
+from __future__ import annotations
+
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.gang_protocol import Meeting, Peers, Report
+from holdfast.model.job_spec import GangShape, Seat
+from holdfast.model.noun_base import Message
+
+
+class WorkerPrepared(Message, frozen=True, kw_only=True):
+    """The process exists and waits for the signal to run."""
+
+    attempt: int
+    rank: int
+    pid: int
+    warm: bool = False
+    """It was forked from a process that had done its imports."""
+
+
+class WorkerUp(Message, frozen=True, kw_only=True):
+    """The process runs the user's program."""
+
+    attempt: int
+    rank: int
+
+
+class WorkerExited(Message, frozen=True, kw_only=True):
+    """The process ended and was reaped."""
+
+    exit: WorkerExit
+
+
+class WorkerStartFailed(Message, frozen=True, kw_only=True):
+    """The process could not be created, or could not become the user's program."""
+
+    attempt: int
+    rank: int
+    reason: str
+
+
+class WorkersNotified(Message, frozen=True, kw_only=True):
+    """The workers are notified that they must save and exit; `listening`: the ranks that had asked for it."""
+
+    attempt: int
+    listening: tuple[int, ...]
+
+
+class AllReaped(Message, frozen=True, kw_only=True):
+    """No process of this attempt is left, descendants included."""
+
+    attempt: int
+
+
+Fact = WorkerPrepared | WorkerUp | WorkerExited | WorkerStartFailed | WorkersNotified | AllReaped
+
+
+class StartWorker(Message, frozen=True, kw_only=True):
+    """Prepare one worker and let it wait."""
+
+    attempt: int
+    seat: Seat
+    shape: GangShape = GangShape()
+    meeting: Meeting | None = None
+    """The address at which the workers meet; None: the host chooses."""
+    peers: Peers | None = None
+    """The addresses of its peers; None: its job does not ask for them."""
+
+
+class ReleaseWorker(Message, frozen=True, kw_only=True):
+    """Let a prepared worker run the user's program."""
+
+    attempt: int
+    rank: int
+
+
+class NotifyWorkers(Message, frozen=True, kw_only=True):
+    """Notify the workers that they must save and exit by themselves; no process is killed. Answer with
+    `WorkersNotified`."""
+
+    attempt: int
+    reason: str
+    save_s: float
+
+
+class SignalWorkers(Message, frozen=True, kw_only=True):
+    """Ask the processes of the attempt to exit, or kill them (`hard`, SIGKILL); answer with `AllReaped`."""
+
+    attempt: int
+    hard: bool
+    reason: str
+    signal: int = 15
+    """The signal for it. 0: none, since every process of the job has got one from outside."""
+
+
+class SendReport(Message, frozen=True, kw_only=True):
+    """Send the report to the owner."""
+
+    report: Report
+
+
+Instruction = StartWorker | ReleaseWorker | NotifyWorkers | SignalWorkers | SendReport

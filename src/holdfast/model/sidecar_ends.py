@@ -1,0 +1,108 @@
+"""How the processes beside an attempt's workers ended: hooks, daemons, the sshd for debugging."""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.model.exit_report import Outcome, signal_name
+from holdfast.model.noun_base import Noun
+from holdfast.model.runtime_plan import Hook, Moment, RuntimePlan
+
+
+class SideKind(enum.StrEnum):
+    """The kind of a process beside the workers."""
+
+    HOOK = "hook"
+    DAEMON = "daemon"
+    SSHD = "sshd"
+
+
+class SideFailure(Noun, frozen=True, kw_only=True):
+    """A process failed, and its failure counts: the attempt fails with it."""
+
+    kind: SideKind
+    name: str
+    node: str = ""
+    when: Moment | None = None
+    """When the hook runs; of a hook only."""
+    exit_code: int | None = None
+    signal: int | None = None
+    limit_s: float | None = None
+    """The time limit that it has passed, in seconds; None: it ended by itself."""
+    trouble: str = ""
+    """Why it could not be started, or does not serve; empty where it ran."""
+    starts: int = 1
+    """How often it was started in the attempt."""
+    last_words: str = ""
+    """The end of its output, at most 2 KiB, decoded."""
+    log: str = ""
+    """The path of its log on its node."""
+
+    @property
+    def title(self) -> str:
+        """`hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
+        if self.kind is SideKind.SSHD:
+            return "sshd"
+        when = f" ({self.when})" if self.when is not None else ""
+        return f"{self.kind} {self.name}{when}"
+
+    @property
+    def fate(self) -> str:
+        """How it ended, as the end of a sentence: `ended with exit status 3`."""
+        if self.trouble:
+            return f"could not be started: {self.trouble}"
+        if self.limit_s is not None:
+            return f"did not end within {self.limit_s:g} s and was killed"
+        if self.signal is not None:
+            end = f"was ended by {signal_name(self.signal)}"
+        else:
+            end = f"ended with exit status {self.exit_code}"
+        return f"{end}; it was started {self.starts} times" if self.starts > 1 else end
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its output with any text."""
+        lines = [line.strip() for line in self.last_words.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    @property
+    def sentence(self) -> str:
+        """`hook fetch (taskStarts) on n2 ended with exit status 3: no such bucket`."""
+        where = f" on {self.node}" if self.node else ""
+        last = f": {self.last_line}" if self.last_line else ""
+        return f"{self.title}{where} {self.fate}{last}"
+
+
+class AttemptEnd(Noun, frozen=True, kw_only=True):
+    """How an attempt ended, for the hooks that follow it."""
+
+    outcome: Outcome
+    phrase: str
+    code: int
+    reason: str
+
+    @property
+    def moments(self) -> frozenset[Moment]:
+        """The hooks that run after such an end."""
+        mine = Moment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else Moment.FAILED
+        return frozenset({mine, Moment.ENDED})
+
+
+def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
+    """Each hook with its name; a hook without a name is named by its moment and its place among all, `taskStarts-1`."""
+    return tuple((hook.name or f"{hook.when}-{place}", hook) for place, hook in enumerate(plan.hooks, 1))
+
+
+def hooks_before_s(plan: RuntimePlan) -> float:
+    """Seconds that the hooks before an attempt's workers may take together."""
+    return sum(hook.limit_s for hook in plan.hooks if hook.when is Moment.BEFORE)
+
+
+def hooks_after_s(plan: RuntimePlan) -> float:
+    """Seconds that the hooks after an attempt's workers may take together; 0: there are none."""
+    after = [(hook.when, hook.limit_s) for hook in plan.hooks if hook.when is not Moment.BEFORE]
+    always = sum(limit_s for when, limit_s in after if when is Moment.ENDED)
+    return always + max(
+        (sum(limit_s for when, limit_s in after if when is one) for one in (Moment.SUCCEEDED, Moment.FAILED)),
+        default=0.0,
+    )

@@ -1,0 +1,1 @@
+"""What one machine does for a job: its workers, evidence, devices, pre-checks and sidecars."""

@@ -1,0 +1,321 @@
+"""The agent of a node: it dials the owner, does what the owner asks, and ends its workers when no owner is left.
+
+A connection that breaks means nothing by itself: the agent dials again, and state is repeated. What decides is the
+lease (`decide/agent.py`): when it ends, the agent ends its workers; when no owner has come back a while later, the
+agent leaves with a report of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.act.console import Console, open_consoles
+from holdfast.clock import Clock
+from holdfast.model import events as ev
+from holdfast.node.agent.admitted_node import NodePart
+from holdfast.node.agent.end_report import Farewell
+from holdfast.node.agent.fault_news_listener import FaultNews
+from holdfast.node.agent.local_node import launch_here
+from holdfast.node.agent.owner_connection import Dialling
+from holdfast.node.agent.owner_timeout import Patience
+from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN, leave_to_platform, on_platform
+from holdfast.reactor import Reactor
+from holdfast.record.job_directory import JobPlace, part
+from holdfast.safe_text import own_lines
+from holdfast.wire.guard_messages import GuardWords, from_node
+from holdfast.wire.node_messages import Bye, Finished, ReadFaults, Welcome
+
+if TYPE_CHECKING:
+    from holdfast.act.guarded_children import Birth
+    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.model.evidence import MemoryKill
+    from holdfast.wire.link_interface import Request
+    from holdfast.wire.node_messages import Question, Refused
+
+_OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+STOPS_ASKED = 2
+"""So many signals ask the owner to stop the job; at the next one the node leaves by itself."""
+STOPPED_S = 5.0
+"""How long an owner without a guard may take to stop the workers beside it, and to end the job."""
+LAST_WORD_S = 2.0
+"""How long the agent's last word may take to leave."""
+
+
+def serve(
+    launch: Launch,
+    order: NodesOrder,
+    clock: Clock,
+    birth: Birth,
+    *,
+    agent_id: str,
+    boot: int,
+    port: int,
+    owners_place: JobPlace | None,
+    memory_kill: MemoryKill | None = None,
+) -> int:
+    """This node's part of the job, in a process of its own; the exit status.
+
+    `boot`: higher than that of any agent that this node had before. `owners_place`: of an owner on this node.
+    `memory_kill`: what the agent of before died of.
+    """
+    gc.enable()
+    stdout, stderr = open_consoles()
+    # The owner on this node listens on every address: loopback needs no name service.
+    host = order.host if owners_place is None else "127.0.0.1"
+    agent = _AgentProcess(launch, order, clock, birth, boot, owners_place, stdout, stderr, memory_kill)
+    try:
+        return agent.carry(host, port, agent_id)
+    finally:
+        stdout.drain()
+        stderr.drain()
+
+
+class _AgentProcess:
+    """One node's part of one job."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        order: NodesOrder,
+        clock: Clock,
+        birth: Birth,
+        boot: int,
+        owners_place: JobPlace | None,
+        stdout: Console,
+        stderr: Console,
+        memory_kill: MemoryKill | None,
+    ) -> None:
+        self._memory_kill = memory_kill
+        self._launch = launch
+        self._order = order
+        self._birth = birth
+        self._owners_place = owners_place
+        self._clock = clock
+        self._stdout = stdout
+        self._stderr = stderr
+        self._reactor = Reactor(clock.now)
+        self._boot = boot
+        self._farewell = Farewell(
+            launch,
+            self._reactor.now,
+            stdout,
+            stderr,
+            self._say,
+            quiet=owners_place is not None or order.quiet,
+        )
+        self._part: NodePart | None = None
+        self._news: FaultNews | None = None
+        """None: no owner has let this agent in so far."""
+        self._stops = 0
+        self._platform = on_platform(os.environ)
+        self._orphaned = False
+        """No owner is left: what becomes of the job is asked of its platform."""
+        self._code: int | None = None
+        self._last_word: Bye | ev.NodeLeft | None = None
+
+    def carry(self, host: str, port: int, agent_id: str) -> int:
+        """Until the node's part is over; the exit status. The owner is dialled at `host` and `port`."""
+        self._dialling = Dialling(
+            self._launch,
+            self._order,
+            self._reactor,
+            self,
+            boot=self._boot,
+            agent_id=agent_id,
+            memory_kill=self._memory_kill,
+            host=host,
+            port=port,
+        )
+        self._patience = Patience(
+            self._dialling,
+            self._reactor.now(),
+            self._say,
+            join_s=self._launch.spec.nodes.join_s,
+            owner_wait_s=self._order.owner_wait_s,
+        )
+        GuardWords(self._birth.fd, self._reactor, heard=self._heard, over=self._over, gone=self._gone)
+        self._reactor.deadlines(self._next_wake, self._tick)
+        if (starter := self._order.starter_fd) is not None:
+            self._starter = self._reactor.watch(starter, self._starter_gone)
+        try:
+            while self._code is None:
+                self._reactor.wait(self._take)
+                acts_by = self._part.acts_by if self._part is not None else None
+                self._birth.promise.make(acts_by)
+                self._dialling.hurry(acts_by is not None)
+        finally:
+            # Also after a bug of ours: nothing of the job is left behind.
+            if self._news is not None:
+                self._news.close()
+            if self._part is not None:
+                self._part.close()
+        self._say_last()
+        return self._code
+
+    def _say_last(self) -> None:
+        """The owner closes the connection when it has heard an agent's last word."""
+        now = self._reactor.now()
+        if self._last_word is not None and self._dialling.connected:
+            self._dialling.send(self._last_word)
+            self._reactor.at(now + LAST_WORD_S, lambda now: None)
+            while self._dialling.connected and self._reactor.now() < now + LAST_WORD_S:
+                self._reactor.wait()
+        self._dialling.close()
+
+    def _leave(self, code: int, last_word: Bye | ev.NodeLeft | None = None) -> None:
+        if self._code is None:
+            self._code, self._last_word = code, last_word
+
+    def _take(self, events: Iterable[ev.Event] | None) -> None:
+        for event in events or ():
+            assert self._part is not None, "a node that was not let in has no station that says anything"
+            self._part.link.report(from_node(event, self._name))
+
+    @property
+    def _name(self) -> str:
+        return self._part.welcome.node if self._part is not None else os.uname().nodename
+
+    # ------------------------------------------------------------------------------------------ the owner's words
+
+    def welcomed(self, welcome: Welcome, now: float) -> None:
+        """The owner has let this agent in, for the first time or after a connection that broke."""
+        if self._part is None:
+            self._part = self._begin(welcome, now)
+            self._birth.settled()
+        elif self._part.welcome.job_id != welcome.job_id:
+            self._owner_is_lost(self._part, now)
+            return
+        self._part.welcomed(welcome, now)
+
+    def _begin(self, welcome: Welcome, now: float) -> NodePart:
+        launch, place = launch_here(self._launch, self._order, welcome), self._place(welcome, now)
+        self._farewell.at(launch, place, owner=welcome.owner)
+        if self._owners_place is None:
+            self._dialling.note(place.directory, welcome)
+        if place.trouble:
+            self._say(place.trouble)
+        # On the owner's own terminal its "has joined" is enough.
+        if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
+            self._say(
+                f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
+                f"{welcome.owner}, logs of this node's workers in {place.logs}"
+            )
+        self._news = FaultNews(place.directory, self._reactor, lambda now: self.asked(ReadFaults(), now))
+        return NodePart(
+            launch,
+            place,
+            welcome,
+            boot=self._boot,
+            clock=self._clock,
+            reactor=self._reactor,
+            dialling=self._dialling,
+            farewell=self._farewell,
+            stdout=self._stdout,
+            stderr=self._stderr,
+            say=self._say,
+        )
+
+    def _place(self, welcome: Welcome, now: float) -> JobPlace:
+        home = self._launch.home if self._owners_place is None else self._owners_place.home
+        return part(
+            home,
+            welcome.job_id,
+            node=welcome.node,
+            name=welcome.spec.name,
+            now=now,
+            log_dir=self._launch.log_dir,
+        )
+
+    def asked(self, request: Request, now: float) -> None:
+        """The owner asks for something."""
+        assert self._part is not None, "it was let in"
+        self._part.asked(request, now)
+
+    def questioned(self, question: Question) -> None:
+        """A person at some node, or the owner for the job's directory, wants to know something of this one."""
+        if self._part is not None:
+            self._part.answers.answer(question)
+
+    def refused(self, refused: Refused, now: float) -> None:
+        """The owner does not let this agent in."""
+        self._say(f"{refused.reason}\n  try: {refused.hint}")
+        self._leave(refused.code)
+
+    def finished(self, finished: Finished, now: float) -> None:
+        """The job is over."""
+        self._leave(self._farewell.tell(finished.report), Bye())
+
+    def requeued(self, now: float) -> None:
+        """This run of the job is over; the owner has told the user so."""
+        self._leave(QUEUED_AGAIN, Bye())
+
+    # ------------------------------------------------------------------------------------------ time
+
+    def _next_wake(self) -> float | None:
+        return self._patience.next_wake(self._part) if self._code is None and not self._orphaned else None
+
+    def _tick(self, now: float) -> None:
+        if self._part is not None:
+            self._owner_is_lost(self._part, now)
+        elif self._patience.starter_gone:
+            self._leave(1)
+        elif report := self._patience.absent(now):
+            self._leave(self._farewell.alone(self._launch.spec.name, report))
+
+    def _owner_is_lost(self, part: NodePart, now: float) -> None:
+        if self._orphaned:
+            return
+        code = self._farewell.alone(part.welcome.job_id, self._patience.lost(part, now))
+        self._orphaned = leave_to_platform(self._reactor, self._say, os.environ, lambda: self._leave(code))
+        if not self._orphaned:
+            self._leave(code)
+
+    def _starter_gone(self, fd: int, now: float) -> None:
+        """Nothing is ever written there: its end means that the starter, or the way to it, is gone."""
+        self._starter.close()
+        self._patience.starter_gone = True
+
+    # ------------------------------------------------------------------------------------------ the guard's words
+
+    def _heard(self, number: int, typed: bool, now: float) -> None:
+        """A signal: for the workers, or to ask for the end of the job."""
+        asked = self._platform and number in OF_A_PLATFORM
+        if asked and self._part is not None and self._dialling.connected:
+            # The node does not leave: the owner asks the platform what it means, and then has the workers save first.
+            self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._boot, number=number))
+            if number not in _OF_THE_WORKERS:
+                return
+        if number not in _OF_THE_WORKERS:
+            self._stops += 1
+            if self._part is None or not self._dialling.connected or self._stops > STOPS_ASKED:
+                name = signal.Signals(number).name
+                self._leave(128 + number, self._farewell_word(f"its `holdfast run` got {name}"))
+                return
+        if self._part is not None:
+            self._part.signalled(number, typed)
+
+    def _over(self, now: float) -> None:
+        """The owner on this node has ended by itself; if it ended the job, its last word has come before this."""
+        self._leave(1)
+
+    def _gone(self, now: float) -> None:
+        """The guard is dead. An owner beside this agent sees it too, and has the job stopped and explained."""
+        if self._owners_place is not None and self._dialling.connected:
+            self._reactor.at(now + STOPPED_S, self._leave_now)
+        else:
+            self._leave_now(now)
+
+    def _leave_now(self, now: float) -> None:
+        self._leave(128 + signal.SIGKILL, self._farewell_word("its `holdfast run` process was killed from outside"))
+
+    def _farewell_word(self, reason: str) -> ev.NodeLeft | None:
+        if self._part is None:
+            return None
+        return ev.NodeLeft(node=self._name, boot=self._boot, reason=reason, fenced=True)
+
+    def _say(self, text: str) -> None:
+        self._stderr.say("\n".join(own_lines(text)), self._reactor.now())

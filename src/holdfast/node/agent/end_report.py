@@ -1,0 +1,89 @@
+"""The end of a job on one of its nodes: the report where it is asked for, and a few lines for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.act.console import Console
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exit_report import ExitReport, Outcome
+from holdfast.node.exit_status import status_of
+from holdfast.node.report_writer import ReportWriter
+from holdfast.record.job_directory import nowhere
+from holdfast.record.owner_lock import LOCK_NAME
+from holdfast.record.state_directory import job_dir
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.record.job_directory import JobPlace
+
+
+class Farewell:
+    """`quiet`: an owner on this node writes and prints the report."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        now: Callable[[], float],
+        stdout: Console,
+        stderr: Console,
+        say: Callable[[str], None],
+        *,
+        quiet: bool,
+    ) -> None:
+        self._launch = launch
+        self._now = now
+        self._stdout = stdout
+        self._stderr = stderr
+        self._say = say
+        self._quiet = quiet
+        self._place = nowhere(launch.spec.name, now())
+        self._owner = ""
+
+    def at(self, launch: Launch, place: JobPlace, *, owner: str) -> None:
+        """The node was let in. `owner`: the host name of the owner's machine."""
+        self._launch, self._place, self._owner = launch, place, owner
+
+    def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
+        """Write the exit file beside an attempt's logs."""
+        self._writer().write_agg(record, evidence)
+
+    def tell(self, report: JobReport) -> int:
+        """The owner's report has come: write it, and print it in short (whole with `--json`); the job's final code."""
+        last = report.report
+        status = status_of(last, self._launch.users_status)
+        if self._quiet:
+            self._writer().tell_engine(last)
+            return status
+        self._write(report)
+        if self._launch.as_json:
+            self._writer().show(report)
+            return status
+        kept = f"; it is in {path}" if (path := self._launch.report_path) is not None else ""
+        whole = f"the whole report is on {self._owner}: holdfast show {report.job_id}{kept}"
+        if report.outcome is Outcome.SUCCEEDED:
+            self._say(f"job {report.job_id} ({report.name}) SUCCEEDED\n{whole}")
+        else:
+            how = f"{report.outcome.value.upper()}: {last.phrase} (exit code {last.code}): {last.reason}"
+            self._say(f"job {report.job_id} ({report.name}) {how}\n{whole}")
+        return status
+
+    def alone(self, job_id: str, report: ExitReport) -> int:
+        """No owner is left that could make a report: write and print this one; its code."""
+        made = JobReport(job_id=job_id, name=self._launch.spec.name, outcome=Outcome.FAILED, report=report, attempts=())
+        self._write(made)
+        self._writer().show(made)
+        return report.code
+
+    def _write(self, report: JobReport) -> None:
+        writer = self._writer()
+        # In a home that the owner shares, its own report is the job's.
+        if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
+            writer.finished(report)
+        else:
+            writer.hand_over(report)
+
+    def _writer(self) -> ReportWriter:
+        return ReportWriter(self._launch, self._place, self._now, self._stdout, self._stderr, self._say)

@@ -1,0 +1,66 @@
+"""`holdfast faults report` and `release`, typed on a node: its agent hears that the fault log has something new.
+
+The owner has a door of its own; an agent has this alone: a socket in its part of the job's directory, on which any
+message means the same.
+"""
+
+from __future__ import annotations
+
+import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.reactor import Reactor
+from holdfast.wire.fault_news import NEWS_NAME
+
+MOST_AT_ONCE = 64
+"""Messages that are read in one turn; they all mean the same."""
+
+
+class FaultNews:
+    """`heard(now)` for messages that have come. A directory that takes no socket is done without."""
+
+    def __init__(self, directory: Path, reactor: Reactor, heard: Callable[[float], None]) -> None:
+        self._heard = heard
+        self._reactor = reactor
+        self._path = directory / NEWS_NAME
+        self._socket: _socket.socket | None = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        try:
+            folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+        except OSError:
+            self._shut()
+            return
+        try:
+            self._path.unlink(missing_ok=True)  # of an agent that was killed
+            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            self._socket.bind(f"/proc/self/fd/{folder}/{NEWS_NAME}")
+            self._path.chmod(0o600)
+        except OSError:
+            self._shut()
+            return
+        finally:
+            os.close(folder)
+        reactor.watch(self._socket.fileno(), self._ready)
+
+    def close(self) -> None:
+        """It hears nothing more, and its file goes."""
+        if self._socket is not None:
+            self._reactor.forget(self._socket.fileno())
+            self._shut()
+            self._path.unlink(missing_ok=True)
+
+    def _ready(self, fd: int, now: float) -> None:
+        assert self._socket is not None, "it is watched"
+        for _ in range(MOST_AT_ONCE):
+            try:
+                self._socket.recv(1)
+            except BlockingIOError:
+                break
+        self._heard(now)
+
+    def _shut(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

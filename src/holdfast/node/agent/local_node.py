@@ -1,0 +1,55 @@
+"""What a node brings to a job over many: its own machine, its own command and directory, and the owner's policy."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.model.job_spec import JobSpec, NodeInfo, Role
+from holdfast.node.devices.visible_devices import devices_here, with_cpus
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.wire.node_messages import Welcome
+
+
+def node_here(launch: Launch, order: NodesOrder) -> NodeInfo:
+    """This machine as it says hello."""
+    name = order.name or launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
+    node = NodeInfo(
+        name=name,
+        slots=order.slots,
+        devices=devices_here(launch.environment),
+        address=order.local_addr,
+        node_rank=order.node_rank,
+        labels=order.labels,
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+    return with_cpus(node, launch.spec)
+
+
+def user_here() -> str:
+    """Who runs this; in a pod the job's name, for each image has users of its own."""
+    if job := os.environ.get("HOLDFAST_KUBERNETES_JOB"):
+        return job
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # a user without a name, as in many containers
+
+
+def launch_here(launch: Launch, order: NodesOrder, welcome: Welcome) -> Launch:
+    """How this node carries out the owner's job: policy and timers are the owner's; command and directory its own."""
+    own = {role.name: role for role in launch.spec.roles}
+    roles = tuple(_role_here(role, own, launch.spec) for role in welcome.spec.roles)
+    spec: JobSpec = replace(welcome.spec, roles=roles)
+    return replace(launch, spec=spec, run_id=launch.run_id or welcome.job_id, master_addr=order.local_addr)
+
+
+def _role_here(role: Role, own: dict[str, Role], spec: JobSpec) -> Role:
+    mine = own.get(role.name) or (spec.roles[0] if len(spec.roles) == 1 else role)
+    return replace(role, command=mine.command, env=mine.env)

@@ -1,0 +1,201 @@
+"""Reads in the logs of a node's own workers for one that is elsewhere: a person, or the owner's job directory.
+
+A piece is at most so large that two of them fit into a frame; who wants more asks on from where the last one ended, so
+that no reader has more on its way than it can take.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.decide.phases import Phase
+from holdfast.model.log_time_format import record
+from holdfast.observe.folder_watch import FolderWatch
+from holdfast.record.log_tail import tail_start
+from holdfast.record.rotated_logs import before_end, files_of, older, tail_mark
+from holdfast.record.timed_logs import has_times, later, read_on, since_mark
+from holdfast.safe_files import opened
+from holdfast.wire.node_messages import LogFile, LogFrom, LogPiece, LogRead, ReadLog
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang_view import GangView
+    from holdfast.reactor import Reactor
+
+PIECE_BYTES = 256 * 1024
+LEAST_BYTES = 4 * 1024
+MOST_TIMES = 4096
+"""In one piece: 48 KiB. A log of very short lines comes in smaller pieces."""
+MOST_WAITING = 64
+
+
+class _Waiting(msgspec.Struct):
+    question: ReadLog
+    watch: FolderWatch | None = None
+
+
+class LogReader:
+    """`logs`: where the attempts' directories lie. `answer` takes what was read."""
+
+    def __init__(self, reactor: Reactor, logs: Path, node: str, answer: Callable[[LogRead], object]) -> None:
+        self._reactor = reactor
+        self._logs = logs
+        self._node = node
+        self._answer = answer
+        self._attempt = 0
+        self._done = False
+        self._waiting: dict[int, _Waiting] = {}
+
+    def read(self, question: ReadLog) -> None:
+        """Answer now, or when there is something to read where the question may wait."""
+        self.forget(question.id)
+        said = self._look(question)
+        if said is None and len(self._waiting) >= MOST_WAITING:
+            said = LogRead(id=question.id, trouble=f"{MOST_WAITING} others wait for logs of {self._node} already")
+        if said is not None:
+            self._answer(said)
+            return
+        waiting = self._waiting[question.id] = _Waiting(question)
+        self._watch(waiting)
+
+    def forget(self, number: int) -> None:
+        """Nothing waits for that answer any more."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            self._let_go(waiting)
+
+    def moved(self, view: GangView) -> None:
+        """The gang is in another phase: an attempt may be over, or another one may have begun."""
+        self._attempt, self._done = view.attempt, view.phase is Phase.DONE
+        for waiting in tuple(self._waiting.values()):
+            self._look_again(waiting)
+
+    def close(self) -> None:
+        for number in tuple(self._waiting):
+            self.forget(number)
+
+    def _look_again(self, waiting: _Waiting) -> None:
+        if (said := self._look(waiting.question)) is not None:
+            self.forget(waiting.question.id)
+            self._answer(said)
+        elif waiting.watch is None:
+            self._watch(waiting)
+
+    def _watch(self, waiting: _Waiting) -> None:
+        directory = self._directory(waiting.question)
+        if directory is None:
+            return  # its worker has not been prepared: the gang moves when it is
+        try:
+            waiting.watch = FolderWatch(directory, growing=True)
+        except OSError:
+            return  # too many are watched already: what was written shows when the gang moves
+        self._reactor.watch(waiting.watch.fileno(), partial(self._grown, waiting))
+        self._look_again(waiting)
+
+    def _grown(self, waiting: _Waiting, fd: int, now: float) -> None:
+        if waiting.watch is not None:
+            waiting.watch.take()
+            self._look_again(waiting)
+
+    def _let_go(self, waiting: _Waiting) -> None:
+        if waiting.watch is not None:
+            self._reactor.forget(waiting.watch.fileno())
+            waiting.watch.close()
+            waiting.watch = None
+
+    def _look(self, question: ReadLog) -> LogRead | None:
+        """The answer; None where there is nothing yet and the question may wait."""
+        directory = self._directory(question)
+        if directory is None:
+            begun = question.attempt and question.attempt < self._attempt
+            if question.wait and not begun and not self._done:
+                return None
+            which = f"attempt {question.attempt}" if question.attempt else "any attempt"
+            return LogRead(id=question.id, trouble=f"{self._node} has no log of rank {question.rank} in {which}")
+        attempt = int(directory.parent.name.removeprefix("attempt-"))
+        over = self._done or attempt < self._attempt
+        pieces = tuple(_pieces(directory, question.streams, over))
+        if question.wait and not over and not any(piece.data for piece in pieces):
+            return None
+        role = directory.name.rpartition("-")[0]
+        return LogRead(id=question.id, attempt=attempt, role=role, pieces=pieces, over=over, node=self._node)
+
+    def _directory(self, question: ReadLog) -> Path | None:
+        """Of this rank's worker, in the attempt that was asked for or the last one that it has here."""
+        attempts = [question.attempt] if question.attempt else sorted(self._attempts(), reverse=True)
+        for attempt in attempts:
+            for found in (self._logs / f"attempt-{attempt}").glob(f"*-{question.rank}"):
+                return found
+        return None
+
+    def _attempts(self) -> Iterator[int]:
+        for found in self._logs.glob("attempt-*"):
+            number = found.name.removeprefix("attempt-")
+            if number.isascii() and number.isdecimal():
+                yield int(number)
+
+
+def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterator[LogPiece]:
+    for where in wanted[:2]:
+        try:
+            path = directory / f"{where.stream}.log"
+            if where.timed:
+                yield _timed(path, where, whole=where.whole and not over)
+                continue
+            with opened(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
+                    yield rest  # it was put aside since the last question
+                    continue
+                at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
+                if where.lines is not None:
+                    at = tail_start(file, where.lines)
+                file.seek(at)
+                yield LogPiece(stream=where.stream, at=at, data=file.read(PIECE_BYTES), size=size)
+        except OSError:
+            yield LogPiece(stream=where.stream, at=0)  # not written yet
+
+
+def _rest(path: str, where: LogFrom) -> LogPiece | None:
+    """What is left of a piece that was put aside; None where that was read to its end."""
+    try:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(where.at)
+            data = file.read(PIECE_BYTES)
+    except OSError:
+        return None
+    return LogPiece(stream=where.stream, at=where.at, data=data, size=size) if data else None
+
+
+def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
+    """Raises OSError where there is no log."""
+    mark = (where.file, where.at) if where.file else None
+    whole_size = 0
+    if where.at < 0:
+        mark, whole_size = before_end(path, -where.at)
+    if where.since is not None:
+        mark = since_mark(path, where.since)
+    if where.lines is not None:
+        mark = later(path, mark, tail_mark(path, where.lines))
+    if where.most == 0:
+        found = tuple(LogFile(path=name, size=size) for name, size in files_of(path))
+        file, at = mark or (0, 0)
+        known = has_times(path)
+        return LogPiece(
+            stream=where.stream, file=file, at=at, size=sum(one.size for one in found), has_times=known, files=found
+        )
+    size = min(max(where.most or PIECE_BYTES, LEAST_BYTES), PIECE_BYTES)
+    spans, (file, end) = read_on(path, mark, size, whole_lines=whole)
+    data, times = bytearray(), bytearray()
+    for span in spans[:MOST_TIMES]:
+        # Half a millisecond more: what is rounded down is then the number that was read.
+        times += record(len(data), 0.0 if span.at is None else span.at + 0.0005)
+        data += span.data
+    begin = end - sum(len(span.data) for span in spans)
+    return LogPiece(stream=where.stream, file=file, at=begin, data=bytes(data), size=whole_size, times=bytes(times))

@@ -1,0 +1,262 @@
+"""The workers' log files of a node, written by a process of its own: an agent's beats wait for no disk.
+
+A disk that takes nothing for a while (a network file system, most of all) would hold up each process that writes to it.
+Here that is a child of the agent, which gets what is to be written through a socket. What the socket does not take
+stays in memory, up to a limit; what is beyond is left out, and the file says so at that place.
+
+From the agent: what is to be done, as frames (`_HEAD`, then the bytes). To the agent: `_SYNCED` frames, and sentences
+for the user. Both ends are one release of holdfast, and nothing else is ever read here.
+"""
+
+from __future__ import annotations
+
+import _socket  # `socket` itself makes enums of a hundred numbers first
+import enum
+import signal
+import struct
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.act.guard import PASSED_ON
+from holdfast.act.isolated_fork import forked
+from holdfast.act.linux import name_process
+from holdfast.clock import Clock
+from holdfast.observe.log_file import LogFile, Rotation, amount
+from holdfast.reactor import Reactor
+
+MOST_WAITING_BYTES = 32 << 20
+"""What is kept for a disk that takes nothing."""
+WORTH_SAYING_BYTES = 1 << 20
+_HEAD = struct.Struct("=BIQd")
+_BLOCK = 256 * 1024
+
+
+class _Kind(enum.IntEnum):
+    OPEN = enum.auto()
+    """Path, source and whether it is shown, in lines."""
+    WRITE = enum.auto()
+    """What was read at the moment that the frame's head has."""
+    CLOSE = enum.auto()
+    SYNC = enum.auto()
+    SAY = enum.auto()
+
+
+class LogProcess:
+    """The agent's end. `say` gets a sentence at a time."""
+
+    def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
+        """Raises OSError where the machine gives no process."""
+        self._reactor = reactor
+        self._say = say
+        mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._child = forked(lambda: _write_all(theirs, rotation), keep=[theirs.fileno()])
+        theirs.close()
+        mine.setblocking(False)
+        self._socket = mine
+        self._watch = reactor.watch(mine.fileno(), self._ready)
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._slow = False
+        self._heard = bytearray()
+        self._opened = 0
+        self._synced: deque[Callable[[float], None]] = deque()
+        self._over = self._closing = False
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that leads there."""
+        return self._watch.fd
+
+    @property
+    def pid(self) -> int:
+        """The process that writes: it ends after all whose output it writes."""
+        return self._child.pid
+
+    def open(self, path: Path, source: str, *, shown: bool) -> FarLog:
+        """A log that is written there."""
+        self._opened += 1
+        self._put(_Kind.OPEN, self._opened, "\n".join((str(path), source, str(int(shown)))).encode())
+        return FarLog(self, self._opened, path, source)
+
+    def write(self, number: int, block: bytes, read_at: float) -> bool:
+        """Whether the block is written, or will be."""
+        if self._over or self._waiting_bytes + len(block) > MOST_WAITING_BYTES:
+            return False
+        self._put(_Kind.WRITE, number, block, read_at)
+        if self._waiting_bytes > WORTH_SAYING_BYTES and not self._slow:
+            self._slow = True
+            self._say(
+                f"the disk of the logs is slow: {amount(self._waiting_bytes)} of output wait in memory, where at most "
+                f"{amount(MOST_WAITING_BYTES)} are kept. A --log-dir on a local disk would help."
+            )
+        return True
+
+    def close_log(self, number: int) -> None:
+        self._put(_Kind.CLOSE, number)
+
+    def when_written(self, then: Callable[[float], None], now: float) -> None:
+        """Call `then(now)` when all that was given so far is in the files; at once where the process is gone."""
+        if self._over:
+            then(now)
+            return
+        self._synced.append(then)
+        self._put(_Kind.SYNC, 0)
+
+    def close(self, within_s: float) -> None:
+        """All of it is written, or so many seconds are over."""
+        self._closing = True
+        until, shut = self._reactor.now() + within_s, False
+        self._reactor.at(until, lambda now: None)
+        while not self._over and self._reactor.now() < until:
+            if not self._waiting and not shut:
+                shut = True
+                self._socket.shutdown(_socket.SHUT_WR)
+            self._reactor.wait()
+        if not self._over:
+            self._end()
+
+    def _put(self, kind: _Kind, number: int, data: bytes = b"", read_at: float = 0.0) -> None:
+        if self._over:
+            return
+        for piece in (_HEAD.pack(kind, number, len(data), read_at), data):
+            if piece:
+                self._waiting.append(memoryview(piece))
+                self._waiting_bytes += len(piece)
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting:
+                sent = self._socket.send(self._waiting[0])
+                self._waiting_bytes -= sent
+                if sent == len(self._waiting[0]):
+                    self._waiting.popleft()
+                else:
+                    self._waiting[0] = self._waiting[0][sent:]
+        except BlockingIOError:
+            self._watch.write_too(True)
+            return
+        except OSError:
+            return  # it has ended: the end of what it says tells
+        self._watch.write_too(False)
+        self._slow = False
+
+    def _ready(self, fd: int, now: float) -> None:
+        self._flush()
+        try:
+            data = self._socket.recv(_BLOCK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            if not self._closing:
+                self._say("what writes the workers' logs was killed: their output is shown, and not kept any longer")
+            self._end()
+            while self._synced:
+                self._synced.popleft()(now)
+            return
+        self._heard += data
+        for kind, _, text, _ in _frames(self._heard):
+            if kind == _Kind.SYNC:
+                self._synced.popleft()(now)
+            else:
+                self._say(text.decode("utf-8", "replace"))
+
+    def _end(self) -> None:
+        self._over = True
+        self._watch.close()
+        self._socket.close()
+        self._waiting.clear()
+        self._child.end()
+
+
+class FarLog:
+    """One file, as the pump sees it (`holdfast.observe.log_file.LogFile` is the same, near)."""
+
+    def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
+        self.path = path
+        self.source = source
+        self.lost_bytes = 0
+        self._process = process
+        self._number = number
+        self._gap_bytes = 0
+
+    def write(self, block: bytes, now: float) -> None:
+        if self._gap_bytes:
+            gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode()
+            if self._process.write(self._number, gap + block, now):
+                self._gap_bytes = 0
+                return
+        elif self._process.write(self._number, block, now):
+            return
+        self._gap_bytes += len(block)
+        self.lost_bytes += len(block)
+
+    def close(self) -> None:
+        self._process.close_log(self._number)
+
+
+def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
+    """The frames that are whole, taken out of `held`."""
+    found = []
+    while len(held) >= _HEAD.size:
+        kind, number, length, read_at = _HEAD.unpack_from(held)
+        end = _HEAD.size + length
+        if len(held) < end:
+            break
+        found.append((kind, number, bytes(held[_HEAD.size : end]), read_at))
+        del held[:end]
+    return found
+
+
+def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
+    """The child: write what comes, until the agent is gone and all of it is written."""
+    name_process("holdfast-logs")
+    # Slurm without cgroups signals every process of a step; this one ends when the agent does.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    clock = Clock()
+    logs: dict[int, LogFile] = {}
+    held = bytearray()
+
+    def reply(kind: _Kind, text: str = "") -> None:
+        data = text.encode()
+        try:
+            socket.sendall(_HEAD.pack(kind, 0, len(data), 0.0) + data)
+        except OSError:
+            pass  # the agent is gone: what it gave is still written
+
+    complained: set[object] = set()
+
+    def complain(text: str, about: object) -> None:
+        if about == "recovered":
+            complained.clear()
+        elif about in complained:
+            return
+        complained.add(about)
+        reply(_Kind.SAY, text)
+
+    while data := socket.recv(_BLOCK):
+        held += data
+        for kind, number, block, read_at in _frames(held):
+            match kind:
+                case _Kind.OPEN:
+                    path, source, shown = block.decode().rsplit("\n", 2)
+                    logs[number] = LogFile(
+                        Path(path),
+                        source,
+                        complain,
+                        shown=shown == "1",
+                        now=clock.now(),
+                        clock=clock.now,
+                        rotation=rotation,
+                    )
+                case _Kind.WRITE:
+                    logs[number].write(block, clock.now(), read_at)
+                case _Kind.CLOSE:
+                    logs.pop(number).close()
+                case _Kind.SYNC:
+                    reply(_Kind.SYNC)
+                case _:
+                    raise AssertionError(kind)

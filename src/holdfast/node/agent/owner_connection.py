@@ -1,0 +1,193 @@
+"""How an agent reaches its owner: what it says first, and what of the answers means what."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError
+from holdfast.node.agent.local_node import node_here, user_here
+from holdfast.node.devices.visible_devices import kept_out_here
+from holdfast.record.owner_address import OwnerNote, note
+from holdfast.wire.connection_troubles import FINAL, trouble
+from holdfast.wire.job_key import Key
+from holdfast.wire.node_messages import (
+    PROTOCOL,
+    Finished,
+    ForgetLog,
+    Hello,
+    Question,
+    ReadLog,
+    Refused,
+    Requeued,
+    RunVerb,
+    Welcome,
+)
+from holdfast.wire.owner_dialler import LONGEST_S, Dialler
+from holdfast.wire.peer_identity import Identity
+from holdfast.wire.socket_options import written
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.model.evidence import MemoryKill
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.reactor import News, Reactor
+    from holdfast.wire.link_interface import Request
+    from holdfast.wire.message_frames import Sent
+    from holdfast.wire.tls_channel import End
+
+
+HURRY_S = 0.5
+"""Between two tries while workers live."""
+
+
+class Hears(Protocol):
+    """What follows from the owner's words."""
+
+    def welcomed(self, welcome: Welcome, now: float) -> None: ...
+
+    def refused(self, refused: Refused, now: float) -> None: ...
+
+    def asked(self, request: Request, now: float) -> None: ...
+
+    def questioned(self, question: Question) -> None: ...
+
+    def finished(self, finished: Finished, now: float) -> None: ...
+
+    def requeued(self, now: float) -> None: ...
+
+
+class Dialling:
+    """The agent's connection to its owner, again and again. `boot`: of the agent; `agent_id`: of its guard."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        order: NodesOrder,
+        reactor: Reactor,
+        hears: Hears,
+        *,
+        boot: int,
+        agent_id: str,
+        host: str,
+        port: int,
+        memory_kill: MemoryKill | None = None,
+    ) -> None:
+        self.node = node_here(launch, order)
+        self.place = written(order.host, port)
+        """What is dialled, as it was typed."""
+        self.trouble = ""
+        """Why there is no connection, in words; empty before the first failure."""
+        self.hint = ""
+        """What to type then."""
+        self._launch = launch
+        self._order = order
+        self._reactor = reactor
+        self._hears = hears
+        self._boot = boot
+        self._agent_id = agent_id
+        self._memory_kill = memory_kill
+        self._host, self._port = host, port
+        self._key = Key(order.key, Path(order.key_from))
+        self._in = False
+        self.attempt = 0
+        """The highest attempt that this agent knows of."""
+        self._dialler = Dialler(
+            reactor,
+            host,
+            port,
+            self._key,
+            Identity.AGENT,
+            self._hello,
+            self._heard,
+            self._lost,
+            lease_s=launch.spec.timers.lease_s,
+        )
+
+    @property
+    def connected(self) -> bool:
+        """Whether the owner has let this agent in on the present connection."""
+        return self._in and self._dialler.connected
+
+    def note(self, directory: Path, welcome: Welcome) -> None:
+        """Leave a note of how the owner is reached, for commands on this machine."""
+        key = self._order.key_from
+        said = OwnerNote(
+            job_id=welcome.job_id,
+            name=welcome.spec.name,
+            node=welcome.node,
+            machine=os.uname().nodename,
+            owner=welcome.owner,
+            host=self._host,
+            port=self._port,
+            began=self._reactor.now(),
+            key=key if Path(key).is_absolute() else "",
+        )
+        try:
+            note(directory, said)
+        except OSError:
+            pass  # a node that takes no file: commands there do not find the job, and it runs all the same
+
+    def hurry(self, on: bool) -> None:
+        """There are workers, whose lease ends without an owner."""
+        self._dialler.longest_s = HURRY_S if on else LONGEST_S
+
+    def send(self, message: Sent) -> bool:
+        return self._dialler.send(message)
+
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor; -1: there is none."""
+        return self._dialler.fd
+
+    def close(self) -> None:
+        self._dialler.close()
+
+    def _hello(self, mine: str, theirs: str) -> Hello:
+        return Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            job=self._order.job,
+            agent=self._agent_id,
+            boot=self._boot,
+            user=user_here(),
+            node=self.node,
+            plan=self._launch.spec.nodes,
+            dialled=theirs,
+            attempt=self.attempt,
+            kept_out=self._kept_out(),
+            memory_kill=self._memory_kill,
+        )
+
+    def _kept_out(self) -> tuple[DeviceStanding, ...]:
+        try:
+            return kept_out_here(self._launch.home, self.node, self._reactor.now())
+        except HoldfastError:
+            return ()  # the node's own stations read the same file, and say what is wrong with it
+
+    def _heard(self, message: Any, now: float) -> News:
+        match message:
+            case Welcome():
+                self._in, self.trouble = True, ""
+                self._hears.welcomed(message, now)
+            case Refused():
+                self._hears.refused(message, now)
+            case Finished():
+                self._hears.finished(message, now)
+            case Requeued():
+                self._hears.requeued(now)
+            case ReadLog() | ForgetLog() | RunVerb():
+                self._hears.questioned(message)
+            case _ if self._in:
+                self._hears.asked(message, now)
+        return None
+
+    def _lost(self, end: End, now: float) -> News:
+        self._in = False
+        said = trouble(end, self._order.host, self._port, self._key)
+        self.trouble, self.hint = said.message, said.hint or ""
+        if end.why in FINAL:
+            self._hears.refused(Refused(reason=said.message, hint=said.hint or "", code=said.exit_status), now)
+        return None

@@ -1,0 +1,72 @@
+"""How long a node goes on without an owner: before it was let in, and after its lease has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.explain.unreachable_owner import explain_owner_absent, explain_owner_lost
+from holdfast.model.exit_report import ExitReport
+
+if TYPE_CHECKING:
+    from holdfast.node.agent.admitted_node import NodePart
+    from holdfast.node.agent.owner_connection import Dialling
+
+NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
+"""When a node that no owner has let in says so first, and how often it says what has changed."""
+
+
+class Patience:
+    """Times are seconds on the node's clock. `join_s`: for the first welcome; `owner_wait_s`: from a lease's end on."""
+
+    def __init__(
+        self, dialling: Dialling, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
+    ) -> None:
+        self.starter_gone = False
+        """What has started this node is gone: an owner that does not answer is not waited for."""
+        self._dialling = dialling
+        self._say = say
+        self._join_by = now + join_s
+        self._join_s = join_s
+        self._owner_wait_s = owner_wait_s
+        self._notice_at = now + NOTICE_S
+        self._noticed = ""
+
+    def next_wake(self, part: NodePart | None) -> float:
+        """When the node has to look again. `part`: what it does since it was let in; None: it was not let in."""
+        if part is not None:
+            return part.lease_ends + self._dials_on_s
+        return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)
+
+    def absent(self, now: float) -> ExitReport | None:
+        """No owner has let this node in: the report to leave with, once that has taken too long."""
+        if now < self._join_by:
+            self._notice(now)
+            return None
+        return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
+
+    def lost(self, part: NodePart, now: float) -> ExitReport:
+        """The owner was heard, and is not any more: the report to leave with."""
+        welcome = part.welcome
+        return explain_owner_lost(
+            welcome.job_id,
+            welcome.node,
+            welcome.owner,
+            silent_s=now - part.lease_ends + welcome.spec.timers.lease_s,
+            waited_s=self._dials_on_s,
+            attempt=part.agent.attempt,
+            workers=len(part.agent.crew.hands),
+        )
+
+    @property
+    def _dials_on_s(self) -> float:
+        return 0.0 if self.starter_gone else self._owner_wait_s
+
+    def _notice(self, now: float) -> None:
+        """Say what is seen, and again when it is something else."""
+        said = self._dialling.trouble or f"the owner at {self._dialling.place} has not answered so far"
+        if said != self._noticed:
+            self._noticed = said
+            hint = f"\n  try: {self._dialling.hint}" if self._dialling.hint else ""
+            self._say(f"{said}; it is dialled for another {self._join_by - now:.0f} s{hint}")
+        self._notice_at = now + NOTICE_EVERY_S

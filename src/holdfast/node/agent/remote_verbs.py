@@ -1,0 +1,95 @@
+"""Runs our own commands for a person at another node: each in a process of its own, with a time limit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast import children
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Moment, Reactor
+    from holdfast.wire.node_messages import Verb
+
+VERB_S = 20.0
+SIDE_BY_SIDE = 4
+MOST_WAITING = 64
+MOST_OUTPUT_BYTES = 512 * 1024
+
+Done = Callable[[bool, str], None]
+"""Whether it ended well, and what it printed."""
+
+
+class _Running(msgspec.Struct):
+    child: children.Child
+    output: int
+    done: Done
+    late: Moment | None = None
+
+
+class VerbRunner:
+    """`home`: the state directory that the commands look into."""
+
+    def __init__(self, reactor: Reactor, home: Path, environment: Mapping[str, str]) -> None:
+        self._reactor = reactor
+        self._environment = {**environment, "HOLDFAST_HOME": str(home), "NO_COLOR": "1"}
+        self._waiting: deque[tuple[list[str], Done]] = deque()
+        self._running: dict[int, _Running] = {}
+
+    def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
+        """Run it as soon as there is room. `done` is called once, at once where it cannot be run."""
+        if len(self._waiting) >= MOST_WAITING:
+            done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")
+            return
+        self._waiting.append(([sys.executable, "-P", "-m", "holdfast", *verb.value.split(), *words], done))
+        self._fill()
+
+    def close(self) -> None:
+        """End those that run; none of them is answered."""
+        self._waiting.clear()
+        for running in self._running.values():
+            self._let_go(running)
+            running.child.end()
+        self._running.clear()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < SIDE_BY_SIDE:
+            command, done = self._waiting.popleft()
+            output = os.memfd_create("verb", os.MFD_CLOEXEC)
+            try:
+                child = children.start(command, output=output, errors=output, env=self._environment)
+            except OSError as error:
+                os.close(output)
+                done(False, f"no process could be made on {os.uname().nodename}: {error.strerror}")
+                continue
+            running = self._running[child.pidfd] = _Running(child, output, done)
+            running.late = self._reactor.at(self._reactor.now() + VERB_S, partial(self._too_late, running))
+            self._reactor.watch(child.pidfd, partial(self._ended, running))
+
+    def _ended(self, running: _Running, fd: int, now: float) -> None:
+        del self._running[fd]
+        text = os.pread(running.output, MOST_OUTPUT_BYTES, 0).decode("utf-8", "replace")
+        self._let_go(running)
+        status = running.child.reap()
+        running.done(status == 0, text)
+        self._fill()
+
+    def _too_late(self, running: _Running, now: float) -> None:
+        del self._running[running.child.pidfd]
+        self._let_go(running)
+        running.child.end()
+        running.done(False, f"the command did not end within {VERB_S:g} s on {os.uname().nodename}")
+        self._fill()
+
+    def _let_go(self, running: _Running) -> None:
+        if running.late is not None:
+            running.late.close()
+        self._reactor.forget(running.child.pidfd)
+        os.close(running.output)

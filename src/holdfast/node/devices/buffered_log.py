@@ -1,0 +1,215 @@
+"""The machine's fault log as a run writes it: buffered, so that a log that cannot be written holds no run up.
+
+Where another process holds the log, or the disk is full, the run goes on: faults are judged in memory, `news` says so
+once, and what is pending goes into the log as soon as it can be written again. A write waits at most `BUSY_MS`, and is
+tried more and more rarely. A damaged log is left alone until the run ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from holdfast.decide.faults.fault_overlap import Overlaps
+from holdfast.decide.faults.fault_policy import Policy
+from holdfast.decide.isolation import Breaker, Change, FaultEngine
+from holdfast.errors import HoldfastError
+from holdfast.model.faults import ActiveFault, FaultEvent
+from holdfast.node.devices.fault_event_lines import refusal
+from holdfast.node.devices.fault_log import FaultLog
+from holdfast.record.device_standings import StandingsUnusable
+from holdfast.record.write_backlog import Backlog
+
+BUSY_MS = 200
+"""How long a supervisor's write waits for another writer's: workers' output and deaths wait meanwhile."""
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 30.0
+TRIES_S = 86_400.0
+"""A count of failed resets from before that says nothing of the device as it is now."""
+PENDING_MOST = 10_000
+"""Events kept for the log; a storm beyond that is judged, and not written down."""
+
+
+class BufferedFaultLog:
+    """The faults of a run, judged; those that overlapped an attempt; and the log, as soon as it can be written.
+
+    Times are seconds since the epoch. Each call returns the changes of level it caused; the events that were taken wait
+    in `events` until the caller takes them away, sentences for people in `news`. `reopen`: opens the log where `log` is
+    None because it could not be opened; it raises `HoldfastError` where it still cannot be.
+    """
+
+    def __init__(
+        self,
+        log: FaultLog | None,
+        policy: Policy,
+        *,
+        reopen: Callable[[float], FaultLog] | None = None,
+    ) -> None:
+        self.log = log
+        self.events: list[FaultEvent] = []
+        self.news: list[str] = []
+        self.overlaps = Overlaps()
+        self._reopen = reopen
+        self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
+        """What judges while the log cannot be written."""
+        self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        if log is None:
+            self._unwritten.failed(0.0)  # the opening was the first try
+        self._rules: Policy | None = None
+        """Rules that the log does not have yet."""
+        self._hopeless = log is None and reopen is None
+        """It can never be written in this run."""
+
+    @property
+    def engine(self) -> FaultEngine:
+        if self._ahead is not None:
+            return self._ahead
+        assert self.log is not None
+        return self.log.engine
+
+    def note(self, events: Iterable[FaultEvent], at: float) -> list[Change]:
+        """Faults that this process saw."""
+        found = list(events)
+        if not found:
+            return []
+        changes = self._try_again(at)
+        if self._ahead is None:
+            assert self.log is not None
+            try:
+                more, _, said = self.log.take(found, at)
+            except HoldfastError as trouble:
+                changes += self._alone(trouble, at)
+            else:
+                self.news += said
+                # With what others wrote meanwhile: it is folded in the log's order.
+                self._heard(_taken(self.log))
+                return changes + more
+        engine = self.engine
+        taken = [event for event in found if not (refusal(event, at) or engine.check(event, at))]
+        changes += engine.handle_all(taken, at)
+        if not self._hopeless:
+            for event in taken:
+                self._unwritten.keep(event)
+        self._heard(taken)
+        return changes
+
+    def sync(self, at: float) -> list[Change]:
+        """What other processes wrote into the log since (and what was found on opening it); passes deadlines too."""
+        changes = self._try_again(at)
+        if self._ahead is not None:
+            return changes + self._ahead.tick(at)
+        assert self.log is not None
+        missed, self.log.missed = self.log.missed, []
+        try:
+            changes += [*missed, *self.log.sync(at)]
+        except HoldfastError as trouble:
+            return [*changes, *missed, *self._alone(trouble, at), *self.engine.tick(at)]
+        self._heard(_taken(self.log))
+        return changes
+
+    def reload(self, policy: Policy, at: float) -> list[Change]:
+        """Judge by these rules from now on. Where the log cannot be written, it gets them with what is pending."""
+        changes = self._try_again(at)
+        if self._ahead is None:
+            assert self.log is not None
+            try:
+                return changes + self.log.reload(policy, at)
+            except HoldfastError as trouble:
+                changes += self._alone(trouble, at)
+        self._rules = policy
+        return changes + self.engine.reload(policy, at)
+
+    def next_wake(self) -> float | None:
+        again = None if self._hopeless else self._unwritten.at
+        return min((at for at in (self.engine.next_wake(), again) if at is not None), default=None)
+
+    def tick(self, at: float) -> list[Change]:
+        return self.engine.tick(at)
+
+    def tries(self, devices: tuple[str, ...], at: float) -> int:
+        """How often these devices have been reset in a row without success, by any run, within the last day."""
+        count, noted_at = self.log.store.tries(",".join(devices)) if self.log is not None else (0, 0.0)
+        return count if at - noted_at < TRIES_S else 0
+
+    def note_tries(self, devices: tuple[str, ...], count: int, at: float) -> None:
+        """So often they have: the count outlives a crash of this process."""
+        if self.log is not None and self._ahead is None:
+            self.log.store.note_tries(",".join(devices), count, at)
+
+    def count_reset(self, node: str, devices: tuple[str, ...], ok: bool) -> None:
+        """A try of a reset has ended: metrics count them."""
+        if self.log is not None and self._ahead is None:
+            self.log.store.count_reset(node, devices, "succeeded" if ok else "failed")
+
+    def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
+        """The faults of an attempt, for its explanation."""
+        return self.overlaps.within(start, end, ranks)
+
+    def close(self) -> int:
+        """How many faults could not be written down to the end."""
+        if self._unwritten:
+            self._unwritten.at_once()
+            self._try_again(self.engine.clock / 1000)
+        if self.log is not None:
+            self._ahead = self.engine
+            self.log.close()
+            self.log = None
+        return len(self._unwritten)
+
+    def _heard(self, events: list[FaultEvent]) -> None:
+        for event in events:
+            self.overlaps.note(event, self.engine)
+        self.events += events
+
+    def _alone(self, trouble: HoldfastError, at: float) -> list[Change]:
+        """Judge in memory from here on. What other processes wrote before that is still news."""
+        log = self.log
+        assert log is not None
+        missed, log.missed = log.missed, []
+        self._heard(_taken(log))
+        self._ahead = FaultEngine(log.policy, breaker=Breaker())
+        self._ahead.load(log.engine.dump())
+        if isinstance(trouble, StandingsUnusable) and trouble.passes:
+            self.news.append(f"{trouble.message}; faults are judged in memory only until it can be written")
+            self._unwritten.failed(at)
+        else:
+            self._hopeless = True
+            self.news.append(f"{trouble.message}; until the run ends faults are judged in memory only")
+            log.close()
+            self.log = None
+        return missed
+
+    def _try_again(self, at: float) -> list[Change]:
+        """Write what is pending, where a try is due. The changes that the log's own state then makes."""
+        ahead = self._ahead
+        if ahead is None or self._hopeless or not self._unwritten.due(at):
+            return []
+        try:
+            if self.log is None:
+                assert self._reopen is not None
+                self.log = self._reopen(at)
+                self.log.engine.register(ahead.devices)
+            if self._rules is not None:
+                self.log.reload(self._rules, at)
+            self.log.take(self._unwritten, at)
+        except HoldfastError:
+            self._unwritten.failed(at)
+            return []
+        self._rules = None
+        log, known = self.log, list(self._unwritten)
+        self._ahead = None
+        self._unwritten.written(len(known))
+        self._unwritten.worked()
+        log.missed = []
+        self._heard([event for event in _taken(log) if event not in known])
+        self.news.append(f"{log.store.path} can be written again: what was reported meanwhile stands there now")
+        return [
+            Change(device=name, node=device.node if device else "", before=was, after=level, at=at)
+            for name, device in log.engine.devices.items()
+            if (level := log.engine.level(name)) is not (was := ahead.level(name))
+        ]
+
+
+def _taken(log: FaultLog) -> list[FaultEvent]:
+    events = list(log.heard)
+    log.heard.clear()
+    return events

@@ -1,0 +1,387 @@
+"""Faults as a station of the supervisor: where they come from, when they are judged, and what waits for a reset.
+
+A run that has no fault pays next to nothing: files are opened before the workers start, and looked at once they are
+well under way; the rules, the catalogues and the machine's book are loaded then too where the job has devices, and else
+when the first fault comes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from holdfast.decide.phases import Phase
+from holdfast.decide.placement import place, users
+from holdfast.errors import HoldfastError
+from holdfast.launch.fault_options import FaultOptions
+from holdfast.model import events as ev
+from holdfast.model.actions import RunChecks
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.faults import FaultEvent
+from holdfast.model.job_spec import JobSpec, NodeInfo, Seat
+from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
+from holdfast.node.devices.policy_reload import RuleFiles
+from holdfast.node.devices.run_fault_sources import FaultSources
+from holdfast.record.write_backlog import Retries
+
+if TYPE_CHECKING:
+    from holdfast.clock import Clock
+    from holdfast.node.devices.job_faults import JobFaults
+    from holdfast.reactor import Reactor
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
+LAST_WORDS_S = 0.5
+"""How long what was reported before an attempt's end is read at most: a flood has no end."""
+SLACK_S = 5.0
+"""A report may have been begun so long before it was written down."""
+
+
+_TO_LISTEN = (
+    "holdfast.catalogue.fault_codes", "holdfast.observe.devices.reported_faults",
+    "holdfast.observe.devices.kernel_faults",
+    "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
+)  # fmt: skip
+_TO_JUDGE = (
+    "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
+    "holdfast.decide.faults.fault_remedies",
+    "holdfast.decide.faults", "holdfast.decide.faults.fault_engine", "holdfast.decide.faults.graceful_tolerance",
+    "holdfast.node.devices.nvml_watch", "holdfast.node.devices.device_resets", "holdfast.node.devices.job_faults",
+    "holdfast.node.devices.policy_files",
+    "holdfast.node.devices.fault_log", "holdfast.node.devices.buffered_log", "holdfast.record.held_devices",
+)  # fmt: skip
+"""What each imports, the imported before the importing, so that each step is short."""
+
+
+class Checker(Protocol):
+    """What runs pre-checks."""
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
+
+
+class FaultStation:
+    """Where faults come from, what they mean for the job, and what waits for a reset."""
+
+    def __init__(
+        self,
+        options: FaultOptions,
+        *,
+        home: Path,
+        job_dir: Path,
+        node: NodeInfo,
+        spec: JobSpec,
+        checker: Checker,
+        reactor: Reactor,
+        clock: Clock,
+        seats: Callable[[], Sequence[Seat]],
+        avoided: Callable[[], Collection[str]],
+        rank_of: Callable[[int], int | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._home = home
+        self._job_dir = job_dir
+        self._node = node
+        self._spec = spec
+        self._checker = checker
+        self._reactor = reactor
+        self._seats = seats
+        self._avoided = avoided
+        self._rank_of = rank_of
+        self._say = say
+        self._phase = Phase.BACKOFF
+        self._since = 0.0
+        self._listening = FaultSources(
+            options,
+            home=home,
+            job_dir=job_dir,
+            node=node,
+            reactor=reactor,
+            clock=clock,
+            reported=lambda events, now: self._released(self.note(events, now), now),
+            device_of=self._device_of,
+            known=self._known,
+            say=say,
+        )
+        self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, say=say)
+        self._judge: JobFaults | None = None
+        self._broken = False
+        self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        """Of opening the fault log, where no fault is at hand yet."""
+        self._held: RunChecks | None = None
+        self._to_reset: tuple[str, ...] = ()
+        self._devices = DeviceLocks(home, node.name, say)
+        self._others: LockWaiter | None = None
+        """Another job resets a device that this one is to use."""
+
+    # ------------------------------------------------------------------------------------------ the run's life
+
+    def open(self, now: float) -> None:
+        """The job is about to be submitted: from here on nothing that is reported is missed."""
+        self._since = now
+        self._listening.open(now)
+
+    def entered(self, phase: Phase, now: float) -> list[ev.Event]:
+        """The gang is in another phase."""
+        self._phase = phase
+        if phase is Phase.BACKOFF and self._node.devices:
+            self._devices.let_go(self._node.devices)
+        return self._judge.entered(phase, now) if self._judge is not None else []
+
+    def listen(self, now: float) -> Iterator[object]:
+        """Look at the files and at the socket from now on, and have the rules at hand where there are devices.
+
+        In short steps, for a caller that has something else to do between them.
+        """
+        for part in _TO_LISTEN:
+            yield importlib.import_module(part)
+        if self._rules.given:
+            self._watch_rules()
+            yield None
+        self._listening.start()
+        yield None
+        if self._node.devices:
+            for part in _TO_JUDGE:
+                yield importlib.import_module(part)
+            from holdfast.catalogue.fault_codes import all_codes
+
+            yield all_codes()
+            yield self._load(now)
+
+    def close(self) -> None:
+        refused = self._listening.refused()
+        if refused:
+            why = ", ".join(f"{count} {reason}" for reason, count in refused.most_common())
+            many = "1 line" if refused.total() == 1 else f"{refused.total()} lines"
+            self._say(f"of what was reported to this run {many} could not be believed: {why}")
+            if self._judge is not None:
+                self._judge.count_refused(refused)
+            else:
+                self._count_refused(refused)
+        self._listening.close()
+        self._rules.close()
+        if self._others is not None:
+            self._reactor.forget(self._others.pidfd)
+            self._others.give_up()
+        if self._judge is not None:
+            self._judge.close()
+        self._devices.close()
+
+    # ------------------------------------------------------------------------------------------ as a station
+
+    def _reset_moves(self, fd: int, now: float) -> list[ev.Event]:
+        return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
+
+    def _others_are_done(self, fd: int, now: float) -> list[ev.Event]:
+        self._reactor.forget(fd)
+        if self._others is not None:
+            self._others.ended()
+            self._others = None
+        # What followed from the other job's reset is in the book.
+        return self.refresh(now)
+
+    def next_wake(self) -> float | None:
+        wakes = (self._judge.next_wake() if self._judge is not None else self._retries.at, self._rules.next_wake())
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[ev.Event]:
+        found = self._reload(now)
+        if self._judge is None and self._retries.at is not None:
+            return found + self.refresh(now)
+        return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
+
+    # ------------------------------------------------------------------------------------------ for other stations
+
+    def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
+        """Faults that this process itself has found, or was told of. Other runs may use what they concern."""
+        judge = self._load(now, must=True) if events else None
+        if judge is None:
+            return []
+        found = judge.note(events, now)
+        from holdfast.wire.fault_news import notify_all
+
+        notify_all(self._home)
+        return found
+
+    def refresh(self, now: float) -> list[ev.Event]:
+        """Another process wrote to the machine's book."""
+        judge = self._load(now)
+        return self._released(judge.refresh(now) if judge is not None else [], now)
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
+        """Begin the checks of the next attempt, once no device is being reset any more."""
+        self._held = order
+        found: list[ev.Event] = []
+        if self._judge is not None and self._to_reset:
+            devices, self._to_reset = self._to_reset, ()
+            found = self._judge.reset_first(devices, now)
+        return self._released(found, now)
+
+    def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
+        """Before the job is submitted: those of its kept-out devices that are reset first, and are its own then."""
+        if self._options.reset_command is None or not devices:
+            return ()
+        judge = self._load(now)
+        self._to_reset = judge.awaiting_reset(devices) if judge is not None else ()
+        return self._to_reset
+
+    def last_words(self, now: float) -> list[ev.Event]:
+        """An attempt has drained: what was reported up to now belongs to it, even if it was not looked at yet."""
+        found: list[ev.Event] = []
+        end = self._reactor.now() + LAST_WORDS_S
+        while (unread := self._listening.unread()) and self._reactor.now() < end:
+            for fd in unread:
+                found += self.note(self._listening.take(fd, now), now)
+        return found
+
+    def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
+        """Add the faults of the attempt that were not news to the gang."""
+        if self._judge is None:
+            return evidence
+        seats = self._seats()
+        names = {self._node.name, *self._node.devices}
+        ranks = {name: used for name in names if (used := users(name, seats, (self._node,)))}
+        known = {(fault.event.device, fault.event.code, fault.event.at) for fault in evidence.faults}
+        more = [
+            fault
+            for fault in self._judge.overlapping(started_at, now, ranks)
+            if (fault.event.device, fault.event.code, fault.event.at) not in known
+        ]
+        return replace(evidence, faults=(*evidence.faults, *more))
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _watch_rules(self) -> None:
+        try:
+            self._rules.watch()
+        except HoldfastError as error:
+            self._say(f"edits of the fault rules are not seen: {error.message}")
+
+    def _reload(self, now: float) -> list[ev.Event]:
+        """An edit of the codes or rules takes effect. Other runs of this state directory judge by the same rules."""
+        policy = self._rules.take(now)
+        if policy is None or self._judge is None:
+            return []
+        found = self._judge.reload(policy, now)
+        from holdfast.wire.fault_news import notify_all
+
+        notify_all(self._home)
+        return found
+
+    def _count_refused(self, refused: Mapping[str, int]) -> None:
+        """Count lines that were not believed, for `holdfast devices`, in a run that had nothing else for the book."""
+        from holdfast.node.devices.buffered_log import BUSY_MS
+        from holdfast.record.device_standings import Standings
+
+        try:
+            log = Standings.for_writing(self._home, busy_ms=BUSY_MS)
+        except HoldfastError:
+            return  # it was said how many there were; the run's end does not hang on that
+        for reason, count in refused.items():
+            log.count_refused(reason, count)
+        log.close()
+
+    def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
+        """What the checks waited for may be over now; the news goes first."""
+        judge = self._judge
+        if self._held is None or (judge is not None and judge.resetting) or not self._granted():
+            return events
+        order, self._held = self._held, None
+        more = judge.begin(now) if judge is not None else []
+        return [*events, *more, *self._checker.begin(order, now)]
+
+    def _granted(self) -> bool:
+        """Whether no other job resets what this one is to use; else its end is waited for."""
+        avoided = self._avoided()
+        devices = [device for device in self._node.devices if device not in avoided]
+        if self._others is not None or (devices and not self._devices.share(devices)):
+            if self._others is None:
+                self._say(f"another job resets one of {', '.join(devices)}; the start waits for its end")
+                self._others = self._devices.wait(devices, alone=False)
+                self._reactor.watch(self._others.pidfd, self._others_are_done)
+            return False
+        return True
+
+    def _spare(self, device: str) -> bool:
+        return place(self._spec, (self._node,), {*self._avoided(), device}) is not None
+
+    def _device_of(self, pid: int) -> str:
+        rank = self._rank_of(pid)
+        return next((seat.device for seat in self._seats() if seat.rank == rank), "")
+
+    def _known(self, code: str) -> bool:
+        from holdfast.catalogue.fault_codes import all_codes, canonical
+
+        key = canonical(code)
+        return key in all_codes() or (self._judge is not None and self._judge.knows(key))
+
+    def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
+        """The rules and the machine's book; None where they cannot be had.
+
+        A book that cannot be opened may be in another's hands for a moment, and what stands there stays there: it is
+        tried again, more and more rarely. `must`: a fault is at hand, which is judged without the book then.
+        """
+        if self._judge is not None or self._broken:
+            return self._judge
+        from holdfast.decide.isolation import standings
+        from holdfast.node.devices.buffered_log import BUSY_MS, BufferedFaultLog
+        from holdfast.node.devices.device_resets import Resets
+        from holdfast.node.devices.fault_log import FaultLog
+        from holdfast.node.devices.job_faults import JobFaults as Judge
+        from holdfast.record.held_devices import publish
+        from holdfast.record.local_time import local
+
+        options = self._options
+        try:
+            policy = self._rules.policy()
+        except HoldfastError as error:
+            self._broken = True
+            self._say(f"faults of devices are not watched: {error.message}")
+            return None
+
+        def opened(at: float) -> FaultLog:
+            since = self._since - SLACK_S
+            return FaultLog(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
+
+        log: FaultLog | None = None
+        try:
+            log = opened(now)
+        except HoldfastError as error:
+            if not must:
+                if self._retries.failed(now):
+                    self._say(f"{error.message}; it is tried again")
+                return None
+            self._say(f"{error.message}; faults are judged in memory only until it can be written")
+        faults = BufferedFaultLog(log, policy, reopen=opened)
+        faults.engine.register(self._node.devices)
+        resets = Resets(
+            options.reset_command,
+            group=options.reset_group,
+            grace=policy.grace,
+            reactor=self._reactor,
+            heard=self._reset_moves,
+            logs=self._job_dir,
+            tries=lambda devices: faults.tries(devices, now),
+            note_tries=faults.note_tries,
+            count=lambda devices, ok: faults.count_reset(self._node.name, devices, ok),
+            locks=DeviceLocks(self._home, self._node.name, self._say),
+            say=self._say,
+        )
+        ours = frozenset({self._node.name, *self._node.devices})
+        self._judge = Judge(
+            faults,
+            resets,
+            self._spec,
+            ours,
+            self._say,
+            self._spare,
+            lambda found: publish(self._node.name, found),
+            self._node.name,
+        )
+        publish(self._node.name, standings(faults.engine, local))  # a reboot forgets what was left there
+        if self._phase not in (Phase.BACKOFF, Phase.DONE):
+            self._judge.begin(now)
+        return self._judge

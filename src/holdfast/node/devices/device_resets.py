@@ -1,0 +1,389 @@
+"""Resets of this machine's devices: one `Tolerance` a reset group, and the commands that run for it.
+
+A command runs only while no other job uses a device of its group (`locks`) and no process has one open; both are
+waited for. Who has one open is asked of /proc, which shows an ordinary user only its own processes, and of the vendor's
+tool where there is one, which shows them all; what could not be seen is printed. Each has its own log in the job's
+directory and its own time, and is killed with all its children at the end of that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast import children
+from holdfast.children import Child
+from holdfast.decide.faults.fault_policy import Grace
+from holdfast.decide.faults.graceful_tolerance import (
+    GroupBusy,
+    GroupIdle,
+    LevelChanged,
+    Moment,
+    Phase,
+    Reset,
+    ResetEnded,
+    Tolerance,
+    ToleranceAction,
+)
+from holdfast.model.faults import Remedy
+from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
+from holdfast.node.devices.nvml_watch import NAME as OUR_WATCH
+from holdfast.node.devices.vendor_query import ASK_S, VendorQuery, last_line, sight
+from holdfast.observe.devices.device_users import question, unseen, users_of
+from holdfast.safe_files import created
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor, Ready
+
+_NUMBERED = re.compile(r"([a-z]+)(\d+)")
+
+
+class _Try(msgspec.Struct):
+    """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs.
+
+    `asking`: the vendor's tool, which tells of users that /proc does not show; `asked`: it has. `lost`: those of them
+    that cannot be seen from here.
+    """
+
+    group: Tolerance
+    order: Reset
+    log: Path
+    jobs: LockWaiter | None = None
+    users: dict[int, int] = {}
+    asking: VendorQuery | None = None
+    asked: bool = False
+    lost: frozenset[int] = frozenset()
+    child: Child | None = None
+
+
+class Resets:
+    """`heard(fd, now)` is what its fds call; it leads to `ready`.
+
+    `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
+    may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open, as
+    far as this user may see; `hidden`: how many processes that leaves; `ask`: the vendor's command that knows of all.
+    `tries`, `note_tries`: how often a group was reset in a row without success, kept where a crash does not reach it.
+    `count`: gets every try that has ended, and whether it did well.
+    """
+
+    def __init__(
+        self,
+        command: str | None,
+        *,
+        group: int,
+        grace: Grace,
+        reactor: Reactor,
+        heard: Ready,
+        logs: Path,
+        locks: DeviceLocks,
+        say: Callable[[str], None],
+        users: Callable[[Sequence[str]], Mapping[int, str]] = users_of,
+        hidden: Callable[[], int] = unseen,
+        ask: Callable[[Sequence[str]], Sequence[str]] = question,
+        tries: Callable[[tuple[str, ...]], int] = lambda devices: 0,
+        note_tries: Callable[[tuple[str, ...], int, float], None] = lambda devices, count, now: None,
+        count: Callable[[tuple[str, ...], bool], None] = lambda devices, ok: None,
+    ) -> None:
+        self.possible = command is not None
+        self.grace = grace
+        self._command = command or ""
+        self._size = group
+        self._reactor = reactor
+        self._heard_at = heard
+        self._logs = logs
+        self._locks = locks
+        self._say = say
+        self._users = users
+        self._hidden = hidden
+        self._question = ask
+        self._tries_before = tries
+        self._note_tries = note_tries
+        self._count = count
+        self._groups: dict[tuple[str, ...], Tolerance] = {}
+        self._tries: list[_Try] = []
+        self._overdue: dict[int, Child] = {}
+        """By pidfd: killed, and not reaped yet."""
+        self._busy = False
+
+    # ------------------------------------------------------------------------------------------ what is asked
+
+    @property
+    def running(self) -> bool:
+        """A device is being reset, or is about to be: nothing may start on it."""
+        return any(group.phase is Phase.RESETTING for group in self._groups.values())
+
+    @property
+    def longest_s(self) -> float:
+        """A reset with all its tries."""
+        group = next(iter(self._groups.values()), None)
+        return float(self.grace.reset_s * (group.attempts if group is not None else 1))
+
+    def group_of(self, device: str) -> Tolerance:
+        """The tolerance of the device's reset group."""
+        devices = _group(device, self._size)
+        if devices not in self._groups:
+            group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy, resettable=self.possible)
+            group.attempt = self._tries_before(devices)
+        return self._groups[devices]
+
+    def mates(self, device: str) -> tuple[str, ...]:
+        """The devices that can only be reset together with this one, itself included."""
+        return _group(device, self._size)
+
+    def settle(self) -> None:
+        """What followed from the resets that are over has been noted: others may use those devices again."""
+        for devices, group in self._groups.items():
+            if group.phase is not Phase.RESETTING:
+                self._locks.let_go(devices)
+
+    def is_free(self, device: str) -> bool:
+        """Whether no process uses anything of the device's group at this moment."""
+        devices = _group(device, self._size)
+        free = self._locks.claim(devices) and not any(name != OUR_WATCH for name in self._users(devices).values())
+        self._locks.let_go(devices)
+        return free
+
+    def under_way(self, device: str) -> bool:
+        """A reset of the device waits for its workers to leave or to end, or is running."""
+        return self.group_of(device).phase in (Phase.WAITING, Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING)
+
+    def leaving(self) -> list[Tolerance]:
+        """Groups whose workers have been told to leave and have not."""
+        return [group for group in self._groups.values() if group.phase in (Phase.NOTIFIED, Phase.STOPPING)]
+
+    # ------------------------------------------------------------------------------------------ what comes in
+
+    def reload(self, grace: Grace) -> None:
+        """Other times from now on; a time that runs already runs to its end."""
+        self.grace = grace
+        for group in self._groups.values():
+            group.grace = grace
+
+    def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
+        """The device's level is another. Answers what is left to do for others: resets are begun here."""
+        group = self.group_of(device)
+        return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
+
+    def use(self, busy: bool, now: float) -> list[ToleranceAction]:
+        """Work runs on the devices, or no process uses any of them any more."""
+        self._busy = busy
+        found: list[ToleranceAction] = []
+        for group in list(self._groups.values()):
+            if group.busy != busy:
+                event = GroupBusy() if busy else GroupIdle()
+                found += self._perform(group, group.handle(event, now), now)
+        return found
+
+    def next_wake(self) -> float | None:
+        wakes = [group.next_wake() for group in self._groups.values()]
+        wakes += [one.asking.until for one in self._tries if one.asking is not None]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[ToleranceAction]:
+        found: list[ToleranceAction] = []
+        for group in list(self._groups.values()):
+            wake = group.next_wake()
+            if wake is not None and wake <= now:
+                for one in [one for one in self._tries if one.group is group]:
+                    self._give_up(one)
+                actions = group.handle(Moment(), now)
+                if group.phase is Phase.ISOLATED:
+                    self._note_tries(group.devices, 0, now)
+                found += self._perform(group, actions, now)
+        for one in list(self._tries):
+            if one.asking is not None and one.asking.until <= now:
+                self._kill(one.asking.child)
+                found += self._heard(one, {}, f"it did not answer within {ASK_S:.0f} s", now)
+        return found
+
+    def ready(self, fd: int, now: float) -> list[ToleranceAction]:
+        """Who was waited for is gone."""
+        if fd in self._overdue:
+            self._reactor.forget(fd)
+            self._overdue.pop(fd).reap()
+            return []
+        for one in self._tries:
+            if one.jobs is not None and fd == one.jobs.pidfd:
+                self._reactor.forget(fd)
+                one.jobs.ended()
+                one.jobs = None
+                return self._begin(one, now)
+            if fd in one.users:
+                self._forget(fd)
+                del one.users[fd]
+                return [] if one.users else self._begin(one, now)
+            if one.asking is not None and fd == one.asking.pidfd:
+                self._reactor.forget(fd)
+                return self._heard(one, *one.asking.answer(), now)
+            if one.child is not None and fd == one.child.pidfd:
+                return self._ended(one, one.child, now)
+        return []
+
+    def close(self) -> None:
+        for one in list(self._tries):
+            self._give_up(one)
+        for fd, child in self._overdue.items():
+            self._reactor.forget(fd)
+            child.reap()
+        self._overdue.clear()
+        self._locks.close()
+
+    # ------------------------------------------------------------------------------------------ the command
+
+    def _perform(self, group: Tolerance, actions: Sequence[ToleranceAction], now: float) -> list[ToleranceAction]:
+        left: list[ToleranceAction] = []
+        for action in actions:
+            if not isinstance(action, Reset):
+                left.append(action)
+                continue
+            log = self._logs / f"reset-{action.devices[0]}-{int(now)}-{action.attempt}.log"
+            one = _Try(group=group, order=action, log=log)
+            self._tries.append(one)
+            self._note_tries(action.devices, action.attempt, now)
+            tries = f"try {action.attempt} of {group.attempts}, at most {action.seconds:.0f} s"
+            self._say(f"resetting {', '.join(action.devices)} ({tries})")
+            left += self._begin(one, now)
+        return left
+
+    def _begin(self, one: _Try, now: float) -> list[ToleranceAction]:
+        if one.group.wanted < Remedy.RESET_WHEN_IDLE:
+            self._say(f"{', '.join(one.order.devices)}: needs no reset any more")
+            return self._over(one, "", now)
+        why = self._start(one, now)
+        return self._over(one, why, now) if why else []
+
+    def _over(self, one: _Try, why: str, now: float) -> list[ToleranceAction]:
+        """The try is over, well where `why` is empty."""
+        self._tries.remove(one)
+        if why:
+            self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
+        ended = ResetEnded(attempt=one.order.attempt, ok=not why, why=why)
+        self._count(one.order.devices, not why)
+        actions = one.group.handle(ended, now)
+        if one.group.phase is not Phase.RESETTING:
+            self._note_tries(one.order.devices, 0, now)
+        return self._perform(one.group, actions, now)
+
+    def _start(self, one: _Try, now: float) -> str:
+        """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
+        devices = ", ".join(one.order.devices)
+        if not self._locks.claim(one.order.devices):
+            pids = ", ".join(f"pid {pid}" for pid in self._locks.holders(one.order.devices))
+            self._say(f"{devices}: used by another job{f' ({pids})' if pids else ''}; the reset waits for its end")
+            one.jobs = self._locks.wait(one.order.devices, alone=True)
+            self._reactor.watch(one.jobs.pidfd, self._heard_at)
+            return ""
+        users = dict(self._users(one.order.devices))
+        users.update((child.pid, "an older command") for child in self._overdue.values())
+        self._wait_for(one, users)
+        if one.users or self._ask(one, now):
+            return ""
+        command = words(self._command, one.order.devices)
+        try:
+            with created(one.log) as log:
+                one.child = children.start(command, output=log.fileno(), errors=log.fileno())
+        except OSError as error:
+            return f"{shlex.join(command)}: {error.strerror}"
+        self._reactor.watch(one.child.pidfd, self._heard_at)
+        return ""
+
+    def _wait_for(self, one: _Try, users: Mapping[int, str]) -> None:
+        devices = ", ".join(one.order.devices)
+        for pid, name in users.items():
+            try:
+                fd = os.pidfd_open(pid)
+            except OSError:
+                continue  # it has just ended
+            one.users[fd] = pid
+            self._reactor.watch(fd, self._heard_at)
+            try:
+                if name == OUR_WATCH:
+                    signal.pidfd_send_signal(fd, signal.SIGTERM)  # it comes back by itself
+                    continue
+            except OSError:
+                pass  # another user's, or it has just ended
+            self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
+
+    def _ask(self, one: _Try, now: float) -> bool:
+        """Have the vendor's tool say who else uses the devices; whether that is under way."""
+        if one.asked:
+            return False
+        one.asked = True
+        devices = one.order.devices
+        try:
+            one.asking = VendorQuery(self._question(devices), one.log.with_suffix(".users"), now)
+        except OSError:
+            self._tell_hidden(one)
+            return False
+        self._reactor.watch(one.asking.pidfd, self._heard_at)
+        return True
+
+    def _heard(self, one: _Try, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
+        """The vendor's tool has said who uses the devices, or why it cannot."""
+        if trouble and one.asking is not None:
+            self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
+            self._tell_hidden(one)
+        one.asking = None
+        self._wait_for(one, users)
+        lost = frozenset(users).difference(one.users.values())
+        if lost and lost == one.lost and not one.users:
+            pids = ", ".join(f"pid {pid}" for pid in sorted(lost))
+            return self._over(one, f"used by {pids}, which cannot be seen from here, nor waited for", now)
+        one.lost = lost
+        # Ask again after they exit: new users may have come, and a pid that cannot be seen may be gone.
+        one.asked = not users
+        return [] if one.users else self._begin(one, now)
+
+    def _tell_hidden(self, one: _Try) -> None:
+        if said := sight(one.order.devices, self._hidden()):
+            self._say(said)
+
+    def _ended(self, one: _Try, child: Child, now: float) -> list[ToleranceAction]:
+        self._reactor.forget(child.pidfd)
+        status = child.reap()
+        why = "" if status == 0 else f"`{self._command}` ended with status {status}{last_line(one.log)}"
+        return self._over(one, why, now)
+
+    def _give_up(self, one: _Try) -> None:
+        """Its time is over."""
+        self._tries.remove(one)
+        if one.jobs is not None:
+            self._reactor.forget(one.jobs.pidfd)
+            one.jobs.give_up()
+        for fd in one.users:
+            self._forget(fd)
+        if one.child is not None:
+            self._kill(one.child)
+        if one.asking is not None:
+            self._kill(one.asking.child)
+
+    def _kill(self, child: Child) -> None:
+        child.kill()
+        self._overdue[child.pidfd] = child
+
+    def _forget(self, fd: int) -> None:
+        self._reactor.forget(fd)
+        os.close(fd)
+
+
+def words(command: str, devices: Sequence[str]) -> list[str]:
+    """The command's words for these devices: `{device}` is `gpu0,gpu1`, `{index}` is `0,1`."""
+    indices = [match[2] if (match := _NUMBERED.fullmatch(name)) else name for name in devices]
+    fill = {"{device}": ",".join(devices), "{index}": ",".join(indices)}
+    return [re.sub(r"\{(?:device|index)\}", lambda found: fill[found[0]], word) for word in shlex.split(command)]
+
+
+def _group(device: str, size: int) -> tuple[str, ...]:
+    """`gpu5` in groups of four is in gpu4 … gpu7."""
+    match = _NUMBERED.fullmatch(device)
+    if match is None or size == 1:
+        return (device,)
+    first = int(match[2]) // size * size
+    return tuple(f"{match[1]}{number}" for number in range(first, first + size))

@@ -1,0 +1,283 @@
+"""The machine's fault log: the pure engine, and the entries that it is made from.
+
+Every entry is written first and folded then, and entries of other processes are folded in the log's order, so that all
+processes come to the same standings.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holdfast.decide.faults.engine_snapshot import FORMAT, EngineState
+from holdfast.decide.faults.fault_policy import Policy
+from holdfast.decide.isolation import Breaker, Change, FaultEngine, standing, standings
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.codec import encode
+from holdfast.model.faults import DeviceStanding, FaultEvent
+from holdfast.model.noun_base import Noun
+from holdfast.node.devices.fault_event_lines import refusal
+from holdfast.node.devices.fault_log_pruning import AT_A_TIME, KEEP_MOST, KEEP_S, Left, left_of, put_back
+from holdfast.record.database import FILE_NAME
+from holdfast.record.device_standings import BUSY_MS, Row, RowKind, Standings, StandingsUnusable
+from holdfast.record.local_time import local
+from holdfast.untrusted import Malformed, json_as
+
+SNAPSHOT_EVERY = 500
+HEARD_MOST = 1000
+
+
+class Release(Noun, frozen=True, kw_only=True):
+    """A person gave a device back: who, why, and what it was held for."""
+
+    device: str
+    who: str
+    reason: str
+    was: str = ""
+
+
+class FaultLog:
+    """The engine, and the stored entries that it is made from. Used from one thread; `close()` it.
+
+    Raises `StandingsUnusable` where the state directory cannot be used. One for reading judges by its own policy
+    without writing that down. `keep`: the rules in force stay, and the given ones count only where there are none: a
+    report does not change the rules of a run. `heard`: the latest events that came through the log, until the caller
+    takes them. `missed`: what changed on opening, of entries written at `since` or later.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        policy: Policy,
+        now: float,
+        *,
+        writable: bool,
+        breaker: bool = True,
+        since: float = math.inf,
+        busy_ms: int = BUSY_MS,
+        keep: bool = False,
+    ) -> None:
+        _own(home)
+        self.engine = FaultEngine(Policy(), breaker=Breaker() if breaker else None)
+        self.policy = policy
+        self.store = Standings.for_writing(home, busy_ms=busy_ms) if writable else Standings.for_reading(home)
+        self.heard: deque[FaultEvent] = deque(maxlen=HEARD_MOST)
+        self.missed: list[Change] = []
+        self._seq = 0
+        self._snapshot_seq = 0
+        try:
+            self._start()
+            for row in self.store.after(self._seq):
+                if row.seq <= self._seq:
+                    continue
+                changes = self._fold(row)
+                if row.now >= since:
+                    self.missed += changes
+                else:
+                    self.heard.clear()
+            self.missed += self.engine.tick(now)
+            if keep and self.engine.policy != Policy():
+                policy = self.policy = self.engine.policy
+            if self.engine.policy != policy:
+                if writable:
+                    # Others may have written since the reading: what they changed is no less news for that.
+                    self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
+                else:
+                    self.engine.reload(policy, now)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def __enter__(self) -> FaultLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def sync(self, now: float) -> list[Change]:
+        """Fold what others wrote since, and pass the deadlines before `now`."""
+        changes: list[Change] = []
+        for row in self.store.after(self._seq):
+            if row.seq > self._seq:
+                changes += self._fold(row)
+        changes += self.engine.tick(now)
+        return changes
+
+    def report(self, event: FaultEvent, now: float) -> list[Change]:
+        """Note one event and judge it. Raises `BadUsage` where it is refused; that is counted, and changes nothing."""
+        return self.report_all([event], now)
+
+    def report_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
+        """Several events of one moment, all or none of them."""
+        changes = self.sync(now)
+        batch = sorted(events, key=lambda event: event.at)
+        for event in batch:
+            why = refusal(event, now) or self.engine.check(event, now)
+            if why:
+                self.store.count_refused(_kind_of(why))
+                raise BadUsage(f"the event is refused: {why}", hint="holdfast faults report --help")
+        changes += self._write(now, RowKind.EVENT, [encode(event) for event in batch])
+        return changes
+
+    def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[Change], list[FaultEvent], list[str]]:
+        """What sources saw: (changes, the events that were taken, why others were not). Refused ones are counted.
+
+        Where it cannot be written, what others had written before is in `missed`.
+        """
+        changes = self.sync(now)
+        taken: list[FaultEvent] = []
+        said: list[str] = []
+        refused: Counter[str] = Counter()
+        for event in sorted(events, key=lambda event: event.at):
+            why = refusal(event, now) or self.engine.check(event, now)
+            if why:
+                refused[_kind_of(why)] += 1
+                said.append(f"a fault of {event.device[:40]} ({event.source}) is refused: {why}")
+            else:
+                taken.append(event)
+        for kind, count in refused.items():
+            self.store.count_refused(kind, count)
+        if taken:
+            try:
+                changes += self._write(now, RowKind.EVENT, [encode(event) for event in taken])
+            except HoldfastError:
+                self.missed += changes
+                raise
+        return changes, taken, said
+
+    def reload(self, policy: Policy, now: float) -> list[Change]:
+        """Judge by these rules from now on; counts and timers go on. Raises `StandingsUnusable`."""
+        changes = self.sync(now)
+        self.policy = policy
+        if self.engine.policy != policy:
+            changes += self._write(now, RowKind.POLICY, [encode(policy)])
+        return changes
+
+    def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:
+        """Give a device back. Raises `BadUsage` for an unknown device."""
+        changes = self.sync(now)
+        if device not in self.engine.devices:
+            raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
+        was = self.standing(device).reason
+        note = Release(device=device, who=who, reason=reason, was=was)
+        changes += self._write(now, RowKind.RELEASE, [encode(note)])
+        return changes
+
+    def releases(self) -> Iterator[tuple[float, Release]]:
+        """Every release that was ever noted: when, and who gave what back for which reason."""
+        for row in self.store.after(0):
+            if row.kind is RowKind.RELEASE:
+                yield row.now, json_as(row.body, Release)
+
+    def standings(self) -> tuple[DeviceStanding, ...]:
+        return standings(self.engine, local)
+
+    def standing(self, device: str) -> DeviceStanding:
+        """Of one device, with the times of this machine's clock in the reason."""
+        return standing(self.engine, device, local)
+
+    def close(self) -> None:
+        """Leave a snapshot where there is much to read, and let go of the file."""
+        if self.store.writable and self._seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+            self._save_snapshot()
+        self.store.close()
+
+    def _start(self) -> bool:
+        """Begin with the newest snapshot; whether there is one that can be read."""
+        found = self.store.snapshot()
+        if found is None:
+            return False
+        seq, data = found
+        try:
+            state = json_as(data, EngineState)
+        except Malformed:
+            return False  # of another version: the log has what must not be lost
+        if state.format != FORMAT or seq <= self._seq:
+            return False
+        known = tuple(self.engine.devices)
+        self.engine.load(state)
+        self.engine.register(known)
+        self._seq = self._snapshot_seq = seq
+        return True
+
+    def _catch_up(self, row: Row) -> list[Change]:
+        """Events that this process has not read are gone: the newest snapshot has them in it, else what is left."""
+        engine = self.engine
+        before = {name: engine.level(name) for name in engine.devices}
+        if not self._start():
+            put_back(engine, json_as(row.body, Left), row.now)
+        return [
+            Change(device=name, node=device.node if device else "", before=was, after=level, at=engine.clock / 1000)
+            for name, device in engine.devices.items()
+            if (level := engine.level(name)) is not (was := before.get(name))
+        ]
+
+    def _write(self, now: float, kind: RowKind, bodies: list[bytes]) -> list[Change]:
+        self.store.append(now, kind, bodies)
+        changes = self.sync(now)
+        if self._seq - self._snapshot_seq >= SNAPSHOT_EVERY * 4:
+            self._save_snapshot()
+        return changes
+
+    def _save_snapshot(self) -> None:
+        engine = self.engine
+        engine.sweep()
+        state = engine.dump()
+        if self.store.save_snapshot(self._seq, encode(state)):
+            self.store.prune(
+                self._seq,
+                before=engine.clock / 1000 - KEEP_S,
+                most=KEEP_MOST,
+                at_a_time=AT_A_TIME,
+                left=encode(left_of(engine, state)),
+            )
+        self._snapshot_seq = self._seq
+
+    def _fold(self, row: Row) -> list[Change]:
+        engine = self.engine
+        try:
+            if row.kind is RowKind.LEFT:
+                changes = self._catch_up(row)
+                self._seq = max(self._seq, row.seq)
+                return changes
+            self._seq = row.seq
+            match row.kind:
+                case RowKind.EVENT:
+                    changes = engine.tick(row.now)
+                    event = json_as(row.body, FaultEvent)
+                    self.heard.append(event)
+                    return changes + engine.handle(event, row.now)
+                case RowKind.RELEASE:
+                    note = json_as(row.body, Release)
+                    return engine.release(note.device, row.now)
+                case RowKind.POLICY:
+                    # The first rules hold from the beginning: an event of the same moment must not precede them.
+                    since = row.now if engine.policy != Policy() else 0.0
+                    return engine.reload(json_as(row.body, Policy), since)
+        except Malformed as error:
+            raise StandingsUnusable(
+                f"entry {row.seq} of the fault log in {self.store.path} is damaged: {error}"
+            ) from error
+
+
+def _kind_of(why: str) -> str:
+    """A refusal without what is particular to its event, to count by."""
+    return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
+
+
+def _own(home: Path) -> None:
+    """Refuse another user's standings: a report or a release is the owner's."""
+    file = home / FILE_NAME
+    try:
+        owner = file.stat().st_uid
+    except OSError:
+        return
+    if owner != os.geteuid():
+        raise BadUsage(
+            f"the standings in {file} belong to another user (uid {owner}); only that user reads, reports or releases "
+            "there",
+            hint=f"sudo -u '#{owner}' env HOLDFAST_HOME={home} holdfast devices",
+        )

@@ -1,0 +1,382 @@
+"""What faults mean for the job that runs: the machine's book judges, and the gang hears what follows.
+
+Every stop for a fault leaves workers that listen the time to save. A fault that a restart or a reset answers goes
+through the `Tolerance` of its device's reset group; anything graver is answered at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.catalogue.fault_codes import canonical, describe
+from holdfast.decide.faults.fault_overlap import cleared_by_reset
+from holdfast.decide.faults.graceful_tolerance import (
+    ClearFaults,
+    Isolate,
+    Notify,
+    RestartWorkers,
+    StopGroup,
+    ToleranceAction,
+)
+from holdfast.decide.faults.graceful_tolerance import Phase as Step
+from holdfast.decide.isolation import Change, ChangeKind, JobAnswer, answer_of, standings
+from holdfast.decide.phases import Phase
+from holdfast.explain.device_fault_cause import phrase_of
+from holdfast.model import events as ev
+from holdfast.model.faults import ActiveFault, Assertion, DeviceStanding, FaultEvent, Remedy, Severity
+from holdfast.model.job_spec import JobSpec
+from holdfast.model.phrases import Phrase
+from holdfast.record.local_time import local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.decide.faults.fault_policy import Policy
+    from holdfast.node.devices.buffered_log import BufferedFaultLog
+    from holdfast.node.devices.device_resets import Resets
+
+RESET_FAILED = "RESET-FAILED"
+
+
+class JobFaults:
+    """One job's view of the machine's faults. `ours`: the devices and the node that this job may use."""
+
+    def __init__(
+        self,
+        faults: BufferedFaultLog,
+        resets: Resets,
+        spec: JobSpec,
+        ours: frozenset[str],
+        say: Callable[[str], None],
+        spare: Callable[[str], bool] = lambda device: False,
+        stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
+        node: str = "",
+    ) -> None:
+        """`node`: what the gang calls this machine; empty: as its faults do.
+
+        `spare`: whether the job has places enough without this device too. `stand`: gets all standings when a
+        device's level has changed."""
+        self._faults = faults
+        self._resets = resets
+        self._spec = spec
+        self._ours = ours
+        self._say = say
+        self._spare = spare
+        self._stand = stand
+        self._node = node
+        self._latest: dict[str, FaultEvent] = {}
+        """The newest event of each device."""
+        self._waiting: dict[str, float] = {}
+        """Device → when to look again whether its fault is still there (a request may be retried meanwhile)."""
+        self._said_no_reset = False
+
+    # ------------------------------------------------------------------------------------------ what comes in
+
+    def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
+        """Write these down, judge them, and say what they mean for this job. A refused one is printed and counted."""
+        return self._digest(self._faults.note(events, now), now)
+
+    def refresh(self, now: float) -> list[ev.Event]:
+        """Another process wrote to the book (`holdfast faults report`, a release)."""
+        return self._digest(self._faults.sync(now), now)
+
+    def reload(self, policy: Policy, now: float) -> list[ev.Event]:
+        """Judge by these rules from now on: a device's level may be another at once."""
+        self._resets.reload(policy.grace)
+        return self._digest(self._faults.reload(policy, now), now)
+
+    def entered(self, phase: Phase, now: float) -> list[ev.Event]:
+        """The gang is in another phase."""
+        found: list[ev.Event] = []
+        if phase is Phase.BACKOFF:
+            found += self._act(self._resets.use(False, now), now)
+        elif phase is Phase.PREPARING:
+            found += self.begin(now)
+            for group in self._resets.leaving():
+                # It came while the checks ran, when there was no worker to stop.
+                found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
+        return found
+
+    def begin(self, now: float) -> list[ev.Event]:
+        """Checks or workers start: from here on the devices are in use."""
+        return self._act(self._resets.use(True, now), now)
+
+    def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
+        """Those of these devices that a reset would give back, where it can be begun now: no process uses them."""
+        if not self._resets.possible:
+            return ()
+        levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
+        wanted = [device for device, level in levels if Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW]
+        return tuple(device for device in wanted if self._resets.is_free(device))
+
+    def reset_first(self, devices: Iterable[str], now: float) -> list[ev.Event]:
+        """Reset these before anything of the job starts."""
+        found: list[ev.Event] = []
+        for device in devices:
+            found += self._act(self._resets.level(device, self._faults.engine.level(device), now), now)
+        return found
+
+    def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
+        """Faults between `start` and `end` of devices that `ranks` names, each with its ranks."""
+        found = self._faults.within(start, end, ranks)
+        return tuple(fault for fault in found if fault.ranks)
+
+    # ------------------------------------------------------------------------------------------ time and resets
+
+    @property
+    def resetting(self) -> bool:
+        """No worker may start now."""
+        return self._resets.running
+
+    def knows(self, code: str) -> bool:
+        """Whether the rules in force name a code (canonical)."""
+        return code in self._faults.engine.policy.levels
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        """An fd of a reset. Another job may have reset the device while this one waited for it."""
+        found = self.refresh(now)
+        return found + self._act(self._resets.ready(fd, now), now)
+
+    def next_wake(self) -> float | None:
+        wakes = [self._faults.next_wake(), self._resets.next_wake(), *self._waiting.values()]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[ev.Event]:
+        found = self.refresh(now)
+        for device in [device for device, due in self._waiting.items() if due <= now]:
+            del self._waiting[device]
+            level = self._faults.engine.level(device)
+            if level is not None:
+                since = min((at for at, _ in self._faults.engine.active(device, level)), default=now)
+                found += self._mean(Change(device=device, node="", before=level, after=level, at=since), now)
+        return found + self._act(self._resets.tick(now), now)
+
+    def count_refused(self, refused: Mapping[str, int]) -> None:
+        """Lines that were not believed, for `holdfast devices`."""
+        if self._faults.log is not None:
+            for reason, count in refused.items():
+                self._faults.log.store.count_refused(reason, count)
+
+    def close(self) -> None:
+        self._resets.close()
+        if lost := self._faults.close():
+            self._say(
+                f"{lost} fault{'s' if lost > 1 else ''} of this run could not be written down, and will be forgotten"
+            )
+
+    # ------------------------------------------------------------------------------------------ what it means
+
+    def _digest(self, changes: Iterable[Change], now: float) -> list[ev.Event]:
+        """The events behind these changes are evidence; the changes have consequences."""
+        heard, self._faults.events = self._faults.events, []
+        for text in self._faults.news:
+            self._say(text)
+        self._faults.news.clear()
+        for event in heard:
+            if event.assertion is not Assertion.RECOVER:
+                self._latest[event.device] = event
+        found: list[ev.Event] = []
+        changed: set[str] = set()
+        for change in changes:
+            if change.device in self._ours:
+                self._say(self._told(change))
+                if change.kind is ChangeKind.LEVEL:
+                    changed.add(change.device)
+                    found += self._mean(change, now)
+            elif change.kind is ChangeKind.LEVEL and self._ours.intersection(self._resets.mates(change.device)):
+                found += self._mean_for_mates(change, now)
+        if changed:
+            self._stand(standings(self._faults.engine, local))
+        for event in heard:
+            mine = event.device in self._ours and event.device not in changed
+            if mine and event.assertion is not Assertion.RECOVER:
+                level = self._faults.engine.level(event.device) or Remedy.NONE
+                found.append(ev.FaultSeen(fault=self._of_the_gang(event), remedy=level))
+        return found
+
+    def _mean(self, change: Change, now: float) -> list[ev.Event]:
+        device, remedy = change.device, change.after
+        self._waiting.pop(device, None)
+        fault = self._fault(device, change)
+        if remedy is None:
+            if fault.assertion is Assertion.ONCE and self._resets.under_way(device):
+                return []  # a moment has no end to wait for: what it asked for is under way
+            return self._act(self._resets.level(device, None, now), now)
+        answer = self._answer(change, now)
+        why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
+        if answer.wait_until is not None:
+            # Strictly older than the wait: a fault of exactly that age is still left alone.
+            self._waiting[device] = answer.wait_until + 0.001
+        if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
+            return self._give_time(fault, why, now)
+        if answer.reset and self._resets.possible:
+            return self._reset(fault, remedy, why, now)
+        without = answer.avoid or answer.reset or (answer.elsewhere and self._may_pass_on(fault))
+        if answer.reset and not self._said_no_reset:
+            self._said_no_reset = True
+            self._say("there is no reset-command: a device that needs a reset is left out instead")
+        found = self._act(self._resets.level(device, None if answer.reset else remedy, now), now)
+        found.append(
+            ev.FaultSeen(
+                fault=fault,
+                remedy=remedy,
+                stop=answer.stop,
+                avoid=(device,) if without else (),
+                save_s=self._save_s if answer.save else 0.0,
+                why=why,
+            )
+        )
+        return found
+
+    def _may_pass_on(self, fault: FaultEvent) -> bool:
+        """Whether the next attempt can do without a device whose fault lasts."""
+        return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
+
+    def _mean_for_mates(self, change: Change, now: float) -> list[ev.Event]:
+        """A device that this job does not use can be reset only together with one that it does."""
+        if not self._resets.possible:
+            return []
+        # A reset that can wait waits for this job's end; one that is done by now was another job's.
+        still = self._faults.engine.level(change.device) is Remedy.RESET_NOW
+        remedy = Remedy.RESET_NOW if still else None
+        if remedy is not None:
+            self._say(self._told(change))
+        return self._act(self._resets.level(change.device, remedy, now), now)
+
+    def _may_pass(self, fault: FaultEvent) -> bool:
+        """It may heal; or it is the program's own, which then ends by itself, with better words than a stop leaves."""
+        own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
+        return fault.assertion is Assertion.OCCUR or own
+
+    def _give_time(self, fault: FaultEvent, why: str, now: float) -> list[ev.Event]:
+        heal_s = self._resets.grace.heal_s
+        found: list[ev.Event] = [ev.FaultSeen(fault=fault, remedy=Remedy.RESTART_WORKERS, why=why)]
+        if fault.assertion is Assertion.OCCUR:
+            self._say(f"{why}; it has {heal_s} s to heal by itself")
+            found += self._act(self._resets.level(fault.device, Remedy.RESTART_WORKERS, now), now)
+        return found
+
+    def _reset(self, fault: FaultEvent, remedy: Remedy, why: str, now: float) -> list[ev.Event]:
+        found = self._act(self._resets.level(fault.device, remedy, now), now)
+        if self._resets.group_of(fault.device).phase is Step.WAITING:
+            self._say(f"{why}; the job goes on, and the device is reset when it is idle")
+        if not found:
+            found.append(ev.FaultSeen(fault=fault, remedy=remedy, reset_s=self._resets.longest_s, why=why))
+        return found
+
+    def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
+        """What the tolerance of a group asks of others than the reset command."""
+        found: list[ev.Event] = []
+        for action in actions:
+            match action:
+                case Notify() | StopGroup():
+                    found += self._stop_for(action.devices, self._words(action.devices, action.reason), now)
+                case ClearFaults():
+                    self._say(f"{', '.join(action.devices)}: reset; what was reported there is over")
+                    found += self.note(cleared_by_reset(self._faults.engine, action.devices, now), now)
+                case Isolate() if self._resets.possible:
+                    found += self.note(list(self._given_up(action, now)), now)
+                case Isolate():
+                    found += self._leave(action, now)
+                case RestartWorkers():
+                    pass  # the gang restarts by itself, once nothing of the attempt lives
+        self._resets.settle()
+        return found
+
+    def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
+        """Stop for the gravest fault of these devices; they stay the job's."""
+        levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
+        device = max(levels, key=lambda name: (levels[name], name in self._latest))
+        fault = self._fault(device, None, now)
+        remedy = max(levels[device], Remedy.RESTART_WORKERS, self._resets.group_of(device).wanted)
+        longest_s = self._resets.longest_s if remedy >= Remedy.RESET_WHEN_IDLE else 0.0
+        return [
+            ev.FaultSeen(
+                fault=fault,
+                remedy=remedy,
+                stop=True,
+                save_s=self._save_s,
+                reset_s=longest_s,
+                why=why,
+                group=tuple(devices),
+            )
+        ]
+
+    def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
+        """Those of the group that needed the reset are out until a reset works; the others are as good as before."""
+        for device in self._needed(action.devices):
+            yield FaultEvent(
+                device=device,
+                code=RESET_FAILED,
+                assertion=Assertion.OCCUR,
+                at=now,
+                severity=Severity.CRITICAL,
+                text=action.reason,
+                source="reset",
+            )
+
+    def _needed(self, devices: Sequence[str]) -> Sequence[str]:
+        """Those of a group whose own faults asked for the reset, or for the restart that came before it."""
+        levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
+        for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
+            if found := [device for device, level in levels.items() if level >= least]:
+                return found
+        return devices
+
+    def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
+        """There is no way to reset: the job goes on without the device, which takes no work while its fault lasts."""
+        found: list[ev.Event] = []
+        for device in self._needed(action.devices):
+            why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
+            fault, remedy = self._fault(device, None, now), self._faults.engine.level(device) or Remedy.RESTART_WORKERS
+            found.append(
+                ev.FaultSeen(fault=fault, remedy=remedy, stop=True, avoid=(device,), save_s=self._save_s, why=why)
+            )
+        return found
+
+    # ------------------------------------------------------------------------------------------ words
+
+    def _told(self, change: Change) -> str:
+        return change.told(seed_names=self._faults.engine.policy.seed_names)
+
+    @property
+    def _save_s(self) -> float:
+        return float(self._resets.grace.save_s)
+
+    def _words(self, devices: Sequence[str], reason: str) -> str:
+        known = [describe(self._latest[name].code) for name in devices if name in self._latest]
+        return f"{', '.join(devices)}: {reason}" + (f" ({known[0]})" if known else "")
+
+    def _answer(self, change: Change, now: float) -> JobAnswer:
+        return answer_of(
+            change.device,
+            change.after,
+            since=change.at,
+            now=now,
+            kind=self._spec.kind,
+            on_subhealth=self._spec.on_subhealth,
+        )
+
+    def _fault(self, device: str, change: Change | None, now: float = 0.0) -> FaultEvent:
+        """The event behind a change; where only a deadline made it, the device's last one."""
+        latest = self._latest.get(device)
+        if latest is not None and (
+            change is None or not change.code or canonical(latest.code) == canonical(change.code)
+        ):
+            return self._of_the_gang(latest)
+        return FaultEvent(
+            device=device,
+            code=(change.code if change is not None else "") or "UNKNOWN",
+            assertion=Assertion.OCCUR,
+            at=change.at if change is not None else now,
+            node=self._node or (change.node if change is not None else ""),
+            text=self._told(change) if change is not None else "",
+            source="fault log",
+        )
+
+    def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
+        """With the gang's name of this machine: in a pod, the machine's own name says nothing to the owner."""
+        return replace(fault, node=self._node) if self._node and fault.node != self._node else fault

@@ -1,0 +1,144 @@
+"""The NVML source of a run: a small process that waits in the library, and the end of its pipe as a source of faults.
+
+The supervisor forks, so it can have no thread; the library blocks, so it cannot run in the supervisor. The process has
+every GPU open, as NVML wants it: a reset asks it to leave (SIGTERM), and it comes back when the reset is over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.act.isolated_fork import forked
+from holdfast.model.codec import encode
+from holdfast.model.faults import FaultEvent
+from holdfast.observe.devices.nvml_events import watch
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.children import Child
+
+NAME = "holdfast-nvml"
+"""The process's name, by which every holdfast of this machine knows it."""
+_PR_SET_NAME = 15
+_BLOCK = 65_536
+_LONGEST = 1 << 20
+_MOST_RETURNS = 100
+"""So often it comes back in one run: a reset takes minutes."""
+
+
+class NvmlWatch:
+    """A `Source`. `before`: what the process does first; it may take as long as a reset takes."""
+
+    def __init__(self, *, node: str, before: Callable[[], None]) -> None:
+        self.missing = ""
+        self.news: list[str] = []
+        self._node = node
+        self._before = before
+        self._epoll = select.epoll()
+        self._pipe = -1
+        self._child: Child | None = None
+        self._rest = b""
+        self._why = ""
+        self._listening = False
+        self._returns = 0
+        self._start()
+
+    def fileno(self) -> int:
+        return self._epoll.fileno() if self._child is not None else -1
+
+    def take(self, now: float) -> list[FaultEvent]:
+        """What has come; also looks whether the process lives. `missing` says what became of it where it does not."""
+        del now
+        ended = any(self._child is not None and fd == self._child.pidfd for fd, _ in self._epoll.poll(0))
+        events = self._read()
+        if ended:
+            self._reap()
+        return events
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._let_go(self._child)
+            self._child.end()
+        self._epoll.close()
+
+    def _start(self) -> None:
+        self._pipe, writer = os.pipe()
+        self._child = forked(lambda: self._watch(writer), keep=(writer,))
+        os.close(writer)
+        os.set_blocking(self._pipe, False)
+        self._rest, self._why = b"", ""
+        self._listening = True
+        for fd in (self._pipe, self._child.pidfd):
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _watch(self, writer: int) -> None:
+        """In the process of its own."""
+        _name()
+        self._before()
+        why = watch(lambda event: _write(writer, encode(event)), node=self._node)
+        _write(writer, msgspec.json.encode(why))
+
+    def _read(self) -> list[FaultEvent]:
+        events: list[FaultEvent] = []
+        while len(self._rest) < _LONGEST:
+            try:
+                block = os.read(self._pipe, _BLOCK)
+            except BlockingIOError:
+                break
+            if not block:
+                # A pipe at its end would be ready for ever; the pidfd tells when the process has ended.
+                if self._listening:
+                    self._listening = False
+                    self._epoll.unregister(self._pipe)
+                break
+            self._rest += block
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            try:
+                found: FaultEvent | str = json_as(line, FaultEvent | str)
+            except Malformed:
+                continue  # something of the library's own that went astray
+            if isinstance(found, str):
+                self._why = found
+            else:
+                events.append(found)
+        return events
+
+    def _reap(self) -> None:
+        assert self._child is not None
+        self._let_go(self._child)
+        code = self._child.reap()
+        self._child = None
+        if code == -signal.SIGTERM and self._returns < _MOST_RETURNS:
+            self._returns += 1
+            self._start()
+            return
+        self.missing = self._why or (
+            f"the process that waits for NVML was ended by {signal.Signals(-code).name}"
+            if code is not None and code < 0
+            else f"the process that waits for NVML ended with status {code}"
+        )
+
+    def _let_go(self, child: Child) -> None:
+        self._epoll.unregister(child.pidfd)
+        if self._listening:
+            self._epoll.unregister(self._pipe)
+        os.close(self._pipe)
+        self._pipe = -1
+
+
+def _write(fd: int, line: bytes) -> None:
+    os.write(fd, line + b"\n")
+
+
+def _name() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)

@@ -1,0 +1,134 @@
+"""The files with fault codes and rules of a run, watched (inotify): an edit takes effect while the job runs.
+
+As at the start, an edit of a wrong format means that the file is not used and the default configuration applies, and a
+loud line says so. A file that is gone or cannot be read is no edit: what was in force stays, so an editor that writes
+in two steps does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.observe.folder_watch import FolderWatch
+
+if TYPE_CHECKING:
+    from holdfast.decide.faults.fault_policy import Policy
+    from holdfast.reactor import Reactor
+
+SETTLE_S = 0.25
+"""From the first news of an edit to its reading: an editor may write, move and touch in one go."""
+_STAYS = "what was in force before stays"
+
+
+class RuleFiles:
+    """Edits are in force a moment later, by `take`. Without files it does nothing."""
+
+    def __init__(
+        self,
+        codes: str | None,
+        rules: str | None,
+        *,
+        reactor: Reactor,
+        say: Callable[[str], None],
+    ) -> None:
+        self._codes, self._rules = codes, rules
+        self._files = tuple(Path(name) for name in dict.fromkeys((codes, rules)) if name is not None)
+        self._reactor = reactor
+        self._say = say
+        self._policy: Policy | None = None
+        self._seen = self._looks()
+        self._watches: dict[int, FolderWatch] = {}
+        self._due: float | None = None
+
+    @property
+    def given(self) -> bool:
+        return bool(self._files)
+
+    def policy(self) -> Policy:
+        """The rules that the files say, or said before they were gone. Raises HoldfastError."""
+        if self._policy is None:
+            from holdfast.node.devices.policy_files import load_policy
+
+            before, self._seen = self._seen, self._looks()
+            loaded = load_policy(self._codes, self._rules)
+            self._policy = loaded.policy
+            # What is wrong with the files was told at the start, unless they were edited since.
+            for text in loaded.warnings if self._seen != before else ():
+                self._say(text)
+        return self._policy
+
+    def watch(self) -> None:
+        """Hear of edits from now on; again does nothing."""
+        if self._watches or not self._files:
+            return
+        # Where the name stands, and where the file does: it may be a link, or below one.
+        folders = {folder for path in self._files for folder in (path.parent, Path(os.path.realpath(path)).parent)}
+        for folder in sorted(folders):
+            try:
+                watch = FolderWatch(folder, gone=True)
+            except OSError as error:
+                self._say(f"{folder} cannot be watched ({error.strerror}): edits of the fault rules there are not seen")
+                continue
+            self._watches[watch.fileno()] = watch
+            self._reactor.watch(watch.fileno(), self._ready)
+        self.policy()
+
+    def _ready(self, fd: int, now: float) -> None:
+        """A folder has news, of one of the files perhaps."""
+        self._watches[fd].take()
+        if self._due is None and self._looks() != self._seen:
+            self._due = now + SETTLE_S
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def take(self, now: float) -> Policy | None:
+        """The rules that are in force from now on; None where nothing changes them."""
+        if self._due is None or now < self._due:
+            return None
+        from holdfast.node.devices.policy_files import UNUSED, load_policy
+
+        self._due = None
+        self._seen = self._looks()
+        for path, look in zip(self._files, self._seen, strict=True):
+            if not look:
+                self._say(f"{path} IS NOT USED: it is no regular file any more; {_STAYS}")
+                return None
+        try:
+            loaded = load_policy(self._codes, self._rules)
+        except HoldfastError as error:
+            self._say(f"{error.message}; {_STAYS}")
+            return None
+        for text in loaded.warnings:
+            self._say(text)
+        if loaded.policy == self._policy:
+            return None
+        self._policy = loaded.policy
+        names = ", ".join(str(path) for path in self._files)
+        if not any(UNUSED in text for text in loaded.warnings):
+            self._say(f"{names} was edited: its codes and rules are in force from now on; counts and timers go on")
+        return loaded.policy
+
+    def close(self) -> None:
+        for watch in self._watches.values():
+            self._reactor.forget(watch.fileno())
+            watch.close()
+        self._watches.clear()
+
+    def _looks(self) -> list[tuple[int, ...]]:
+        """What tells that a file is another, of each of them; empty where no regular file stands."""
+        found: list[tuple[int, ...]] = []
+        for path in self._files:
+            try:
+                info = path.stat()
+            except OSError:
+                found.append(())
+                continue
+            whole = stat.S_ISREG(info.st_mode)
+            found.append((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns) if whole else ())
+        return found

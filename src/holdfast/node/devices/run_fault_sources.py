@@ -1,0 +1,242 @@
+"""Where a run hears of faults: the kernel's log or NVML, a watched file, Ascend's events, and a socket of its own.
+
+Files are opened before the workers start, to lose nothing, and looked at later. Of several runs that hear the same, one
+reports it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
+from holdfast.model.faults import FaultEvent
+from holdfast.model.job_spec import NodeInfo
+from holdfast.node.devices.device_locks import DeviceLocks
+from holdfast.observe.devices.growing_files import Lines
+from holdfast.safe_files import open_file
+
+if TYPE_CHECKING:
+    from holdfast.clock import Clock
+    from holdfast.model.events import Event
+    from holdfast.node.devices.nvml_watch import NvmlWatch
+    from holdfast.reactor import Reactor
+
+_UNSEEN = (
+    "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast-run[nvidia]', or --kernel-log FILE "
+    "with a kernel log that this user may read"
+)
+SOCKET_NAME = "faults.sock"
+FILE_NAME = "faults.jsonl"
+
+
+class Source(Protocol):
+    """Where faults come from (`holdfast.observe.devices`)."""
+
+    @property
+    def missing(self) -> str: ...
+    def fileno(self) -> int: ...
+    def take(self, now: float) -> list[FaultEvent]: ...
+    def close(self) -> None: ...
+
+
+class FaultSources:
+    """`reported(events, now)` takes what this run is to report. `device_of`: the device of a worker's process."""
+
+    def __init__(
+        self,
+        options: FaultOptions,
+        *,
+        home: Path,
+        job_dir: Path,
+        node: NodeInfo,
+        reactor: Reactor,
+        clock: Clock,
+        reported: Callable[[list[FaultEvent], float], list[Event]],
+        device_of: Callable[[int], str],
+        known: Callable[[str], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._home = home
+        self._job_dir = job_dir
+        self._node = node
+        self._reactor = reactor
+        self._clock = clock
+        self._reported = reported
+        self._device_of = device_of
+        self._known = known
+        self._say = say
+        self._since = 0.0
+        self._lines: list[tuple[str, Lines]] = []
+        """What is opened first: what it is, and the open file."""
+        self._sources: dict[int, tuple[str, Source]] = {}
+        """By fd: whether other runs read the same (its path, else empty), and the source."""
+        self._nvml: NvmlWatch | None = None
+        self._locks: dict[str, int] = {}
+        self._folder = -1
+        self._addresses: dict[str, str] = {}
+        """`gpu@0000:3b:00` → `gpu1`, where a process of ours told."""
+
+    def open(self, now: float) -> None:
+        """From here on nothing that is reported is missed."""
+        self._since = now
+        options = self._options
+        self._lines.append(("kernel", Lines(options.kernel_log, clock=self._clock)))
+        self._lines.append(("file", Lines(options.file or self._job_dir / FILE_NAME, clock=self._clock)))
+        if options.ascend_events is not None:
+            self._lines.append(("ascend", Lines(options.ascend_events, clock=self._clock)))
+
+    def start(self) -> None:
+        """Look at them from now on, and open the socket; again does nothing."""
+        from holdfast.observe.devices.fault_sources import FileFaults, KernelFaults, vendor_sources
+
+        options, node = self._options, self._node.name
+        opened, self._lines = self._lines, []
+        for kind, lines in opened:
+            match kind:
+                case "kernel":
+                    kernel = KernelFaults(node=node, lines=lines)
+                    self._add(options.kernel_log, kernel)
+                    if kernel.missing and any(name.startswith("gpu") for name in self._node.devices):
+                        self._watch_nvml(kernel.missing)
+                    elif kernel.missing and options.kernel_log != KERNEL_LOG:
+                        self._say(kernel.missing)
+                case _ if lines.missing:
+                    self._say(lines.missing)
+                case "ascend":
+                    self._add(str(lines.path), FileFaults(lines.path, node=node, ascend_events=True, lines=lines))
+                case _:
+                    self._add(
+                        str(options.file or ""), FileFaults(lines.path, node=node, known=self._known, lines=lines)
+                    )
+        if opened:
+            for source in vendor_sources(node):
+                self._add(type(source).__name__, source)
+            self._open_inbox()
+
+    def _ready(self, fd: int, now: float) -> list[Event]:
+        return self._reported(self.take(fd, now), now)
+
+    def take(self, fd: int, now: float) -> list[FaultEvent]:
+        """What a source has that this run is to report. Other runs that hear it too leave it to this one."""
+        path, source = self._sources[fd]
+        events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
+        for text in _news(source):
+            self._say(text)
+        if source.fileno() < 0:
+            del self._sources[fd]
+            self._reactor.forget(fd)
+            self._say(f"{source.missing}: {_UNSEEN}")
+            source.close()
+        if not events or (path and not self._is_first(path)):
+            return []
+        return events
+
+    def unread(self) -> list[int]:
+        """The sources that have something new."""
+        if any(_has_news(lines.fileno()) for _, lines in self._lines):
+            self.start()
+        return [fd for fd in self._sources if _has_news(fd)]
+
+    def refused(self) -> Counter[str]:
+        """How many lines were not believed, by what was wrong with them."""
+        found: Counter[str] = Counter()
+        for _, source in self._sources.values():
+            found.update(getattr(source, "refused", {}))
+        return found
+
+    def close(self) -> None:
+        for fd, (_, source) in self._sources.items():
+            self._reactor.forget(fd)
+            source.close()
+        for _, lines in self._lines:
+            lines.close()
+        for fd in (*self._locks.values(), self._folder):
+            if fd >= 0:
+                os.close(fd)
+
+    def _named(self, event: FaultEvent) -> FaultEvent:
+        """A device that only the bus knows is that of the worker whose process the driver names."""
+        if "@" not in event.device:
+            return event
+        known = event.device in self._addresses or event.pid is None
+        if not known and (device := self._device_of(event.pid or 0)):
+            self._addresses[event.device] = device
+        return replace(event, device=self._addresses.get(event.device, event.device))
+
+    def _is_first(self, path: str) -> bool:
+        """Whether this run is the one that reports what stands there: of several that read it, each sees it."""
+        if path not in self._locks:
+            import zlib
+
+            name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
+            try:
+                fd = open_file(name, os.O_WRONLY | os.O_CREAT)
+            except OSError:
+                return True  # a disk that takes no file: to be told twice is better than not at all
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                return False
+            self._locks[path] = fd
+        return True
+
+    def _watch_nvml(self, why: str) -> None:
+        from holdfast.node.devices.nvml_watch import NvmlWatch as Watch
+        from holdfast.observe.devices.device_discovery import local_devices
+
+        home, node = self._home, self._node
+        gpus = [name for name in {*node.devices, *local_devices()} if name.startswith("gpu")]
+
+        def before() -> None:
+            DeviceLocks(home, node.name, lambda text: None).wait_here(gpus)
+
+        self._say(f"{why}; NVML tells the GPUs' Xids instead")
+        try:
+            self._nvml = Watch(node=node.name, before=before)
+        except OSError as error:
+            self._say(f"no process can be started to wait for NVML ({error.strerror}): {_UNSEEN}")
+            return
+        self._add("nvml", self._nvml)
+
+    def _open_inbox(self) -> None:
+        from holdfast.observe.devices.fault_socket import Inbox
+
+        path = self._options.socket or self._job_dir / SOCKET_NAME
+        try:
+            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._add(
+                "", Inbox(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known, clock=self._clock)
+            )
+        except OSError as error:
+            self._say(f"{path}: faults cannot be reported there: {error.strerror or error}")
+
+    def _add(self, path: str, source: Source) -> None:
+        fd = source.fileno()
+        if fd < 0:
+            source.close()
+            return
+        self._sources[fd] = path, source
+        self._reactor.watch(fd, self._ready)
+
+
+def _has_news(fd: int) -> bool:
+    return fd >= 0 and bool(select.select([fd], [], [], 0)[0])
+
+
+def _news(source: Source) -> list[str]:
+    """What a source has to say about lines that it refused."""
+    said: list[str] = getattr(source, "news", [])
+    taken = list(said)
+    said.clear()
+    return taken

@@ -1,0 +1,62 @@
+"""One question to a vendor's tool: which processes, of all users, compute on some devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast import children
+from holdfast.observe.devices.device_users import answered
+from holdfast.safe_files import created, opened, read_file
+from holdfast.untrusted import MOST_BYTES
+
+LOG_BYTES = 4096
+ASK_S = 20.0
+"""How long the tool may take: it can hang with the device itself."""
+
+
+class VendorQuery:
+    """The tool at work. `pidfd` is readable when it has ended, or `until` has passed. Raises OSError without a tool."""
+
+    def __init__(self, command: Sequence[str], file: Path, now: float) -> None:
+        if not command:
+            raise FileNotFoundError
+        self.tool = command[0]
+        self.until = now + ASK_S
+        self._file = file
+        with created(file) as out:
+            self.child = children.start(command, output=out.fileno())
+        self.pidfd = self.child.pidfd
+
+    def answer(self) -> tuple[dict[int, str], str]:
+        """After its end: pid → command of who uses the devices, or why that is not known."""
+        status = self.child.reap()
+        try:
+            text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")
+            self._file.unlink()
+        except OSError as error:
+            return {}, error.strerror or str(error)
+        return ({}, f"it ended with status {status}") if status else (answered(text), "")
+
+
+def sight(devices: Sequence[str], hidden: int) -> str:
+    """The warning where `hidden` processes cannot be looked into (-1: how many is not known); empty for none."""
+    if not hidden:
+        return ""
+    many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"
+    return (
+        f"{', '.join(devices)}: {many if hidden > 0 else 'processes of other users are hidden here'}: whether they use "
+        "the device is not known, and only the driver can refuse the reset. Root sees them all"
+    )
+
+
+def last_line(log: Path) -> str:
+    """`: words`, the last that a command wrote into its log; nothing where there are none."""
+    try:
+        with opened(log) as file:
+            file.seek(max(0, log.stat().st_size - LOG_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {said[:200]}" if said else ""

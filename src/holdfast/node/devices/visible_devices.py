@@ -1,0 +1,70 @@
+"""Which devices a run may use: what the environment or the drivers show, less what the standings keep out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.errors import BadUsage
+from holdfast.model.device_shares import asked_cpus, binds
+from holdfast.model.faults import DeviceStanding
+from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo
+from holdfast.observe.devices.device_discovery import local_devices
+
+
+def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+    """`gpu0`, `gpu2` … as a `*_VISIBLE_DEVICES` variable lists them, else as the drivers show them."""
+    for variable, prefix in VISIBLE.items():
+        if variable in env:
+            numbers = [part.strip() for part in env[variable].split(",")]
+            # UUIDs and MIG slices name devices that the drivers' numbers do not: nothing is hidden of those.
+            return tuple(prefix + number for number in numbers if number.isascii() and number.isdigit())
+    return local_devices(root)
+
+
+def node_info(name: str, spec: JobSpec, devices: tuple[str, ...]) -> NodeInfo:
+    """This machine as the gang sees it. Devices count as places; where there are more workers they share them."""
+    return with_cpus(NodeInfo(name=name, slots=max(len(devices), spec.world_size), devices=devices), spec)
+
+
+def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
+    """This machine with its CPUs, where workers are to have some to themselves."""
+    if not any(asked_cpus(spec, role) for role in spec.roles):
+        return node
+    from holdfast.observe.cpu_layout import cpus_here  # few jobs ask for it
+
+    found = cpus_here()
+    places = {number: at for at, number in enumerate(found.domains)}
+    near = {device: places[number] for device, number in found.near.items() if number in places}
+    return replace(
+        node,
+        cores=found.count,
+        cpus=tuple(found.domains.values()),
+        near={device: at for device, at in near.items() if device in node.devices},
+    )
+
+
+def must_fit(spec: JobSpec, job_file: str) -> None:
+    """Raises `BadUsage` where this machine could not give its workers what they ask for if nothing were broken."""
+    if not binds(spec):
+        return
+    from holdfast.decide.device_binding import lack
+    from holdfast.decide.placement import place
+
+    node = node_info("this machine", spec, devices_here(os.environ))
+    if place(spec, (node,), ()) is None:
+        raise BadUsage(
+            f"job file {job_file}: `resources`: {lack(spec, (node,))}",
+            hint=f"holdfast run --no-bind --job {job_file}   (workers then share what is there)",
+        )
+
+
+def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
+    """Of this node and its devices, those that may take no new work. Raises `HoldfastError` where that is unknown."""
+    from holdfast.node.devices.excluded_devices import kept_out
+
+    mine = {node.name, *node.devices}
+    return tuple(stands for stands in kept_out(str(home), node.name, now) if stands.device in mine)

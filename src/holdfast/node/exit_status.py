@@ -1,0 +1,53 @@
+"""The exit status of a run's process, and the message for its container's engine."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.model.exit_report import ExitReport
+from holdfast.safe_files import read_file, write_given
+
+AGG = "runtime.pai.agg.error"
+TERMINATION_LOG = "/dev/termination-log"
+_MOST = 4096
+
+
+def status_of(report: ExitReport, users: bool) -> int:
+    """The exit status. `users`: the user's own, where the job failed with one; for a signal 128 and its number."""
+    if not users or report.code == 0:
+        return report.code
+    if report.original.exit_code:
+        return report.original.exit_code
+    name = report.original.signal or ""
+    if name in signal.Signals.__members__:
+        return 128 + signal.Signals[name]
+    return report.code
+
+
+def refused(environment: Mapping[str, str], code: int, reason: str, solution: str) -> None:
+    """Tell the container's engine that a task was refused before anything of it started. This never fails."""
+    place = environment.get("HOLDFAST_TERMINATION_LOG")
+    if not place or "HOLDFAST_ATTEMPT" in environment:
+        return
+    from holdfast.explain.openpai_exit_file import refusal
+
+    try:
+        write_given(Path(place), refusal(code, reason, solution))
+    except OSError:
+        pass  # the message is on stderr too
+
+
+def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
+    """Write the job's failure where a container engine looks; after a success nothing is left there. Raises OSError."""
+    data = b""
+    if report.code:
+        try:
+            data = read_file(logs / f"attempt-{report.attempt}" / AGG, _MOST)
+        except OSError:
+            from holdfast.explain.openpai_exit_file import agg_error_file
+            from holdfast.model.evidence import AttemptEvidence
+
+            data = agg_error_file(report, AttemptEvidence())
+    write_given(place, data)

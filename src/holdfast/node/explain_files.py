@@ -1,0 +1,322 @@
+"""The entry point of explaining: logs (files, pipes, workers' directories) become evidence, and evidence a report."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec.structs import replace
+
+from holdfast.catalogue.exit_rows import Catalogue
+from holdfast.errors import BadUsage
+from holdfast.explain import explain
+from holdfast.explain.launcher_notes import number_of
+from holdfast.explain.log_scanner import BLOCK_BYTES, Scanner
+from holdfast.explain.ranks_from_logs import rank_of_name
+from holdfast.explain.row_matcher import Matcher, built_in
+from holdfast.explain.status_forms import plain_of, signal_of
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.exit_report import ExitReport, WorkerExit
+from holdfast.record.rotated_logs import older
+from holdfast.safe_files import opened, read_given
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
+
+if TYPE_CHECKING:
+    from holdfast.explain.row_lint import Problem
+
+__all__ = [
+    "catalogue_with",
+    "ended_by",
+    "excerpt",
+    "explain_files",
+    "lint_file",
+    "number_of",
+    "plain_of",
+    "read_rows_file",
+    "signal_of",
+]
+
+TAIL_BYTES = 64 << 10
+"""So many bytes of a log's end are always kept."""
+MOST_TAIL_BYTES = 1 << 20
+"""The end is kept up to this far back where it shows no progress: a thousand ranks may report one death."""
+LIVE_BYTES = 256 << 20
+"""All live workers' logs together are scanned this far back: it happens between a death and its report."""
+
+
+def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:
+    """What to keep of a worker's log file of any size: its end, and cut-outs around catalogue hits before that.
+
+    Fast and bounded: at most `scan_bytes` from the end are scanned. Raises OSError where the file cannot be read.
+    """
+    with opened(path) as file:
+        status = os.fstat(file.fileno())
+        size = status.st_size
+        if size <= TAIL_BYTES:
+            before = _end_of(older(path, 1), TAIL_BYTES - size)
+            return _dated(LogExcerpt(source=source, text=decode(before + file.read())), status.st_mtime)
+        start = max(0, size - max(scan_bytes, TAIL_BYTES))
+        file.seek(start)
+        return _dated(_scan(_blocks(file), source, built_in(), skipped=start), status.st_mtime)
+
+
+def _end_of(path: str, most_bytes: int) -> bytes:
+    """The end of the last rotated piece of a log: the message about a death often spans both pieces."""
+    try:
+        with opened(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+            return file.read(most_bytes)
+    except OSError:
+        return b""  # nearly always: the log was not rotated
+
+
+def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
+    """The log with the year and time zone that its timestamps leave out, taken from its last modification."""
+    return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
+
+
+def explain_files(
+    files: Sequence[str],
+    *,
+    exit_code: int | None = None,
+    signal: int | None = None,
+    catalogue: Catalogue | None = None,
+    stdin: BinaryIO | None = None,
+) -> ExitReport:
+    """The report of a death from its logs alone: each file (`-`: standard input) is one rank's, or the job's.
+
+    `exit_code` and `signal` are typed because a log does not have them. Raises `BadUsage` for a file that is missing,
+    cannot be read or is a directory.
+    """
+    matcher = Matcher(catalogue) if catalogue is not None else built_in()
+    workers = []
+    for index, name in enumerate(files or ["-"]):
+        ended = None
+        if index == 0 and (exit_code is not None or signal is not None):
+            ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=exit_code, signal=signal)
+        workers.append(WorkerEvidence(rank=index, log=read_log(name, matcher, stdin), exit=ended))
+    return explain(AttemptEvidence(workers=tuple(_one_a_rank(workers))), catalogue)
+
+
+def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None, int | None]:
+    """Exit status and signal, as the user typed them: at most one of them remains. Raises `BadUsage`."""
+    number: int | None = None
+    if signal_name is not None:
+        number = number_of(signal_name)
+        if number is None or not 0 < number < 65:
+            raise BadUsage(
+                f"--signal {signal_name}: no such signal; a name or a number was expected", hint="--signal KILL"
+            )
+    if exit_code is not None:
+        typed = exit_code
+        if not 0 <= typed <= 255:  # as PBS, wait(2), Python or Windows write it
+            told = signal_of(typed)
+            number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
+            if told is None and exit_code is None:
+                raise BadUsage(f"--exit-code {typed}: a status from 0 to 255 was expected", hint="--exit-code 1")
+    return (exit_code, None) if number is None else (None, number)
+
+
+def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
+    """The two streams of one rank (`attempt_0/3/stdout.log` and `stderr.log`) are one worker's."""
+    places: dict[str, int] = {}
+    found: list[WorkerEvidence] = []
+    for worker in workers:
+        path = Path(worker.log.source) if worker.log is not None else Path()
+        stream = path.name.partition(".")[0]
+        place = places.get(str(path.parent)) if stream in ("stdout", "stderr") else None
+        first = found[place] if place is not None else None
+        if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
+            places[str(path.parent)] = len(found)
+            found.append(worker)
+        elif stream == "stderr":  # the lines about the end are there
+            found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
+        else:
+            found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)
+    return found
+
+
+def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
+    """The built-in rows after those of these files (ours, or OpenPAI's), and a sentence for each part left out.
+
+    Raises `BadUsage` for a file that cannot be read or has no rows at all.
+    """
+    from holdfast.catalogue.exit_rows import load
+    from holdfast.explain.row_lint import usable
+
+    ours, theirs, said = [], [], []
+    for name in files:
+        try:
+            own, further, problems = usable(read_rows_file(name), name)
+        except ValueError as error:
+            raise BadUsage(f"{name}: {error}", hint=f"holdfast exits lint {name}") from None
+        ours += own
+        theirs += further
+        said += problems
+    return load().merged(ours, ", ".join(files), theirs), said
+
+
+def read_rows_file(name: str) -> bytes:
+    """The content of a file of rows. Raises `BadUsage` where it cannot be read."""
+    try:
+        return read_given(name, MOST_CONFIG_BYTES)
+    except IsADirectoryError:
+        raise BadUsage(
+            f"{name} is a directory: a file of exit rows was expected", hint="holdfast exits --help"
+        ) from None
+    except OSError as error:
+        raise BadUsage(f"{name} cannot be read: {error.strerror or error}", hint=f"ls -l {name}") from None
+
+
+def lint_file(name: str) -> list[Problem]:
+    """The mistakes in a file of rows, in its order; empty where it has none."""
+    from holdfast.explain.row_lint import lint
+
+    return lint(read_rows_file(name), name)
+
+
+def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
+    """Read one log of any size and encoding, in bounded memory."""
+    if name == "-":
+        return _dated(_scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher), time.time())
+    path = Path(name)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise BadUsage(
+                f"{name} is a directory: a log file was expected", hint=f"holdfast explain {name.rstrip('/')}/*.log"
+            )
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            # A pipe (`<(kubectl logs …)`) is still written to while it is read.
+            written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
+            return _dated(_scan(_blocks(file), name, matcher), written_at)
+    except FileNotFoundError:
+        raise BadUsage(f"there is no file {name}: a log was expected", hint="holdfast explain job.log") from None
+    except OSError as error:
+        raise BadUsage(f"{name} cannot be read: {error.strerror or error}", hint=f"ls -l {name}") from None
+
+
+def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int = 0) -> LogExcerpt:
+    scanner = Scanner(matcher, MOST_TAIL_BYTES)
+    for block in blocks:
+        scanner.feed(block)
+    tail, offset, line, cuttings, settled = scanner.finish()
+    if offset == 0 and skipped == 0 and (document := _document(tail)):
+        tail = document
+    if len(tail) > 4 * TAIL_BYTES:
+        # The program survived everything before the last sign of progress: only what follows it is worth reading.
+        begin = min(max(0, matcher.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
+        begin = tail.rfind(b"\n", 0, begin) + 1
+        line += tail.count(b"\n", 0, begin)
+        offset, tail = offset + begin, tail[begin:]
+    return LogExcerpt(
+        source=source,
+        text=decode(tail),
+        skipped_bytes=skipped + offset,
+        cuttings=tuple(decode(cutting.data) for cutting in cuttings),
+        settled=settled,
+        first_line=line,
+        cutting_lines=tuple(cutting.line for cutting in cuttings),
+    )
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Blocks that end with a whole line (except for lines longer than a block), as UTF-8."""
+    first = file.read(4096)
+    read: Callable[[], bytes]
+    if first[:2] == b"\x1f\x8b":
+        import zlib
+
+        inflate = zlib.decompressobj(wbits=31)
+        pending = first
+
+        def read() -> bytes:
+            nonlocal pending
+            out = b""
+            while not out:
+                if not pending and not (pending := file.read(BLOCK_BYTES // 4)):
+                    return b""
+                try:
+                    out = inflate.decompress(pending)
+                except zlib.error:
+                    return b""  # a truncated archive: what came before is the log
+                pending = inflate.unused_data if inflate.eof else b""
+                if inflate.eof:
+                    return out
+            return out
+
+        rest = b""
+    elif encoding := _wide(first):
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        rest = decoder.decode(first).encode()
+
+        def read() -> bytes:
+            data = file.read(BLOCK_BYTES)
+            return decoder.decode(data, not data).encode() if data else b""
+
+    else:
+        rest = first
+
+        def read() -> bytes:
+            return file.read(BLOCK_BYTES)
+
+    while True:
+        data = read()
+        if not data:
+            if rest:
+                yield rest
+            return
+        end = data.rfind(b"\n") + 1
+        if not end:
+            # One endless line: pass it on in blocks, without waiting for its end.
+            rest += data
+            if len(rest) >= BLOCK_BYTES:
+                yield rest
+                rest = b""
+            continue
+        yield rest + data[:end] if rest else data[:end]
+        rest = data[end:]
+
+
+def _wide(first: bytes) -> str:
+    """The encoding of UTF-16 and UTF-32 text, recognised by its mark or by its zeros."""
+    for mark, encoding in (
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if first.startswith(mark):
+            return encoding
+    sample = first[:1024]
+    half = len(sample) // 2
+    if half >= 16:
+        if sample[1::2].count(0) > 0.6 * half and sample[0::2].count(0) < 0.1 * half:
+            return "utf-16-le"
+        if sample[0::2].count(0) > 0.6 * half and sample[1::2].count(0) < 0.1 * half:
+            return "utf-16-be"
+    return ""
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 with replacement characters: a wrong byte costs one character, never a line."""
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+
+
+def _document(tail: bytes) -> bytes:
+    """A JSON document of Kubernetes (pod status, events) with one value a line; nothing for any other text."""
+    head = tail[:64].lstrip()
+    if not head.startswith((b"{", b"[")) or b'"kind"' not in tail or len(tail) > MOST_TAIL_BYTES:
+        return b""
+    import json
+
+    try:
+        return json.dumps(json_leniently(tail), indent=1, ensure_ascii=False).encode("utf-8", "replace")
+    except Malformed:
+        return b""

@@ -1,0 +1,119 @@
+"""Prepares to explain a failure while all is well, so that no restart waits for it.
+
+Explaining needs a catalogue, its patterns and re2: every recovery would begin with a tenth of a second for them, and a
+job that succeeds never needs them. Once a gang has been up for a moment, the supervisor is idle. Then it imports them
+in small steps, one per pass of the loop; an event meanwhile waits for at most one step.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Callable, Iterator
+
+AFTER_S = 0.5
+"""How long a gang must be up before: its own start comes first."""
+
+_PARTS = (
+    "holdfast.decide.attempt_record", "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
+    "json", "re2",
+    "holdfast.catalogue.pattern_atoms", "holdfast.catalogue.exit_rows", "holdfast.catalogue.fault_codes",
+    "holdfast.explain.sentences",
+    "holdfast.explain.log_lines", "holdfast.explain.tracebacks", "holdfast.explain.launcher_notes",
+    "holdfast.explain.row_matcher",
+    "holdfast.explain.clue_ranking", "holdfast.explain.line_reader", "holdfast.explain.log_reader",
+    "holdfast.explain.secret_masking",
+    "holdfast.explain.grace_kills", "holdfast.observe.step_counter",
+    "holdfast.explain.fingerprint", "holdfast.explain.report_draft",
+    "holdfast.explain.attribution", "holdfast.explain.device_fault_cause", "holdfast.explain.requested_stops",
+    "holdfast.explain.worker_cause",
+    "holdfast.explain.system_cause", "holdfast.explain.explanation_rules", "holdfast.explain.log_selection",
+    "holdfast.explain.plain_report", "holdfast.explain.funnel", "holdfast.explain.reading_limits",
+    "holdfast.explain.node_reader", "holdfast.explain.log_scanner",
+    "holdfast.node.explain_files",
+    "holdfast.decide.progress_signs", "holdfast.decide.restart_budgets",
+    "holdfast.decide.recovery", "holdfast.node.missing_resources", "holdfast.node.report_writer",
+    "holdfast.explain.openpai_exit_file", "holdfast.report.text_report", "holdfast.report.failure_place",
+    "holdfast.report.brief_report",
+)  # fmt: skip
+"""The imports of a failure, in an order in which each step is short: the imported before the importing."""
+
+_WORDS = """Traceback (most recent call last):
+  File "train.py", line 1, in <module>
+    main()
+RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
+"""
+
+
+class Rehearsal:
+    """`idle`: whether the supervisor has nothing better to do.
+
+    `first(now)` runs first, step by step: it does what a job needs soon, but not for its start.
+    """
+
+    def __init__(
+        self, idle: Callable[[], bool], first: Callable[[float], Iterator[object]], say: Callable[[str], None]
+    ) -> None:
+        self._idle = idle
+        self._first = first
+        self._say = say
+        self._now = 0.0
+        self._steps: Iterator[object] | None = self._all_steps()
+        self._due: float | None = None
+
+    def begin(self, now: float) -> None:
+        """All workers are up."""
+        if self._steps is not None:
+            self._due = now + AFTER_S
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def tick(self, now: float) -> None:
+        if self._steps is None or not self._idle():
+            self._due = None
+            return
+        self._now = now
+        try:
+            next(self._steps)
+            self._due = now
+        except StopIteration:
+            self._over()
+        except Exception as error:  # a rehearsal that fails must not end the job
+            self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
+            self._over()
+
+    def _all_steps(self) -> Iterator[object]:
+        yield from self._first(self._now)
+        yield from _steps()
+
+    def _over(self) -> None:
+        self._steps = self._due = None
+        gc.freeze()
+
+
+def _steps() -> Iterator[object]:
+    for part in _PARTS:
+        yield importlib.import_module(part)
+    from holdfast.explain import explain, first_hand, read_workers
+    from holdfast.explain.openpai_exit_file import agg_error_file
+    from holdfast.explain.row_matcher import built_in
+    from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+    from holdfast.model.exit_report import WorkerExit
+    from holdfast.observe.step_counter import counts_in
+
+    yield counts_in(
+        "Train: 1 [ 5/10]\nEpoch 1: step 5\n 50%|#####     | 5/10 [00:01\n5it [00:01\n5/10 [==>..]\n━━━━ 5/10\n"
+    )
+    yield built_in()
+    killed = WorkerExit(role="worker", rank=1, node="here", attempt=1, signal=9, started_at=0.0, ended_at=1.0)
+    fallen = WorkerExit(role="worker", rank=0, node="here", attempt=1, exit_code=1, last_words=_WORDS, ended_at=1.0)
+    yield first_hand(fallen)
+    yield explain(AttemptEvidence(workers=(WorkerEvidence(rank=1, exit=killed),)))
+    told = WorkerEvidence(rank=0, exit=fallen, stderr=LogExcerpt(source="worker-0 stderr", text=_WORDS))
+    evidence = AttemptEvidence(workers=(told,))
+    read = read_workers(evidence)
+    yield read
+    report = explain(read)
+    yield report
+    yield agg_error_file(report, evidence)

@@ -1,0 +1,85 @@
+"""A job's prerequisites fetched by a command that has nothing else to do: `holdfast prepare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError
+from holdfast.launch.fetch_request import data_directory, order_of
+from holdfast.model.events import Event
+from holdfast.model.fetch_messages import FetchFailed, FetchMoved, FetchTrouble, FetchWord
+from holdfast.model.fetch_progress import bar, said
+from holdfast.model.job_spec import JobSpec
+from holdfast.node.fetching.fetch_process import Fetched, FetchRun
+from holdfast.reactor import Reactor
+
+SAID_EVERY_S = 10.0
+
+
+class NotFetched(HoldfastError):
+    """A prerequisite could not be had; nothing of it counts."""
+
+    def __init__(self, trouble: FetchTrouble) -> None:
+        from holdfast.catalogue.exit_rows import load  # only a failure needs it
+
+        row = load().row(trouble.phrase)
+        self.trouble = trouble
+        self.phrase = trouble.phrase
+        self.solution = trouble.solution or row.solution
+        self.exit_status = row.code
+        super().__init__(f"prerequisite {trouble.name}: {trouble.phrase}: {trouble.words}", hint=self.solution)
+
+
+def fetch_here(
+    spec: JobSpec,
+    exchange: Path,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    draw: Callable[[str], None] | None = None,
+    width: int = 80,
+) -> None:
+    """Have all prerequisites of a job in the exchange directory. Raises NotFetched, BadUsage, OSError.
+
+    `say` prints a line. `draw` redraws the one line of a terminal, of `width` columns; None: a line every 10 s instead.
+    """
+    reactor = Reactor(Clock().now)
+    order = order_of(
+        spec,
+        environment,
+        node="",
+        limit_s=spec.timers.fetch_s,
+        directory=data_directory(environment, exchange),
+        who=f"holdfast prepare for job {spec.name}",
+    )
+    end: list[Fetched] = []
+    said_at = reactor.now()
+
+    def heard(word: FetchWord, now: float) -> list[Event]:
+        nonlocal said_at
+        if not isinstance(word, FetchMoved):
+            if draw is not None:
+                draw("")
+            if not isinstance(word, FetchFailed):  # that is the message of the command
+                say(said(word))
+        elif draw is not None:
+            draw(bar(word, width))
+        elif now >= said_at + SAID_EVERY_S:
+            said_at = now
+            say(said(word))
+        return []
+
+    def ended(fetched: Fetched, now: float) -> list[Event]:
+        end.append(fetched)
+        return []
+
+    run = FetchRun(order, environment, reactor, heard, ended)
+    try:
+        while not end:
+            reactor.wait()
+    finally:
+        run.close()
+        reactor.close()
+    if (trouble := end[0].trouble) is not None:
+        raise NotFetched(trouble)

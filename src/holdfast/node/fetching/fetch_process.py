@@ -1,0 +1,226 @@
+"""The fetching process as holdfast sees it: what it was asked for, the words that it writes, and its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from holdfast import children
+from holdfast.model.check_results import CheckLine
+from holdfast.model.codec import encode
+from holdfast.model.events import Event
+from holdfast.model.fetch_messages import (
+    FetchAgain,
+    FetchBegan,
+    FetchDone,
+    FetchFailed,
+    FetchMoved,
+    FetchOrder,
+    FetchTrouble,
+    FetchWaits,
+    FetchWord,
+)
+from holdfast.model.fetch_progress import done, progress, said
+from holdfast.model.noun_base import Noun
+from holdfast.model.phrases import Phrase
+from holdfast.reactor import Reactor
+from holdfast.untrusted import Malformed, json_as
+
+MOST_LINE_BYTES = 1 << 20
+LATE_S = 1.0
+"""So long after its limit it is killed: between two tries it ends by itself before, and can say why."""
+TAIL_BYTES = 2048
+
+
+class Fetched(Noun, frozen=True, kw_only=True):
+    """How a fetch ended. `trouble` None: all are there, whole."""
+
+    trouble: FetchTrouble | None = None
+    lines: tuple[CheckLine, ...] = ()
+    """Each prerequisite, where it stands."""
+
+
+class FetchRun:
+    """One fetching process. `heard` is called with each word that it writes, `ended` once, at its end: each returns the
+    events that follow.
+
+    Raises OSError where it cannot be started.
+    """
+
+    def __init__(
+        self,
+        order: FetchOrder,
+        environment: Mapping[str, str],
+        reactor: Reactor,
+        heard: Callable[[FetchWord, float], list[Event]],
+        ended: Callable[[Fetched, float], list[Event]],
+    ) -> None:
+        self._order = order
+        self._reactor = reactor
+        self._heard, self._ended = heard, ended
+        self._lines = {thing.name: CheckLine(name=name_of(thing.name), state="waiting") for thing in order.things}
+        self._trouble: FetchTrouble | None = None
+        self._rest = b""
+        self._tail = b""
+        self._began = reactor.now()
+        asking, self._asking = os.pipe()
+        self._words, writing = os.pipe()
+        self._errors, wrong = os.pipe()
+        mine = (asking, self._asking, self._words, writing, self._errors, wrong)
+        try:
+            # The working directory is the user's: no module of it is to stand in for one of ours (-P).
+            self._child: children.Child | None = children.start(
+                (sys.executable, "-P", "-m", "holdfast.fetch"),
+                output=writing,
+                errors=wrong,
+                given=asking,
+                env=dict(environment),
+            )
+        except OSError:
+            for fd in mine:
+                os.close(fd)
+            raise
+        for fd in (asking, writing, wrong):
+            os.close(fd)
+        for fd in (self._asking, self._words, self._errors):
+            os.set_blocking(fd, False)
+        self._data = encode(order)
+        reactor.watch(self._asking, self._ask, writable=True)
+        reactor.watch(self._words, self._listen)
+        reactor.watch(self._errors, self._complain)
+        reactor.watch(self._child.pidfd, self._over)
+        self._late = reactor.at(self._began + order.limit_s + LATE_S, self._too_late)
+
+    def lines(self) -> tuple[CheckLine, ...]:
+        """Each prerequisite, where it stands now."""
+        return tuple(self._lines.values())
+
+    def close(self) -> None:
+        """End it with all that it has started. `ended` is not called any more."""
+        if self._child is None:
+            return
+        child, self._child = self._child, None
+        self._let_go(child)
+        child.end()
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _let_go(self, child: children.Child) -> None:
+        self._late.close()
+        self._reactor.forget(child.pidfd)
+        for fd in (self._asking, self._words, self._errors):
+            self._shut(fd)
+
+    def _shut(self, fd: int) -> None:
+        if fd >= 0 and self._reactor.watched(fd) is not None:
+            self._reactor.forget(fd)
+            os.close(fd)
+
+    def _ask(self, fd: int, now: float) -> None:
+        try:
+            self._data = self._data[os.write(fd, self._data) :]
+        except BrokenPipeError:
+            self._data = b""  # it has ended: its status tells why
+        if not self._data:
+            self._shut(fd)
+
+    def _complain(self, fd: int, now: float) -> None:
+        data = os.read(fd, 1 << 16)
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        if not data:
+            self._shut(fd)
+
+    def _listen(self, fd: int, now: float) -> list[Event]:
+        data = os.read(fd, 1 << 16)
+        if not data:
+            self._shut(fd)
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[:MOST_LINE_BYTES]
+        found: list[Event] = []
+        for line in lines:
+            try:
+                word: FetchWord = json_as(line, FetchWord, most_bytes=MOST_LINE_BYTES)
+            except Malformed:
+                continue  # a library has printed something
+            self._take(word)
+            found += self._heard(word, now)
+        return found
+
+    def _take(self, word: FetchWord) -> None:
+        match word:
+            case FetchBegan():
+                self._note(word.name, "running", f"{word.uri} to {word.into}")
+            case FetchMoved():
+                self._note(word.name, "running", progress(word))
+            case FetchWaits():
+                self._note(word.name, "running", said(word).partition(": ")[2])
+            case FetchAgain():
+                why = f"{word.trouble.phrase}: {word.trouble.words}"
+                self._note(word.name, "paused until the next try", why, tries=word.tried)
+            case FetchDone():
+                self._note(word.name, "passed", done(word), tries=word.tries, took_s=word.took_s)
+            case FetchFailed():
+                self._trouble = word.trouble
+                why = f"{word.trouble.phrase}: {word.trouble.words}"
+                self._note(word.trouble.name, "failed", why, tries=word.tries)
+
+    def _note(self, name: str, state: str, message: str, *, tries: int = 0, took_s: float = 0.0) -> None:
+        before = self._lines.get(name)
+        if before is not None:
+            tries = tries or before.tries
+            self._lines[name] = CheckLine(
+                name=before.name, state=state, message=message, tries=tries, took_s=round(took_s, 3)
+            )
+
+    def _over(self, fd: int, now: float) -> list[Event]:
+        child, self._child = self._child, None
+        if child is None:
+            return []
+        found: list[Event] = []
+        for pipe in (self._words, self._errors):
+            # What it wrote last is there: a pipe keeps it.
+            while self._reactor.watched(pipe) is not None and _readable(pipe):
+                if pipe == self._words:
+                    found += self._listen(pipe, now)
+                else:
+                    self._complain(pipe, now)
+        self._let_go(child)
+        status = child.reap()
+        if status != 0 and self._trouble is None:
+            self._fail(Phrase.DOWNLOAD_FAILED, self._how(status))
+        return [*found, *self._finish(now)]
+
+    def _how(self, status: int | None) -> str:
+        words = self._tail.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        what = "vanished" if status is None else f"died of signal {-status}" if status < 0 else f"ended with {status}"
+        return f"the fetching process {what}" + (f": {words}" if words else "")
+
+    def _too_late(self, now: float) -> list[Event]:
+        self.close()
+        self._fail(Phrase.DOWNLOAD_TIMED_OUT, f"it was not there after {self._order.limit_s:g} s, and was stopped")
+        return self._finish(now)
+
+    def _fail(self, phrase: Phrase, words: str) -> None:
+        """The process could not say itself what went wrong."""
+        name = next((thing.name for thing in self._order.things if self._lines[thing.name].state != "passed"), "(none)")
+        self._take(FetchFailed(trouble=FetchTrouble(name=name, phrase=phrase, words=words)))
+
+    def _finish(self, now: float) -> list[Event]:
+        lines = tuple(
+            line if line.state in ("passed", "failed") else CheckLine(name=line.name, state="not run")
+            for line in self._lines.values()
+        )
+        return self._ended(Fetched(trouble=self._trouble, lines=lines), now)
+
+
+def name_of(thing: str) -> str:
+    """What stands for a prerequisite in a list of checks."""
+    return f"prerequisite {thing}"
+
+
+def _readable(fd: int) -> bool:
+    import select  # at the end of a fetch only
+
+    return bool(select.select([fd], [], [], 0)[0])

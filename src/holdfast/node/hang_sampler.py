@@ -1,0 +1,113 @@
+"""A node's part in finding a hang: it answers the owner when its ranks last printed, and looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.model.hang_messages import Closeness, Heard, LookAtRanks, RanksSeen
+from holdfast.observe.progress_reader import read_progress
+from holdfast.observe.rank_look import HangProbe, bounded, look_lightly
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
+
+
+class Hanging:
+    """Looks at one node's ranks. One look is under way at a time; a new one ends it.
+
+    `tell` sends the result to the owner. `pids`: rank → pid of the workers that live. `last_output_at`: seconds since
+    the epoch, by rank. `progress_file`: where a rank writes its steps. `held_back`: a slow terminal blocks the workers
+    in their writes, so their silence means nothing.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        tell: Callable[[RanksSeen], None],
+        *,
+        pids: Callable[[], dict[int, int]],
+        last_output_at: Callable[[int], float | None],
+        progress_file: Callable[[int, int], Path],
+        held_back: Callable[[], bool],
+    ) -> None:
+        self._reactor = reactor
+        self._tell = tell
+        self._pids = pids
+        self._last_output_at = last_output_at
+        self._progress_file = progress_file
+        self._held_back = held_back
+        self._asked: LookAtRanks | None = None
+        self._probe: HangProbe | None = None
+        self._fds: tuple[int, ...] = ()
+        reactor.deadlines(self._next_wake, self._tick)
+
+    def look(self, asked: LookAtRanks, now: float) -> None:
+        """Look at the ranks; the owner gets the answer at once, or when the last stack is there."""
+        self._end_look()
+        self._asked = asked
+        pids = self._pids()
+        if asked.closeness is Closeness.WORDS:
+            heard = tuple(Heard(rank=rank, at=self._heard_at(asked.attempt, rank, now)) for rank in pids)
+            self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard))
+            return
+        outputs = {rank: at for rank in pids if (at := self._last_output_at(rank)) is not None}
+        steps = {rank: told for rank in pids if (told := self._progress(asked.attempt, rank)) is not None}
+        if asked.closeness is Closeness.LIGHT:
+            look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
+            self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, look=bounded(look)))
+            return
+        self._probe = HangProbe(pids, now, last_output_at=outputs, progress=steps, native=asked.native)
+        self._looked()
+
+    def close(self) -> None:
+        self._end_look()
+
+    def _heard_at(self, attempt: int, rank: int, now: float) -> float | None:
+        if self._held_back():
+            return now
+        told = self._progress(attempt, rank)
+        moments = (self._last_output_at(rank), told[1] if told is not None else None)
+        return max((at for at in moments if at is not None), default=None)
+
+    def _progress(self, attempt: int, rank: int) -> tuple[int, float] | None:
+        return read_progress(self._progress_file(attempt, rank))
+
+    def _ready(self, fd: int, now: float) -> None:
+        if self._probe is not None:
+            self._reactor.forget(fd)
+            self._fds = tuple(other for other in self._fds if other != fd)
+            self._probe.ready(fd, now)
+            self._looked()
+
+    def _next_wake(self) -> float | None:
+        return self._probe.next_wake() if self._probe is not None else None
+
+    def _tick(self, now: float) -> None:
+        if self._probe is not None:
+            self._wait_for(())
+            self._probe.tick(now)
+            self._looked()
+
+    def _looked(self) -> None:
+        assert self._probe is not None and self._asked is not None
+        look = self._probe.result()
+        if look is None:
+            self._wait_for(self._probe.fds())
+            return
+        self._end_look()
+        self._tell(RanksSeen(attempt=self._asked.attempt, number=self._asked.number, look=bounded(look)))
+
+    def _wait_for(self, fds: tuple[int, ...]) -> None:
+        for fd in set(self._fds) - set(fds):
+            self._reactor.forget(fd)
+        for fd in set(fds) - set(self._fds):
+            self._reactor.watch(fd, self._ready)
+        self._fds = fds
+
+    def _end_look(self) -> None:
+        self._wait_for(())
+        if self._probe is not None:
+            self._probe.kill()
+            self._probe = None

@@ -1,0 +1,137 @@
+"""What the machine knows about a module, a port or disk space that a failed attempt's workers lacked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.launch.interpreter import environments, has_module, python_of, same_place
+from holdfast.model.evidence import AttemptEvidence, Surroundings
+
+_MODULE = re.compile(r"No module named [\"']?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+_IN_USE = re.compile(r"[Aa]ddress already in use|EADDRINUSE|[Pp]ort \d+ (?:is )?already|Errno 98")
+_NO_ROOM = re.compile(
+    r"[Nn]o space left on device|[Dd]isk quota exceeded|ENOSPC|EDQUOT|Errno (?:28|122)\b|os error (?:28|122)\b"
+)
+_PATH = re.compile(r"['\"`]((?:[^'\"`\n]{0,200}/)[^'\"`\n]{0,1000})['\"`]|(?<![\w:])(/[\w.+@%=~/-]{1,1000})")
+_NUMBER = re.compile(r"(?<![\w.])(\d{2,5})(?![\w.])")
+_PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})\)")
+_ANSWER_S = 0.5
+_SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
+_MOST_NAMED = 4
+_MOST_LINES = 8
+"""How many lines are searched for the path of a failed write."""
+
+
+def look_around(
+    evidence: AttemptEvidence,
+    command: Sequence[str],
+    chosen: str,
+    asked_port: int | None,
+    env: Mapping[str, str],
+    *,
+    places: Sequence[Path] = (),
+    held: tuple[int, str] | None = None,
+) -> Surroundings | None:
+    """`command`: the workers'. `chosen`: the Python that holdfast puts into one. None: the workers lacked none of this.
+
+    `places`: where the workers write, their working directory first. `held`: a port that a rank held at the death, and
+    that rank.
+    """
+    module, port, in_use = "", None, False
+    no_room: list[str] = []
+    shared = False
+    for worker in evidence.workers:
+        text = worker.stderr.text if worker.stderr is not None else ""
+        before: list[str] = []
+        for line in text.splitlines():
+            if found := _MODULE.search(line):
+                module = found[1]
+            elif _IN_USE.search(line):
+                in_use = True
+                port = _port_of(line, before)
+            elif _NO_ROOM.search(line):
+                no_room.append(line)
+            shared = shared or bool(_SHARED.search(line))
+            before = [*before[-3:], line]
+    if not module and not in_use and not no_room and not shared:
+        return None
+    if in_use and port is None and held is not None:
+        port = held[0]  # Python's own message names no port, and by now the port is free
+    python = command[0]
+    if python != chosen:
+        import shutil  # imports three compressors
+
+        is_python = Path(python).name.startswith("python")
+        python = (shutil.which(python, path=env.get("PATH")) or "") if is_python else ""
+    beside = [*places[:1], *(Path(word).absolute().parent for word in command[1:2] if word.endswith(".py"))]
+    others = [python_of(prefix) for prefix in environments(env, beside) if module and has_module(prefix, module)]
+    return Surroundings(
+        python=python,
+        by_command=command[0] != chosen,
+        module=module,
+        found_in=tuple(str(other) for other in others if not (python and same_place(str(other), python))),
+        port=port,
+        asked_port=asked_port,
+        holder=held[1] if held is not None and held[0] == port else _holder(port),
+        disks=_disks(no_room, places, env) if no_room else (),
+        shared_memory=_shared_memory() if shared else (),
+    )
+
+
+def port_in(words: str) -> int | None:
+    """The port that the last lines of a worker say is taken; None where they name none."""
+    lines = words.splitlines()
+    return next(
+        (_port_of(line, lines[max(0, at - 4) : at]) for at, line in enumerate(lines) if _IN_USE.search(line)), None
+    )
+
+
+def _port_of(line: str, before: Sequence[str]) -> int | None:
+    if number := _PORT.search(line):
+        return int(number[1] or number[2] or number[3])
+    return _port_above(before)
+
+
+def _port_above(lines: Sequence[str]) -> int | None:
+    """The port in the source line above, out of those that are taken now: Python's own message names none."""
+    from holdfast.observe.checks.port_holder import taken
+
+    found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
+    return next(iter(taken(port for port in found if 0 < port < 65536)), None)
+
+
+def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str]) -> tuple[str, ...]:
+    from holdfast.observe.full_disks import full_disks  # a run without such a death never imports it
+
+    base = places[0] if places else Path("/")
+    named = [str(base / (found[1] or found[2])) for line in lines[:_MOST_LINES] for found in _PATH.finditer(line)]
+    others = [*map(str, places), env.get("TMPDIR") or "/tmp", "/dev/shm"]
+    return full_disks(list(dict.fromkeys(named))[:_MOST_NAMED], others, _answers)
+
+
+def _shared_memory() -> tuple[str, ...]:
+    from holdfast.observe.full_disks import shared_memory  # as above
+
+    return shared_memory()
+
+
+def _answers(path: str) -> bool:
+    """Whether the file system of a path answers: a server that is gone blocks its caller for ever."""
+    from holdfast.act.time_limited import within  # no start needs this import
+
+    try:
+        within(lambda: os.path.realpath(path), seconds=_ANSWER_S)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(port: int | None) -> str:
+    if port is None or not Path("/proc/net/tcp").exists():
+        return ""
+    from holdfast.observe.checks.port_holder import holder
+
+    return holder(port)

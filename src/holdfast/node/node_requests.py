@@ -1,0 +1,265 @@
+"""What a node does for the owner: commands for its agent, evidence, the stations' phases.
+
+`Hands` join the agent and its host: the host obeys the agent, and the agent gets facts about processes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.decide.gang_view import GangView
+from holdfast.decide.phases import Phase
+from holdfast.explain.secret_filter import without_secrets
+from holdfast.model import events as ev
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exit_report import Blame
+from holdfast.model.hang_messages import LookAtRanks, WantLastWords
+from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort
+from holdfast.model.process_messages import Fact, Instruction, SendReport
+from holdfast.node.optional_parts import forget_logs, hang_looks, peering, word_of_container
+from holdfast.node.worker_context import surroundings_of
+from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
+
+if TYPE_CHECKING:
+    from holdfast.act.cgroups import Groups
+    from holdfast.act.host import Host, LocalHost
+    from holdfast.act.store.store_process import Store
+    from holdfast.decide.agent import Agent
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.decisions import AttemptRecord
+    from holdfast.model.gang_protocol import Command, Report
+    from holdfast.node.checkpoint_watch import Saving
+    from holdfast.node.devices.device_faults import FaultStation
+    from holdfast.node.hang_sampler import Hanging
+    from holdfast.node.link_probe import Peering
+    from holdfast.node.machine_log import MachineLog
+    from holdfast.node.prechecks.attempt_checks import Checking
+    from holdfast.node.prechecks.checks_during_job import DuringChecks
+    from holdfast.node.sidecars.node_sidecars import Beside
+    from holdfast.node.signal_handler import SignalDesk
+    from holdfast.node.stop_files import KillOrders
+    from holdfast.node.worker_output import WorkerOutput
+    from holdfast.reactor import Reactor
+    from holdfast.wire.link_interface import Request, ToOwner
+
+_OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
+"""Where one of these is blamed, the next attempt repeats the checks, however fresh the last pass is."""
+
+
+class Hands:
+    """A node's agent and its host. `report` sends the agent's reports to the owner."""
+
+    def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
+        self._agent = agent
+        self._report = report
+        self._host: Host | None = None
+        reactor.deadlines(agent.next_wake, lambda now: self._perform(agent.tick(now), now))
+
+    def serve(self, host: Host) -> None:
+        """The job whose processes these are; call it before the first command."""
+        self._host = host
+
+    def obey(self, command: Command, now: float) -> None:
+        self._perform(self._agent.obey(command, now), now)
+
+    def learn(self, facts: list[Fact], now: float) -> None:
+        """Pass facts about processes to the agent, and carry out its instructions at once."""
+        for fact in facts:
+            self._perform(self._agent.learn(fact, now), now)
+
+    def _perform(self, instructions: list[Instruction], now: float) -> None:
+        """Facts that follow at once from what the host does go straight back to the agent."""
+        queue = deque(instructions)
+        while queue:
+            instruction = queue.popleft()
+            if isinstance(instruction, SendReport):
+                self._report(instruction.report)
+                continue
+            assert self._host is not None, "served before the first command"
+            for fact in self._host.perform(instruction, now):
+                queue.extend(self._agent.learn(fact, now))
+
+
+class Duties:
+    """`write_agg` writes the exit file beside an attempt's logs."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        link: ToOwner,
+        hands: Hands,
+        host: LocalHost,
+        launch: Launch,
+        logs: Path,
+        *,
+        groups: Groups,
+        machine: MachineLog,
+        output: WorkerOutput,
+        store: Store | None,
+        desk: SignalDesk,
+        checking: Checking,
+        faults: FaultStation,
+        saving: Saving,
+        orders: KillOrders,
+        during: DuringChecks | None,
+        beside: Beside | None,
+        write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._link = link
+        self._hands = hands
+        self._host = host
+        self._launch = launch
+        self._logs = logs
+        self._groups = groups
+        self._unlimited = ""
+        """The last line that was printed about memory limits."""
+        self._machine = machine
+        self._pump, self._taken = output.pump, output.taken_ports
+        self._store = store
+        self._desk = desk
+        self._checking = checking
+        self._faults = faults
+        self._saving = saving
+        self._orders = orders
+        self._during = during
+        self._beside = beside
+        self._hanging: Hanging | None = None
+        self._peering: Peering | None = None
+        self._write_agg = write_agg
+        self._say = say
+        self.view = GangView(phase=Phase.CHECKING, attempt=0)
+        """The gang, as the owner last sent it."""
+        self._last = AttemptEvidence()
+        """The evidence that explained the last attempt, with its logs."""
+
+    def take(self, request: Request) -> None:
+        """Carry out a request of the owner now."""
+        now = self._reactor.now()
+        match request:
+            case Moved():
+                self._moved(request.view, now)
+            case RunChecks():
+                self._tell(self._faults.begin(request, now))
+            case CollectEvidence():
+                self._tell(self._collected(request, now))
+            case RunHooks() if self._beside is not None:
+                self._beside.follow(request, now)
+            case RunHooks():
+                self._link.report(ev.HooksFinished(attempt=request.attempt, cause=request.cause))
+            case ReadFaults():
+                self._tell(self._faults.refresh(now))
+            case Recorded():
+                self._recorded(request.record)
+            case LookAtRanks() if request.attempt == self.view.running:
+                self._hanging = self._hanging or self._looks()
+                self._hanging.look(request, now)
+            case LookAtRanks():
+                pass  # that attempt does not run any more
+            case WantLastWords():
+                self._host.want_last_words(request.attempt)
+            case OpenPort() | MeasurePeer() | ClosePort():
+                self._peering = self._peering or peering(self._launch, self._reactor, self._link.report)
+                self._peering.take(request, now)
+            case _:
+                self._hands.obey(request, now)
+
+    def close(self) -> None:
+        """Stop looking at ranks, and stop serving peers."""
+        if self._hanging is not None:
+            self._hanging.close()
+            self._hanging = None
+        if self._peering is not None:
+            self._peering.close()
+            self._peering = None
+
+    def _looks(self) -> Hanging:
+        return hang_looks(self.view, self._logs, self._reactor, self._host, self._pump, self._link.report)
+
+    def _recorded(self, record: AttemptRecord) -> None:
+        if record.report.blame in _OF_A_MACHINE:
+            self._checking.distrust()
+        if record.report.code != 0:
+            self._write_agg(record, self._last)
+
+    def _moved(self, view: GangView, now: float) -> None:
+        before, self.view = self.view.phase, view
+        if view.phase is before:
+            return
+        self._saving.entered(view.phase, now)
+        self.close()
+        match view.phase:
+            case Phase.PREPARING:
+                self._machine.begin()
+                if self._launch.kept_attempts:
+                    forget_logs(self._logs, view.attempt - self._launch.kept_attempts)
+            case Phase.STARTING if self._groups.unlimited not in ("", self._unlimited):
+                self._unlimited = self._groups.unlimited
+                self._say(self._unlimited)
+            case Phase.RUNNING:
+                if self._during is not None:
+                    self._during.begin(now)
+        self._orders.entered(view.phase, view.attempt, now)
+        self._tell(self._faults.entered(view.phase, now))
+
+    def _tell(self, events: Iterable[ev.Event]) -> None:
+        for event in events:
+            self._link.report(event)
+
+    def _collected(self, order: CollectEvidence, now: float) -> list[ev.Event]:
+        """The answer to `order`, after the faults that are read only now."""
+        view, since = self.view, self.view.started_at
+        try:
+            evidence = self._collect(order.evidence, view.completed, since)
+            found = [] if view.completed else self._faults.last_words(now)
+            if not view.completed:
+                evidence = self._faults.complete(evidence, since, now)
+        except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
+            self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
+            found, evidence = [], order.evidence
+        self._last = evidence
+        if not view.completed:
+            from holdfast.explain import read_workers  # no start needs this import
+
+            # Logs stay on their node: only what was found in them travels and is journaled.
+            evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
+        return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
+
+    def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
+        from holdfast.node.evidence_collector import Collector, error_files  # no start needs this import
+
+        collector = Collector(
+            self._logs,
+            first_output_at=self._pump.first_output_at,
+            last_output_at=self._pump.last_output_at,
+            memory_kills=lambda evidence: self._machine.memory_kills(evidence, since),
+            kernel_lines=lambda evidence: self._machine.lines(evidence, since),
+            store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
+            last_words=self._pump.last_words,
+            error_files=error_files(self._launch.spec),
+            container_word=lambda since: word_of_container(self._launch, since),
+            dropped_bytes=self._pump.take_dropped_bytes,
+        )
+        evidence = collector.collect(known, completed, since)
+        if completed:
+            return evidence
+        from holdfast.observe.flight_dumps import read_flights  # nor this one
+
+        roles = {name: value for role in self._launch.spec.roles for name, value in role.env.items()}
+        environment = {**self._launch.environment, **roles}
+        ranks = [worker.rank for worker in evidence.workers]
+        return replace(
+            evidence,
+            flights=read_flights(environment, self._launch.cwd, ranks, since),
+            passed_on=self._desk.passed_on(since),
+            surroundings=surroundings_of(evidence, self._launch, self._taken.take()),
+            checkpoints=self._saving.finished(),
+            beside=self._beside.failures(known.attempt) if self._beside is not None else (),
+        )

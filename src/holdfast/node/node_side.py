@@ -1,0 +1,170 @@
+"""The node's side of a job: it looks at one machine, does what the owner asks, and reports what it sees.
+
+The owner's side (`owner/owner_side.py`) judges the job. A link (`wire/`) joins the two; on one machine it is a function
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.act.cgroups import Groups
+from holdfast.act.guard import end_all
+from holdfast.act.host import LocalHost
+from holdfast.act.time_limited import given_up
+from holdfast.clock import Clock
+from holdfast.decide.agent import Agent
+from holdfast.decide.placement import names_here
+from holdfast.decide.placement import place as place_ranks
+from holdfast.launch.launch_spec import Launch
+from holdfast.model.faults import DeviceStanding
+from holdfast.model.job_spec import NodeInfo
+from holdfast.node.checkpoint_watch import Saving
+from holdfast.node.devices.device_faults import FaultStation
+from holdfast.node.machine_log import MachineLog
+from holdfast.node.node_requests import Duties, Hands
+from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
+from holdfast.node.prechecks.attempt_checks import Checking
+from holdfast.node.signal_handler import SignalDesk
+from holdfast.node.signal_pipe import Signals
+from holdfast.node.stop_files import KillOrders
+from holdfast.node.worker_context import kept_out, nurseries, setting_of, streams
+from holdfast.node.worker_output import WorkerOutput, watch_above
+from holdfast.observe.kernel_log import KernelLog
+from holdfast.observe.output_pump import Logs, Screen
+from holdfast.reactor import Reactor
+from holdfast.record.job_directory import JobPlace
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord
+    from holdfast.model.evidence import AttemptEvidence
+    from holdfast.wire.link_interface import ToOwner
+
+
+class NodeSide:
+    """One machine's part of one job.
+
+    `stdout` and `stderr` show the workers' output. `write_agg` writes the exit file beside an attempt's logs.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        place: JobPlace,
+        node: NodeInfo,
+        *,
+        agent: Agent,
+        clock: Clock,
+        reactor: Reactor,
+        link: ToOwner,
+        stdout: Screen,
+        stderr: Screen,
+        guard_fd: int,
+        write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
+        say: Callable[[str], None],
+        logs: Logs | None = None,
+    ) -> None:
+        """`logs`: the process that writes the workers' files; None: this one."""
+        self._launch, self._place, self._node = launch, place, node
+        self._reactor, self._say, self._logs = reactor, say, logs
+        hands = Hands(agent, reactor, link.report)
+        self._groups = Groups.make(place.tree or place.job_id)
+        self._kernel = KernelLog(launch.faults.kernel_log, clock)
+        self._out = WorkerOutput(launch, reactor, stdout, stderr, say, logs)
+        self._streams = streams(launch)
+        self._store = rendezvous_store(launch, reactor, lambda: self._host.processes(), say)
+        self._host = LocalHost(
+            setting_of(launch, place, self._streams),
+            reactor,
+            self._out,
+            hands.learn,
+            groups=self._groups,
+            warm=nurseries(launch, reactor, say, place.home),
+            store=self._store,
+        )
+        beside = sides_of(launch, place, self._host, reactor, node.name, hands.learn, link.report, say, logs)
+        hands.serve(beside or self._host)
+        site = launch.site(node.name, place.home)
+        checking = Checking(launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment)
+        self._faults = FaultStation(
+            launch.faults,
+            home=place.home,
+            job_dir=place.directory,
+            node=node,
+            spec=launch.spec,
+            checker=checking,
+            reactor=reactor,
+            clock=clock,
+            seats=lambda: self._duties.view.seats,
+            avoided=lambda: names_here(self._duties.view.avoid, self._node.name),
+            rank_of=self._host.workers.rank_of,
+            say=say,
+        )
+        during = checks_during(launch, site, reactor, lambda: self.running, say)
+        timers = torch_timers(launch, place.directory, reactor, self._host, say)
+        orders = KillOrders(reactor, place.logs, launch.catalogue, say)
+        saving = Saving(lambda: self._out.pump.heard_at, self._host.workers.pids, (place.home, place.logs), reactor.now)
+        desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
+        watch_above(guard_fd, launch.outer, reactor, desk.by_guard, say)
+        self._duties = Duties(
+            reactor,
+            link,
+            hands,
+            self._host,
+            launch,
+            place.logs,
+            groups=self._groups,
+            machine=MachineLog(node.name, self._groups, self._kernel),
+            output=self._out,
+            store=self._store,
+            desk=desk,
+            checking=checking,
+            faults=self._faults,
+            saving=saving,
+            orders=orders,
+            during=during,
+            beside=beside,
+            write_agg=write_agg,
+            say=say,
+        )
+        self.take = self._duties.take
+        """Carry out a request of the owner now."""
+        self.meet = self._host.meet
+        """Hold a port for the workers of an attempt; its address is empty where only peers know what reaches it."""
+        self.listen = self._faults.listen
+        """Look for faults in short steps, while there is nothing else to do."""
+        self._stations = (beside, self._store, self._duties, orders, timers, checking, self._faults, during)
+        """In the order in which they are closed."""
+        timed = (checking, self._faults, during, self._host, self._out.pump, saving)
+        for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
+            if station is not None:
+                reactor.deadlines(station.next_wake, station.tick)
+
+    def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
+        """Before the job is submitted: which devices here get no work of it. `knows_faults`: the log has some."""
+        self._faults.open(now)
+        return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
+
+    def warm_up(self, now: float) -> None:
+        """Import what the first attempt needs while its checks run, where the user asked for that."""
+        if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
+            self._host.warm_up(seats, now)
+
+    @property
+    def running(self) -> int | None:
+        """The attempt whose workers are all up; None between attempts."""
+        return self._duties.view.running
+
+    def close(self) -> None:
+        """Remove everything of the job from this node."""
+        # The process that writes the logs ends once the last of them is written.
+        end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
+        for station in self._stations:
+            if station is not None:
+                station.close()
+        self._groups.kill()
+        self._groups.remove()
+        self._kernel.close()
+        self._out.pump.close(self._reactor.now())
+        self._streams.close()

@@ -1,0 +1,191 @@
+"""The parts of a node that few runs need: each is imported and made only where the job or the user asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.launch.launch_spec import Launch
+
+if TYPE_CHECKING:
+    from holdfast.act.host import LocalHost
+    from holdfast.act.store.store_process import Store
+    from holdfast.decide.gang_view import GangView
+    from holdfast.model.check_results import Site
+    from holdfast.model.events import Event
+    from holdfast.model.hang_messages import RanksSeen
+    from holdfast.model.link_check_messages import PeerMeasured, PortOpen
+    from holdfast.model.process_messages import Fact
+    from holdfast.node.disk_cleaner import Cleaning
+    from holdfast.node.hang_sampler import Hanging
+    from holdfast.node.link_probe import Peering
+    from holdfast.node.prechecks.checks_during_job import DuringChecks
+    from holdfast.node.sidecars.node_sidecars import Beside
+    from holdfast.node.sidecars.ssh_server import Door
+    from holdfast.node.torch_timers import Timers
+    from holdfast.observe.output_pump import Logs, Pump
+    from holdfast.observe.worker_stream import Log
+    from holdfast.reactor import Reactor
+    from holdfast.record.job_directory import JobPlace
+
+Running = Callable[[], int | None]
+"""The attempt whose workers are all up; None between attempts."""
+
+
+def rendezvous_store(
+    launch: Launch, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
+) -> Store | None:
+    """The process that hosts the workers' store; None for a single worker, which the store need not outlive."""
+    if launch.spec.world_size < 2:
+        return None
+    from holdfast.act.store.store_process import Store
+
+    store = Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
+    reactor.deadlines(store.next_wake, store.tick)
+    return store
+
+
+def sides_of(
+    launch: Launch,
+    place: JobPlace,
+    host: LocalHost,
+    reactor: Reactor,
+    node: str,
+    learn: Callable[[list[Fact], float], None],
+    tell: Callable[[Event], None],
+    say: Callable[[str], None],
+    logs: Logs | None,
+) -> Beside | None:
+    """The parts beside the workers, for a job with hooks, daemons or sshd. `learn`: takes facts for the agent. `logs`:
+    writes the workers' files."""
+    plan = launch.spec.runtime
+    if not (plan.hooks or plan.daemons or plan.ssh):
+        return None
+    from holdfast.explain.secret_filter import without_secrets
+    from holdfast.node.sidecars.attempt_sidecars import Surroundings
+    from holdfast.node.sidecars.node_sidecars import Beside
+    from holdfast.observe.log_file import LogFile
+
+    def open_log(path: Path, source: str) -> Log:
+        if logs is not None:
+            return logs.open(path, source, shown=False)
+        now, kept = reactor.now(), launch.rotation
+        return LogFile(
+            path, source, lambda text, about: say(text), shown=False, now=now, clock=reactor.now, rotation=kept
+        )
+
+    around = Surroundings(
+        plan,
+        reactor,
+        say,
+        node=node if launch.nodes is not None else "",
+        cwd=launch.cwd,
+        logs=place.logs,
+        environment=host.environment,
+        open_log=open_log,
+        parameters=launch.spec.parameters,
+        mask=without_secrets,
+        door=_door(launch, place),
+        let_go=host.ports.give_up,
+    )
+    station = Beside(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
+    host.heard_by(station.learn)
+    return station
+
+
+def _door(launch: Launch, place: JobPlace) -> Door | None:
+    """The ssh server for debugging, where the job asks for one."""
+    ssh = launch.spec.runtime.ssh
+    if ssh is None:
+        return None
+    from holdfast.node.sidecars.ssh_server import Door
+    from holdfast.record.job_directory import DOOR
+
+    # Nodes of one job derive the same ssh keys from the job's key. A single node shares its keys with no other.
+    secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
+    directory = place.directory / DOOR
+    return Door(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
+
+
+def disk_cleaner(
+    launch: Launch, place: JobPlace, host: LocalHost, now: float, say: Callable[[str], None]
+) -> Cleaning | None:
+    if launch.disk_limit is None:
+        return None
+    from holdfast.node.disk_cleaner import Cleaning
+
+    return Cleaning.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
+
+
+def forget_logs(logs: Path, last: int) -> None:
+    """Remove the logs of the attempts up to this one; logs that were removed before stay removed."""
+    import shutil  # few jobs ask for it
+
+    for attempt in range(last, 0, -1):
+        directory = logs / f"attempt-{attempt}"
+        if not directory.is_dir():
+            break
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def hang_looks(
+    view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: Pump, tell: Callable[[RanksSeen], None]
+) -> Hanging:
+    """Looks for the attempt that runs (`view`); made when the owner asks for the first look."""
+    from holdfast.node.hang_sampler import Hanging
+
+    names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
+    return Hanging(
+        reactor,
+        tell,
+        pids=host.workers.pids,
+        last_output_at=pump.last_output_at,
+        progress_file=lambda attempt, rank: logs / f"attempt-{attempt}" / names[rank] / "progress",
+        held_back=lambda: pump.paused,
+    )
+
+
+def peering(launch: Launch, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> Peering:
+    """Made when the owner wants to measure the links between nodes."""
+    from holdfast.node.link_probe import Peering
+
+    return Peering(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
+
+
+def checks_during(
+    launch: Launch, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
+) -> DuringChecks | None:
+    """The checks of the plan that also run during a job, if any."""
+    if launch.checks is None:
+        return None
+    from holdfast.node.prechecks.checks_during_job import DuringChecks, during
+
+    plan = during(launch.checks)
+    return None if plan is None else DuringChecks(plan, launch.spec, site, reactor, running, say)
+
+
+def torch_timers(
+    launch: Launch, job_dir: Path, reactor: Reactor, host: LocalHost, say: Callable[[str], None]
+) -> Timers | None:
+    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
+        return None
+    from holdfast.node.torch_timers import Timers, timer_file
+
+    path = timer_file(launch.environment, job_dir, launch.cwd)
+    assert path is not None
+    try:
+        return Timers(path, reactor, processes=host.processes, rank_of=host.workers.rank_of, say=say)
+    except OSError as error:
+        say(f"torch's timers are off: {path}: {error.strerror}")
+        return None
+
+
+def word_of_container(launch: Launch, since: float) -> str:
+    """What a container engine has reported about the job's container since then; empty: nothing, or no engine."""
+    if launch.container_status is None:
+        return ""
+    from holdfast.observe.container_end import container_word
+
+    return container_word(launch.container_status, since)

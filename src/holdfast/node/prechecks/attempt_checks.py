@@ -1,0 +1,171 @@
+"""Pre-checks as a station of the supervisor: a round before each attempt, unless one has just passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.errors import HoldfastError
+from holdfast.model import events as ev
+from holdfast.model.actions import RunChecks
+from holdfast.model.check_results import ChecksTaken, CheckState, Site
+from holdfast.model.faults import DeviceStanding
+from holdfast.model.job_spec import JobSpec
+
+if TYPE_CHECKING:
+    from holdfast.launch.check_plan import CheckPlan
+    from holdfast.node.prechecks.check_round import CheckRound
+    from holdfast.node.prechecks.prerequisites import Prerequisites
+    from holdfast.reactor import Reactor
+
+TOLD_EVERY_S = 0.2
+"""Readers see a round that moves this often at most: quick checks must not each cost a row of the journal."""
+FRESH_S = 60.0
+"""A round that passed this recently is not repeated: recovery time is what people feel."""
+
+
+class Checking:
+    """Runs the plan's checks when the gang asks."""
+
+    def __init__(
+        self,
+        plan: CheckPlan | None,
+        spec: JobSpec,
+        site: Site,
+        reactor: Reactor,
+        say: Callable[[str], None],
+        reserve: Callable[[int, int], tuple[int, ...]],
+        environment: Mapping[str, str],
+    ) -> None:
+        """`reserve`: has an attempt's ports, so many of them, held from now on. Raises NoPort."""
+        self._say = say
+        self._reserve = reserve
+        self._plan = plan
+        self._spec = spec
+        self._environment = environment
+        self._prerequisites: Prerequisites | None = None
+        self._site = site
+        self._reactor = reactor
+        self._round: CheckRound | None = None
+        self._fd = -1
+        self._passed_at: float | None = None
+        self._passed: ChecksTaken | None = None
+        self._order: RunChecks | None = None
+        self._told: ChecksTaken | None = None
+        self._tell_at = 0.0
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
+        """Start a round; its answer comes as `ChecksFinished`, at once where there is nothing to run."""
+        self._end()
+        self._order, self._told, self._tell_at = order, None, now
+        if self._plan is None or self._plan.disabled:
+            return self._then(order, self._answer(order, CheckState.DISABLED), now)
+        if self._passed_at is not None and now - self._passed_at < FRESH_S:
+            return self._then(order, self._answer(order, CheckState.PASS, self._passed), now)
+        from holdfast.node.prechecks.check_round import CheckRound  # a job without checks must not pay for them
+
+        self._round = CheckRound(
+            self._plan,
+            site=replace(self._site, kept_out=self._kept_out(now)),
+            now=now,
+            attempt=order.attempt,
+            round=order.round,
+            nodes=order.nodes,
+            job=self._spec,
+            deadline_s=order.deadline_s,
+        )
+        self._fd = self._round.fileno()
+        self._reactor.watch(self._fd, self._ready)
+        return self._advance(now)
+
+    def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
+        """Read here and not in the check's process, which is a fork of this one and must not touch SQLite."""
+        from holdfast.node.devices.excluded_devices import kept_out
+
+        try:
+            return kept_out(self._site.home, self._site.node, now)
+        except HoldfastError as error:
+            self._say(f"what is known of this machine's devices cannot be read: {error.message}")
+            return ()
+
+    def distrust(self) -> None:
+        """The machine is blamed for a failure: the next attempt is checked again, however fresh the last pass is."""
+        self._passed_at = None
+
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
+        return self._advance(now)
+
+    def next_wake(self) -> float | None:
+        if self._round is None:
+            return None
+        wakes = (self._round.next_wake(), None if self._told == self._round.taken() else self._tell_at)
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[ev.Event]:
+        return self._advance(now)
+
+    def close(self) -> None:
+        self._end()
+
+    def _advance(self, now: float) -> list[ev.Event]:
+        if self._round is None:
+            return []
+        cause = self._order.cause if self._order is not None else ""
+        self._round.handle_ready(now)
+        answer = self._round.result()
+        if answer is None:
+            for line in self._round.waits():
+                self._say(line)
+            return self._moved(now)
+        if answer.state == CheckState.PASS:
+            self._passed_at, self._passed = now, answer.taken
+        self._end()
+        answer = replace(answer, cause=cause)
+        return [answer] if self._order is None else self._then(self._order, answer, now)
+
+    def _then(self, order: RunChecks, answer: ev.ChecksFinished, now: float) -> list[ev.Event]:
+        """What follows the checks: the answer, or first what the job has fetched to this node."""
+        answer = self._with_ports(order, answer)
+        if not order.fetch_s or answer.state is CheckState.FAIL:
+            return [answer]
+        if self._prerequisites is None:
+            from holdfast.node.prechecks.prerequisites import Prerequisites  # few jobs have any
+
+            self._prerequisites = Prerequisites(
+                self._spec, self._site.node, self._environment, self._reactor, self._say
+            )
+        if self._prerequisites.there:
+            return [answer]
+        return self._prerequisites.begin(answer, order.fetch_s, now)
+
+    def _end(self) -> None:
+        if self._round is not None:
+            self._reactor.forget(self._fd)
+            self._round.kill()
+            self._round = None
+        if self._prerequisites is not None:
+            self._prerequisites.close()
+
+    def _moved(self, now: float) -> list[ev.Event]:
+        """What `holdfast show` sees of a round that runs."""
+        assert self._round is not None and self._order is not None
+        taken = self._round.taken()
+        if taken == self._told or now < self._tell_at:
+            return []
+        self._told, self._tell_at = taken, now + TOLD_EVERY_S
+        return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
+
+    def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
+        """The answer, with the ports that were asked for. They are held once the checks, which are forks, are over."""
+        if not order.ports or answer.state is CheckState.FAIL:
+            return answer
+        from holdfast.node.prechecks.port_reservation import with_ports  # few jobs have any
+
+        return with_ports(order, answer, self._site.node, self._reserve)
+
+    @staticmethod
+    def _answer(order: RunChecks, state: CheckState, before: ChecksTaken | None = None) -> ev.ChecksFinished:
+        taken = ChecksTaken(state=state, reused=before is not None, checks=before.checks if before else ())
+        return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state, taken=taken, cause=order.cause)

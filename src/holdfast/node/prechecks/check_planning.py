@@ -1,0 +1,73 @@
+"""Loads the checks of a job and settles their parameters, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+
+from holdfast.check_registry import COMMON, DEFAULT, CheckRegistry, validated
+from holdfast.decide.gate import Step
+from holdfast.errors import BadUsage
+from holdfast.launch.check_plan import CheckPlan, PlannedCheck
+from holdfast.model.check_results import CheckChoice, CheckInfo, InconclusivePolicy
+from holdfast.node.prechecks.check_process import describe_in_child
+
+
+def plan_checks(
+    choices: Sequence[CheckChoice] | None,
+    *,
+    plugins: Iterable[str | PathLike[str]] = (),
+    timeout_s: float | None = None,
+    inconclusive: InconclusivePolicy = InconclusivePolicy.WARN,
+    where: str = "",
+) -> CheckPlan:
+    """Settle which checks run, before anything starts.
+
+    `choices` None: the default set and all that `plugins` bring; (): none. `timeout_s` bounds each check with its
+    retries. Raises BadUsage on an unknown name or parameter (naming the nearest), and on a plugin that does not load.
+    """
+    shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
+    if choices is None:
+        choices = (*DEFAULT, *(CheckChoice(name=name) for name in shelf.from_plugins))
+    planned: list[PlannedCheck] = []
+    for choice in choices:
+        try:
+            found = shelf.profile(choice.name)
+        except BadUsage as error:
+            raise BadUsage(f"{where}: {error.message}" if where else error.message, hint=error.hint) from None
+        own = validated(found, choice.params, where)
+        common = {key: value for key, value in choice.params.items() if key in COMMON and key not in own}
+        limit_s = float(common.get("timeout", timeout_s if timeout_s is not None else found.info.limit_s))
+        planned.append(
+            PlannedCheck(
+                profile=found,
+                params=own,
+                step=Step(
+                    name=choice.name,
+                    retries=int(common.get("retries", found.retries)),
+                    interval_s=float(common.get("interval", found.interval_s)),
+                    limit_s=limit_s,
+                    alone=found.alone,
+                    only_warn=common.get("failure") == "warn",
+                    inconclusive=InconclusivePolicy(common.get("inconclusive") or found.inconclusive or inconclusive),
+                ),
+            )
+        )
+    return CheckPlan(checks=tuple(planned))
+
+
+def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] = ()) -> list[CheckInfo]:
+    """Every check that can be chosen (or only `names`), for `holdfast check --list`; one that does not load says why.
+
+    Raises BadUsage on a name that does not exist.
+    """
+    shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
+    if names:
+        return [shelf.profile(name, in_full=True).info for name in names]
+    found: list[CheckInfo] = []
+    for name in shelf.names():
+        try:
+            found.append(shelf.profile(name, in_full=True).info)
+        except BadUsage as error:
+            found.append(CheckInfo(name=name, question=f"(cannot be loaded: {error.message})", source="entry point"))
+    return found

@@ -1,0 +1,199 @@
+"""One check's process as the supervisor sees it: a pidfd and two pipes to wait on, and a way to end it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from holdfast.act.isolated_fork import forked
+from holdfast.check_registry import CheckRef, Profile
+from holdfast.model.check_results import Answer, Finding, Site
+from holdfast.model.job_spec import JobSpec
+from holdfast.node.prechecks import check_child
+from holdfast.untrusted import Malformed, json_as
+
+_ANSWER_BYTES = 1 << 20
+_TAIL_BYTES = 2048
+
+
+class Poller(Protocol):
+    """`select.epoll` or `select.poll`."""
+
+    def register(self, fd: int, eventmask: int, /) -> None: ...
+    def unregister(self, fd: int, /) -> None: ...
+
+
+class CheckProcess:
+    """A forked checker. What `poller` reports of it is taken with `advance`.
+
+    Raises OSError where the machine gives no process or no pipe for it.
+    """
+
+    def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
+        self._answer = bytearray()
+        self.tail = bytearray()
+        """The end of what it printed."""
+        self.over = False
+        self.status: int | None = None
+        """Its exit status, or minus its signal; None where something else reaped it."""
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            result_in, result_out, output_in, output_out = pipes
+            self._child = forked(lambda: body(result_out), keep=(result_out,), output=output_out)
+        except OSError:
+            for fd in pipes:
+                os.close(fd)
+            raise
+        self.pid = self._child.pid
+        os.close(result_out)
+        os.close(output_out)
+        self._result, self._output = result_in, output_in
+        os.set_blocking(result_in, False)
+        os.set_blocking(output_in, False)
+        self._waiting = {result_in, output_in}
+        self._poller = poller
+        for fd in (self._child.pidfd, result_in, output_in):
+            poller.register(fd, select.POLLIN)
+
+    def advance(self) -> None:
+        """Take what is there."""
+        for fd in (self._result, self._output):
+            if fd in self._waiting and not self._read(fd):
+                self._let_go(fd)
+        self._look()
+
+    def _let_go(self, fd: int) -> None:
+        # Unregistered before it is closed: a sibling being forked may hold the same description for a moment.
+        self._waiting.discard(fd)
+        self._poller.unregister(fd)
+        os.close(fd)
+
+    def _read(self, fd: int) -> bool:
+        """False at the end of the stream."""
+        for _ in range(16):  # a bounded bite: a check that prints without end must not hold the loop
+            try:
+                data = os.read(fd, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            if fd == self._output:
+                self.tail += data
+                del self.tail[:-_TAIL_BYTES]
+            elif len(self._answer) < _ANSWER_BYTES:
+                self._answer += data
+        return True
+
+    def _look(self) -> None:
+        if self.over or not self._child.ended:
+            return
+        self.over = True
+        self._poller.unregister(self._child.pidfd)
+        self.status = self._child.reap()
+        for fd in (self._result, self._output):
+            if fd in self._waiting:
+                self._read(fd)
+
+    def take(self) -> list[Finding]:
+        """The answers that have come whole since the last look, in order. One that cannot be read ends the list."""
+        found: list[Finding] = []
+        while (end := self._answer.find(b"\n")) >= 0:
+            try:
+                found.append(json_as(bytes(self._answer[:end]), Finding))
+            except Malformed:
+                self._answer.clear()
+                break
+            del self._answer[: end + 1]
+        return found
+
+    @property
+    def answer(self) -> bytes:
+        """Everything it answered that was not taken."""
+        return bytes(self._answer)
+
+    def how(self) -> str:
+        """How it ended without a whole answer, with its last words."""
+        if self.status is None:
+            text = "its process vanished"
+        elif self.status >= 0:
+            text = f"its process ended with exit status {self.status} and no answer"
+        else:
+            number = -self.status
+            name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+            text = f"its process died of {name}"
+        words = self.tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
+        return f"{text}; its last words: {words[:300]}" if words else text
+
+    def died(self, check: str, site: Site) -> Finding:
+        """What a death without an answer says of a check: inconclusive, and how it died."""
+        return Finding(
+            check=check,
+            answer=Answer.INCONCLUSIVE,
+            node=site.node,
+            nodes=(site.node,),
+            message=f"{site.node}: {self.how()}",
+            blame="unknown",
+        )
+
+    def close(self) -> None:
+        """End it with all its children, and let go. A process that cannot die (state D) is waited for 50 ms."""
+        if not self.over:
+            self.over = True
+            check_child.kill_tree(self.pid)
+            self._poller.unregister(self._child.pidfd)
+            self._child.end(wait_s=0.05)
+        for fd in tuple(self._waiting):
+            self._let_go(fd)
+
+
+def check_body(
+    work: Sequence[tuple[CheckRef, Mapping[str, Any]]],
+    *,
+    job: JobSpec | None,
+    nodes: Sequence[str],
+    attempt: int,
+    site: Site,
+) -> Callable[[int], None]:
+    """What the process of these checks does, one after another."""
+
+    def body(fd: int) -> None:
+        check_child.run(work, job=job, nodes=nodes, attempt=attempt, site=site, fd=fd)
+
+    return body
+
+
+def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
+    """The profiles that a reference names, loaded in a process of its own: before a start, so it may be waited for.
+
+    Raises BadUsage with what is wrong there, or where it does not load within `limit_s`.
+    """
+    import time
+
+    from holdfast.errors import BadUsage
+
+    poll = select.poll()
+    process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)
+    try:
+        ends = time.monotonic() + limit_s
+        while not process.over:
+            left_ms = (ends - time.monotonic()) * 1000
+            if left_ms <= 0:
+                raise BadUsage(
+                    f"{ref.source} did not load within {limit_s:g} s; expected a file that only defines checks"
+                )
+            poll.poll(left_ms)
+            process.advance()
+        try:
+            found = check_child.decode_profiles(process.answer)
+        except Malformed:
+            raise BadUsage(f"{ref.source} could not be loaded: {process.how()}") from None
+    finally:
+        process.close()
+    if isinstance(found, str):
+        raise BadUsage(found)
+    return found

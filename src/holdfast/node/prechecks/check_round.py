@@ -1,0 +1,225 @@
+"""One round of a job's checks: the pure gate, and the processes that its instructions mean.
+
+Quick built-in checks share a process (a lane), one after another: a fork costs more than such a check. Where one of
+them is slow, hangs or crashes, those behind it get a process of their own; every foreign check has one from the start.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+import msgspec
+
+from holdfast.decide.gate import Answered, Gate, GatePlan, Instruction, Kill, Progress, Start, Step, TimePassed
+from holdfast.launch.check_plan import CheckPlan
+from holdfast.model.check_results import Answer, ChecksTaken, Finding, Site
+from holdfast.model.events import ChecksFinished
+from holdfast.model.job_spec import JobSpec
+from holdfast.node.prechecks.check_process import CheckProcess, check_body
+
+STALL_S = 0.25
+"""A check that takes longer than this no longer holds up those behind it in its lane."""
+
+
+@dataclass
+class _Lane:
+    """A process, and the checks (by their places in the plan) that it answers one after another."""
+
+    process: CheckProcess
+    queue: list[int]
+    since: float
+    """When the first of the queue began, at the latest."""
+    last: bool = False
+    """Those behind the first were moved away: it ends with the first one's answer."""
+
+
+class CheckRound:
+    """One round of a job's checks. Poll `fileno()` until `next_wake()`; then `handle_ready(now)`; until `result()`."""
+
+    def __init__(
+        self,
+        plan: CheckPlan,
+        *,
+        site: Site,
+        now: float,
+        attempt: int = 1,
+        round: int = 1,  # noqa: A002 - the word of RunChecks and ChecksFinished
+        nodes: Sequence[str] = (),
+        job: JobSpec | None = None,
+        deadline_s: float | None = None,
+        needed: int = 1,
+        keep_going: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._job, self._site, self._attempt = job, site, attempt
+        self._nodes = tuple(nodes) or (site.node,)
+        # The round answers before the gang gives it up.
+        within = deadline_s - min(1.0, deadline_s / 10) if deadline_s is not None else None
+        self._gate = Gate(
+            GatePlan(
+                attempt=attempt,
+                round=round,
+                nodes=self._nodes,
+                steps=tuple(check.step for check in plan.checks),
+                needed=needed,
+                deadline_s=within,
+                keep_going=keep_going,
+            ),
+            now,
+        )
+        self._epoll = select.epoll()
+        self._lanes: list[_Lane] = []
+        self._tried: dict[int, int] = {}
+        self._told: set[int] = set()
+        self._follow(self._gate.start(now), now)
+
+    def fileno(self) -> int:
+        """Readable when a check has something to say."""
+        return self._epoll.fileno()
+
+    def next_wake(self) -> float | None:
+        """When `handle_ready` is due even though nothing is readable; None: never, or the round is over."""
+        times = [lane.since + STALL_S for lane in self._lanes if len(lane.queue) > 1]
+        if (wake := self._gate.next_wake()) is not None:
+            times.append(wake)
+        return min(times, default=None)
+
+    def handle_ready(self, now: float) -> None:
+        """Take in what is there, and do what is due."""
+        if self._epoll.closed:
+            return
+        self._epoll.poll(0)
+        for lane in list(self._lanes):
+            if lane in self._lanes:  # what another lane answered may have ended this one
+                self._take(lane, now)
+        for lane in list(self._lanes):
+            if len(lane.queue) > 1 and lane.since + STALL_S <= now:
+                behind, lane.queue[1:], lane.last = lane.queue[1:], [], True
+                self._launch(behind, now)
+        wake = self._gate.next_wake()
+        if wake is not None and wake <= now:
+            self._follow(self._gate.handle(TimePassed(), now), now)
+        if self._gate.finished() is not None:
+            self._close_lanes()
+
+    def _take(self, lane: _Lane, now: float) -> None:
+        lane.process.advance()
+        answers: list[tuple[int, Finding]] = []
+        for finding in lane.process.take():
+            if lane.queue and not (lane.last and answers):
+                answers.append((lane.queue.pop(0), finding))
+                lane.since = now
+        if lane.process.over and lane.queue:
+            dead = lane.queue.pop(0)
+            answers.append((dead, lane.process.died(self._plan.checks[dead].name, self._site)))
+        if lane.process.over or (lane.last and not lane.queue):
+            lane.process.close()
+            self._lanes.remove(lane)
+            if lane.queue:
+                self._launch(lane.queue, now)
+        for number, finding in answers:
+            said = msgspec.structs.replace(finding, check=self._plan.checks[number].step.name)
+            event = Answered(step=number, tried=self._tried[number], finding=said)
+            self._follow(self._gate.handle(event, now), now)
+
+    def result(self) -> ChecksFinished | None:
+        """The round's answer; None while it is CHECKING."""
+        return self._gate.finished()
+
+    def progress(self) -> list[tuple[Step, Progress, int, Finding | None]]:
+        """Each check in order: where it stands, how often it ran, and its last answer."""
+        return self._gate.progress()
+
+    def taken(self) -> ChecksTaken:
+        """The round as its readers see it."""
+        return self._gate.taken()
+
+    def waits(self) -> list[str]:
+        """What is being waited for, each check once: a failure that is tried again after a second or more."""
+        found = []
+        for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
+            if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
+                continue
+            self._told.add(number)
+            found.append(f"{step.name}: {finding.message}; retrying in {step.interval_s:g} s")
+        return found
+
+    def kill(self) -> None:
+        """End every check that runs, with its children. The round gives no answer after that unless it had one."""
+        self._close_lanes()
+        self._epoll.close()
+
+    def _close_lanes(self) -> None:
+        for lane in self._lanes:
+            lane.process.close()
+        self._lanes.clear()
+
+    def _follow(self, instructions: list[Instruction], now: float) -> None:
+        starts: dict[str, list[int]] = {}
+        kills: set[int] = set()
+        for instruction in instructions:
+            match instruction:
+                case Start(step=number, tried=tried):
+                    self._tried[number] = tried
+                    lane = self._plan.checks[number].profile.lane
+                    starts.setdefault(lane or f"its own: {number}", []).append(number)
+                case Kill(step=number):
+                    kills.add(number)
+                case _:
+                    assert_never(instruction)
+        for running in [lane for lane in self._lanes if kills.intersection(lane.queue)]:
+            running.process.close()
+            self._lanes.remove(running)
+            if others := [number for number in running.queue if number not in kills]:
+                self._launch(others, now)
+        for numbers in starts.values():
+            self._launch(numbers, now)
+
+    def _launch(self, numbers: list[int], now: float) -> None:
+        work = [(self._plan.checks[number].profile.ref, self._plan.checks[number].params) for number in numbers]
+        body = check_body(work, job=self._job, nodes=self._nodes, attempt=self._attempt, site=self._site)
+        try:
+            process = CheckProcess(body, self._epoll)
+        except OSError as error:
+            self._unmade(numbers, error, now)
+            return
+        self._lanes.append(_Lane(process, list(numbers), now))
+
+    def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
+        """The machine gave no process for these checks: that answers nothing, and is reported."""
+        node = self._site.node
+        for number in numbers:
+            finding = Finding(
+                check=self._plan.checks[number].step.name,
+                answer=Answer.INCONCLUSIVE,
+                node=node,
+                nodes=(node,),
+                message=f"{node}: no process could be made for it: {error.strerror or error}",
+                blame="unknown",
+            )
+            event = Answered(step=number, tried=self._tried[number], finding=finding)
+            self._follow(self._gate.handle(event, now), now)
+
+
+def run_round(
+    round_: CheckRound, clock: Callable[[], float], say: Callable[[str], None] = lambda _: None
+) -> ChecksFinished:
+    """Wait for a round to end: for callers that have nothing else to wait for. They die with an exception.
+
+    `say` gets a line for each check that is waited for.
+    """
+    poll = select.poll()
+    poll.register(round_.fileno(), select.POLLIN)
+    try:
+        while (answer := round_.result()) is None:
+            wake = round_.next_wake()
+            poll.poll(None if wake is None else max(0.0, (wake - clock()) * 1000 + 1))
+            round_.handle_ready(clock())
+            for line in round_.waits():
+                say(line)
+        return answer
+    finally:
+        round_.kill()

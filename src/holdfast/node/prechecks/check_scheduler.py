@@ -1,0 +1,125 @@
+"""Checks during a job: one at a time, each at its interval, only on CPU that no worker wants."""
+
+from __future__ import annotations
+
+import select
+
+import msgspec
+
+from holdfast.launch.check_plan import CheckPlan, DuringJob, during_job
+from holdfast.model.check_results import ActionKind, Answer, Finding, Site
+from holdfast.model.evidence import CheckFailure
+from holdfast.model.job_spec import JobSpec
+from holdfast.model.noun_base import Noun
+from holdfast.node.prechecks.check_process import CheckProcess, check_body
+
+
+class Noticed(Noun, frozen=True, kw_only=True):
+    """A check began to fail, could not tell, or passes again."""
+
+    text: str
+    failure: CheckFailure | None = None
+    """None: a line for the terminal is all that follows."""
+
+
+class CheckWatch:
+    """The checks that run during a job: one at a time, each at its interval, only on CPU that no worker wants.
+
+    What they find comes out as `Noticed`: once when a check begins to fail, once when it passes again.
+    """
+
+    def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:
+        self._site = msgspec.structs.replace(site, running=True)
+        self._job = job
+        self._due = [(now + item.interval_s, item) for item in during_job(plan)]
+        self._epoll = select.epoll()
+        self._running: tuple[DuringJob, CheckProcess, float] | None = None
+        self._failing: set[str] = set()
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    @property
+    def busy(self) -> bool:
+        """A check runs now."""
+        return self._running is not None
+
+    def next_wake(self) -> float | None:
+        if self._running is not None:
+            return self._running[2]
+        return min((due for due, _ in self._due), default=None)
+
+    def handle_ready(self, now: float) -> list[Noticed]:
+        """Take in what is there, and do what is due."""
+        if self._epoll.closed:
+            return []
+        self._epoll.poll(0)
+        noticed: list[Noticed] = []
+        if self._running is not None:
+            item, process, deadline = self._running
+            process.advance()
+            if process.over or now >= deadline:
+                finding = None
+                if process.over:
+                    finding = next(iter(process.take()), None) or process.died(item.check.name, self._site)
+                process.close()
+                self._running = None
+                self._due.append((now + item.interval_s, item))
+                noticed = self._judge(item, finding)
+        if self._running is None:
+            ready = [entry for entry in self._due if entry[0] <= now]
+            if ready:
+                entry = min(ready, key=lambda entry: entry[0])
+                self._due.remove(entry)
+                item = entry[1]
+                work = [(item.check.profile.ref, item.check.params)]
+                body = check_body(work, job=self._job, nodes=(self._site.node,), attempt=0, site=self._site)
+                self._running = (item, CheckProcess(body, self._epoll), now + item.check.step.limit_s)
+        return noticed
+
+    def _judge(self, item: DuringJob, finding: Finding | None) -> list[Noticed]:
+        name = item.check.name
+        if finding is None or finding.answer is Answer.INCONCLUSIVE:
+            limit_s = item.check.step.limit_s
+            text = finding.message if finding else f"{self._site.node}: no answer within {limit_s:g} s; it was stopped"
+            return self._say_once(name, f"check {name} during the job is inconclusive: {text}")
+        if finding.answer is Answer.GOOD:
+            if name not in self._failing:
+                return []
+            self._failing.discard(name)
+            return [Noticed(text=f"check {name} passes again: {finding.message}")]
+        harsh = not item.check.step.only_warn and any(action.kind >= ActionKind.AVOID for action in finding.actions)
+        if not harsh:
+            return self._say_once(name, f"check {name} during the job: {finding.message}")
+        if name in self._failing:
+            return []
+        self._failing.add(name)
+        failure = CheckFailure(
+            check=name,
+            message=finding.message,
+            solution=finding.solution,
+            nodes=finding.nodes or (self._site.node,),
+            blame=finding.blame,
+            running=True,
+            devices=finding.devices,
+            elsewhere=any(action.kind in (ActionKind.AVOID, ActionKind.REPLACE) for action in finding.actions),
+        )
+        return [Noticed(text=f"check {name} failed during the job: {finding.message}", failure=failure)]
+
+    def _say_once(self, name: str, text: str) -> list[Noticed]:
+        if name in self._failing:
+            return []
+        self._failing.add(name)
+        return [Noticed(text=text)]
+
+    def forget(self) -> None:
+        """A new attempt runs: what failed before counts anew."""
+        self._failing.clear()
+
+    def kill(self) -> None:
+        """End the check that runs, and run none any more."""
+        if self._running is not None:
+            self._running[1].close()
+            self._running = None
+        self._due.clear()
+        self._epoll.close()

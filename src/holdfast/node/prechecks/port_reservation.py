@@ -1,0 +1,34 @@
+"""The ports that a node reserves for its workers before they start, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.act.rendezvous_ports import NoPort
+from holdfast.model.actions import RunChecks
+from holdfast.model.check_results import CheckState
+from holdfast.model.events import ChecksFinished
+from holdfast.model.evidence import CheckFailure
+
+
+def with_ports(
+    order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
+) -> ChecksFinished:
+    """The answer with the ports that this node holds; a failed one where it cannot have that many."""
+    count = sum(order.ports.values())  # of this node: the order has those of no other
+    try:
+        return replace(answer, ports={node: reserve(order.attempt, count)})
+    except NoPort as error:
+        free = int(error.args[0])
+    failure = CheckFailure(
+        check="ports",
+        message=f"{node}: the workers need {count} {'port' if count == 1 else 'ports'}, and {free} of them can be had",
+        solution="Let --port-range be wider, let the roles have fewer `ports`, or stop what holds ports on that node "
+        "(`holdfast check ports` there names it).",
+        nodes=(node,),
+        blame="platform",
+        elsewhere=True,
+    )
+    return replace(answer, state=CheckState.FAIL, failure=failure, avoid=(node,))

@@ -1,0 +1,133 @@
+"""The files that a job leaves behind: its report, where users and programs look for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.act.console import Console
+from holdfast.launch.launch_spec import Launch
+from holdfast.model.codec import encode
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exit_report import ExitReport
+from holdfast.record.job_directory import NOWHERE, JobPlace
+from holdfast.safe_files import write_file
+from holdfast.safe_text import json_text
+
+
+class ReportWriter:
+    """Writes and shows the reports of one job. A file that cannot be written costs one message and nothing else."""
+
+    def __init__(
+        self,
+        order: Launch,
+        place: JobPlace,
+        now: Callable[[], float],
+        stdout: Console,
+        stderr: Console,
+        say: Callable[[str], None],
+    ) -> None:
+        self._order = order
+        self._place = place
+        self._now = now
+        self._stdout = stdout
+        self._stderr = stderr
+        self._say = say
+
+    def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
+        """Write `runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
+        from holdfast.explain.openpai_exit_file import agg_error_file  # only a failure needs it
+        from holdfast.explain.secret_filter import without_secrets
+
+        path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, agg_error_file(record.report, without_secrets(evidence)))
+        except OSError as error:
+            self._say(f"{path}: not written: {error.strerror}")
+        self.tell_engine(record.report)
+
+    def tell_engine(self, report: ExitReport) -> None:
+        """Write what the container's engine finds when the container ends now."""
+        if (place := self._order.termination_log) is not None:
+            from holdfast.node.exit_status import for_engine
+
+            self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
+
+    def finished(self, report: JobReport) -> None:
+        from holdfast.record import report_file  # no start needs this import
+
+        try:
+            report_file.write(self._place.home, report)
+        except OSError as error:
+            self._keep_elsewhere(report, error)
+        self.hand_over(report)
+
+    def hand_over(self, report: JobReport) -> None:
+        """Write the report to the places that the user has named."""
+        from holdfast.record import report_file  # no start needs this import
+
+        if (given := self._order.report_path) is not None:
+            self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
+        self.tell_engine(report.report)
+        asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
+        if asked and report.report.code != 0:
+            from holdfast.node.error_file import write_error_out  # few users ask for it
+
+            place = self._order.cwd / asked
+            what = f"{asked} (TORCHELASTIC_ERROR_FILE)"
+            self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
+
+    def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
+        """Write to a place that the user named: the end of a job waits for no reader of a pipe and no dead mount."""
+        from holdfast.act.time_limited import descriptor_of, within  # no start needs this import
+
+        try:
+            within(write, keep=descriptor_of(path))
+        except OSError as error:
+            self._say(f"{what}: not written: {error.strerror}")
+
+    def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
+        """The job's directory cannot hold the file (mostly a full disk): the one report must not be lost for that."""
+        from holdfast.record import report_file
+
+        path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
+        try:
+            report_file.write_to(path, report)
+        except OSError:
+            self._say(
+                f"{self._place.directory}/report.json: not written: {error.strerror}; the text below is all there is"
+            )
+        else:
+            self._place.lock.note_report(path)
+            self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
+
+    def show(self, report: JobReport) -> int:
+        """Print it; returns the exit status of the run."""
+        from holdfast.node.exit_status import status_of  # no start needs this import
+
+        if self._order.as_json and not self._order.as_events:
+            from holdfast.record import report_file
+
+            text = json_text(encode(report_file.to_json_object(report)).decode())
+            self._stdout.say(text, self._now())
+        else:
+            colour = os.isatty(2) and "NO_COLOR" not in os.environ
+            width = _columns(100)
+            whole = self._order.verbose or self._place.home == NOWHERE  # no later command could show the rest
+            text = self._order.render(report, logs=self._place.logs, width=width, colour=colour, verbose=whole)
+            self._stderr.say(text, self._now())
+        return status_of(report.report, self._order.users_status)
+
+
+def _columns(otherwise: int) -> int:
+    """The terminal's width. `shutil` has this too, but imports three compressors."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdigit() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(2).columns or otherwise
+    except OSError:
+        return otherwise

@@ -1,0 +1,319 @@
+"""What runs beside the workers of one attempt on one node, from its first hook to the end of its last daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.model.runtime_plan import Daemon, Hook, Moment, RuntimePlan
+from holdfast.model.sidecar_ends import AttemptEnd, SideFailure, SideKind, named_hooks
+from holdfast.node.sidecars.daemon_run import DaemonRun
+from holdfast.node.sidecars.hook_run import HookRun
+from holdfast.node.sidecars.sidecar_process import End, Side
+
+if TYPE_CHECKING:
+    from holdfast.model.job_spec import Seat
+    from holdfast.model.process_messages import Fact, StartWorker
+    from holdfast.node.sidecars.ssh_server import Door
+    from holdfast.observe.worker_stream import Log
+    from holdfast.reactor import News, Reactor
+
+NOT_OF_A_NODE = (
+    "RANK",
+    "LOCAL_RANK",
+    "ROLE_RANK",
+    "TORCHELASTIC_ERROR_FILE",
+    "HOLDFAST_PROGRESS",
+    "HOLDFAST_DRAIN",
+    "HOLDFAST_LOGS",
+    "PAI_TASK_INDEX",
+    "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",
+    "FC_TASK_INDEX",
+)
+"""What the environment of a worker says of this worker alone."""
+DAEMON_GRACE_S = 5.0
+"""How long a daemon may take to leave once the workers of its attempt have ended."""
+
+
+class Surroundings:
+    """What every process beside the workers gets on this node."""
+
+    def __init__(
+        self,
+        plan: RuntimePlan,
+        reactor: Reactor,
+        say: Callable[[str], None],
+        *,
+        node: str,
+        cwd: Path,
+        logs: Path,
+        environment: Callable[[StartWorker], dict[str, str]],
+        open_log: Callable[[Path, str], Log],
+        parameters: Mapping[str, str],
+        mask: Callable[[str], str],
+        door: Door | None,
+        let_go: Callable[[tuple[int, ...]], None],
+    ) -> None:
+        """`node`: its name in sentences; empty where there is one. `environment`: a worker's. `logs`: holds the
+        attempts' directories."""
+        self.plan = plan
+        self.reactor = reactor
+        self.say = say
+        self.node = node
+        self.cwd = cwd
+        self.logs = logs
+        self.environment = environment
+        self.open_log = open_log
+        self.parameters = parameters
+        """The job's: commands may name them."""
+        self.mask = mask
+        """Takes secrets out of what is told of a failure."""
+        self.door = door
+        self.let_go = let_go
+        """Gives up reserved ports."""
+
+
+class Alongside:
+    """Of one attempt. `opened(now)`: the workers may count as prepared. `failed(failure, now)`: what counts as the
+    attempt's own failure. `ended(now)`: no process of it is left that was asked to leave."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        attempt: int,
+        *,
+        opened: Callable[[float], News],
+        failed: Callable[[SideFailure, float], News],
+        ended: Callable[[float], News],
+    ) -> None:
+        self._around = around
+        self.attempt = attempt
+        self._opened = opened
+        self._failed = failed
+        self._ended = ended
+        self.orders: list[StartWorker] = []
+        """One for each worker of this node."""
+        self.held: list[Fact] = []
+        """Workers that are ready, and are not to count as prepared before what runs beside them is up."""
+        self.open = self.stopping = self.leaving = self.over = False
+        self.failures: list[SideFailure] = []
+        self._before: HookRun | None = None
+        self._daemons: list[DaemonRun] = []
+        self._pids: dict[str, int] = {}
+        """Of the workers that have a process, by ROLE-INDEX."""
+        self._door_is_open = False
+
+    @property
+    def first_rank(self) -> int:
+        return self.orders[0].seat.rank
+
+    @property
+    def seats(self) -> list[Seat]:
+        return [order.seat for order in self.orders]
+
+    @property
+    def alive(self) -> bool:
+        """Some process of it lives."""
+        before = self._before is not None and not self._before.over
+        return before or any(daemon.alive for daemon in self._daemons)
+
+    # ------------------------------------------------------------------------------------------ its life
+
+    def begin(self, now: float) -> News:
+        """All workers of this node are known: run the hooks before them."""
+        if self.stopping:
+            return None
+        hooks = [(name, hook) for name, hook in self.hooks() if hook.when is Moment.BEFORE]
+        self._before = self._run(hooks, self._hooked, go_on=False)
+        return self._before.begin(now)
+
+    def stop(self, *, hard: bool) -> None:
+        """The attempt is being stopped: a hook that runs ends; daemons go on until the workers have ended."""
+        self.stopping = True
+        if self._before is not None:
+            if hard:
+                self._before.kill()
+            else:
+                self._before.stop()
+        if hard:
+            for daemon in self._daemons:
+                daemon.kill()
+
+    def workers_ended(self, now: float) -> None:
+        """The attempt is being stopped, and its last worker on this node has ended: daemons are asked to leave."""
+        for daemon in self._daemons:
+            daemon.terminate()
+        if self.alive:
+            self._around.reactor.at(now + DAEMON_GRACE_S, self._kill_daemons)
+
+    def after(self, end: AttemptEnd, done: Callable[[tuple[SideFailure, ...], float], News]) -> HookRun:
+        """The hooks that follow it, the last written first."""
+        wanted = [(name, hook) for name, hook in self.hooks() if hook.when in end.moments]
+        told = {
+            "HOLDFAST_OUTCOME": end.outcome.value,
+            "HOLDFAST_PHRASE": end.phrase,
+            "HOLDFAST_EXIT_CODE": str(end.code),
+            "HOLDFAST_REASON": end.reason,
+        }
+        return self._run(list(reversed(wanted)), done, go_on=True, told=told)
+
+    def close(self) -> None:
+        if self._before is not None:
+            self._before.close()
+        for daemon in self._daemons:
+            daemon.close()
+
+    # ------------------------------------------------------------------------------------------ hooks
+
+    def hooks(self) -> list[tuple[str, Hook]]:
+        """Those of this node's roles."""
+        return [(name, hook) for name, hook in named_hooks(self._around.plan) if self._concerns(hook.roles)]
+
+    def _concerns(self, roles: tuple[str, ...]) -> bool:
+        return not roles or any(seat.role in roles for seat in self.seats)
+
+    def _run(
+        self,
+        hooks: list[tuple[str, Hook]],
+        done: Callable[[tuple[SideFailure, ...], float], News],
+        *,
+        go_on: bool,
+        told: Mapping[str, str] | None = None,
+    ) -> HookRun:
+        around = self._around
+
+        def start(name: str, hook: Hook, ended: Callable[[Side, End, float], News]) -> Side:
+            env = self._environment(hook.roles) | {"HOLDFAST_HOOK": name} | dict(told or {})
+            return self._start(f"hook-{name}", hook.command, env, ended)
+
+        return HookRun(hooks, start, done, around.reactor, around.say, node=around.node, go_on=go_on)
+
+    def _hooked(self, failures: tuple[SideFailure, ...], now: float) -> News:
+        if self.stopping:
+            return self._look(now)
+        if failures:
+            self.failures += failures
+            return self._failed(failures[0], now)
+        return self._start_daemons(now)
+
+    # ------------------------------------------------------------------------------------------ daemons
+
+    def _start_daemons(self, now: float) -> News:
+        around = self._around
+        for daemon in around.plan.daemons:
+            if self._concerns(daemon.roles):
+                self._daemons.append(
+                    DaemonRun(
+                        daemon,
+                        self._starter(daemon),
+                        around.reactor,
+                        node=around.node,
+                        settled=self._settled,
+                        gone=self._gone,
+                        left=self._look,
+                    )
+                )
+        news = [*(self._open_door(now) or ())]
+        news += [event for daemon in self._daemons for event in daemon.begin(now) or ()]
+        return [*news, *(self._settled(now) or ())]
+
+    def _open_door(self, now: float) -> News:
+        around, ssh, peers = self._around, self._around.plan.ssh, self.orders[0].peers
+        if ssh is None or around.door is None or peers is None:
+            return None
+        from holdfast.node.sidecars.ssh_server import NoDoor  # few jobs open one
+
+        port = peers.ssh[self.orders[0].shape.index]
+        around.let_go((port,))
+        trouble = ""
+        try:
+            command = around.door.prepare(peers, port)
+        except NoDoor as error:
+            command, trouble = (), str(error)
+        self._door_is_open = True
+        for worker, pid in self._pids.items():
+            around.door.note(worker, pid)
+        daemon = Daemon(name="sshd", command=command, required=ssh.required)
+        sshd = DaemonRun(
+            daemon,
+            lambda ended, up: self._start("sshd", command, self._environment(()), ended, up),
+            around.reactor,
+            node=around.node,
+            kind=SideKind.SSHD,
+            settled=self._settled,
+            gone=self._gone,
+            left=self._look,
+        )
+        self._daemons.append(sshd)
+        return sshd.give_up(trouble, now) if trouble else None
+
+    def ready(self, rank: int, pid: int) -> None:
+        """A worker has its process."""
+        seat = next((seat for seat in self.seats if seat.rank == rank), None)
+        if seat is None or self._around.door is None:
+            return
+        name = f"{seat.role}-{seat.role_rank}"
+        self._pids[name] = pid
+        if self._door_is_open:
+            self._around.door.note(name, pid)
+
+    def _starter(self, daemon: Daemon) -> Callable[[Callable[[Side, End, float], News], Callable[[float], News]], Side]:
+        def start(ended: Callable[[Side, End, float], News], up: Callable[[float], News]) -> Side:
+            env = self._environment(daemon.roles) | {"HOLDFAST_DAEMON": daemon.name} | daemon.env
+            return self._start(f"daemon-{daemon.name}", daemon.command, env, ended, up)
+
+        return start
+
+    def _settled(self, now: float) -> News:
+        """All of them run, or are gone: the workers may go."""
+        if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
+            return None
+        self.open = True
+        return self._opened(now)
+
+    def _gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
+        if not run.daemon.required:
+            self._around.say(f"{failure.sentence}; the job goes on without it ({failure.log or 'it has no log'})")
+            return None
+        self.failures.append(failure)
+        return self._failed(failure, now)
+
+    def _kill_daemons(self, now: float) -> None:
+        for daemon in self._daemons:
+            daemon.kill()
+
+    def _look(self, now: float) -> News:
+        """One of them has left as it was asked to."""
+        return None if self.alive else self._ended(now)
+
+    # ------------------------------------------------------------------------------------------ processes
+
+    def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
+        """Of a worker of this node, of one of these roles, without what concerns that worker alone."""
+        order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
+        env = self._around.environment(order)
+        for name in NOT_OF_A_NODE:
+            env.pop(name, None)
+        directory = self._around.logs / f"attempt-{self.attempt}"
+        return env | {"HOLDFAST_ATTEMPT_LOGS": str(directory)}
+
+    def _start(
+        self,
+        name: str,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        ended: Callable[[Side, End, float], News],
+        up: Callable[[float], News] | None = None,
+    ) -> Side:
+        around = self._around
+        if any("$" in word or "<%" in word for word in command):
+            from holdfast.runtime.name_expansion import Known, expand_command, has_names  # most commands hold no name
+
+            if any(map(has_names, command)):
+                what = f"the command of {name.replace('-', ' ', 1)}"
+                command = expand_command(command, Known.of(env, around.parameters), what)
+        # Nodes that share a home share the directory of the logs.
+        whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
+        log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)
+        return Side(around.reactor, command, env, around.cwd, log, ended=ended, mask=around.mask, up=up)

@@ -1,0 +1,153 @@
+"""A daemon of an attempt: started again within limits, and ended with the attempt's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.errors import BadUsage
+from holdfast.model.sidecar_ends import SideFailure, SideKind
+from holdfast.node.sidecars.sidecar_process import why
+
+if TYPE_CHECKING:
+    from holdfast.model.runtime_plan import Daemon
+    from holdfast.node.sidecars.sidecar_process import End, Side
+    from holdfast.reactor import Moment, News, Reactor
+
+BACKOFF_S = 0.5
+"""Before the first restart; twice as long before each further one."""
+BACKOFF_CAP_S = 30.0
+
+
+Start = Callable[["Callable[[Side, End, float], News]", "Callable[[float], News]"], "Side"]
+"""Starts it, with what is to be called at its end and once it runs. Raises OSError where no process can be made."""
+
+
+class DaemonRun:
+    """`settled(now)`: it runs, or is gone, for the first time. `gone(failure, now)`: for good. `left(now)`: it has
+    ended as it was asked to."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        start: Start,
+        reactor: Reactor,
+        *,
+        node: str,
+        kind: SideKind = SideKind.DAEMON,
+        settled: Callable[[float], News],
+        gone: Callable[[DaemonRun, SideFailure, float], News],
+        left: Callable[[float], News],
+    ) -> None:
+        self.daemon = daemon
+        self._start = start
+        self._reactor = reactor
+        self._node = node
+        self._kind = kind
+        self._settled_callback = settled
+        self._gone = gone
+        self._left = left
+        self._side: Side | None = None
+        self._again: Moment | None = None
+        self._starts = 0
+        self._ending = False
+        self.settled = False
+
+    @property
+    def alive(self) -> bool:
+        """It has a process."""
+        return self._side is not None
+
+    def begin(self, now: float) -> News:
+        """Start it, unless it was given up."""
+        return None if self.settled else self._begin(now)
+
+    def give_up(self, trouble: str, now: float) -> News:
+        """It cannot be had, and is not started."""
+        return self._over(self._failure(trouble=trouble), now)
+
+    def terminate(self) -> None:
+        """Its attempt's workers have ended: it is asked to leave."""
+        self._end()
+        if self._side is not None:
+            self._side.terminate()
+
+    def kill(self) -> None:
+        self._end()
+        if self._side is not None:
+            self._side.kill()
+
+    def close(self) -> None:
+        self._end()
+        if self._side is not None:
+            self._side.close()
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _end(self) -> None:
+        self._ending = True
+        if self._again is not None:
+            self._again.close()
+            self._again = None
+
+    def _begin(self, now: float) -> News:
+        self._again = None
+        self._starts += 1
+        try:
+            self._side = self._start(self._ended, self._up)
+        except (OSError, BadUsage) as error:
+            return self._over(self._failure(trouble=why(error)), now)
+        return None
+
+    def _up(self, now: float) -> News:
+        return self._settle(now)
+
+    def _settle(self, now: float) -> News:
+        if self.settled:
+            return None
+        self.settled = True
+        return self._settled_callback(now)
+
+    def _ended(self, side: Side, end: End, now: float) -> News:
+        self._side = None
+        if self._ending:
+            return self._left(now)
+        if not end.trouble and self._starts <= self.daemon.restarts:
+            wait_s = min(BACKOFF_CAP_S, BACKOFF_S * 2 ** (self._starts - 1))
+            self._again = self._reactor.at(now + wait_s, self._begin)
+            return self._settle(now)
+        return self._over(
+            self._failure(
+                trouble=end.trouble,
+                exit_code=end.exit_code,
+                signal=end.signal,
+                last_words=end.last_words,
+                log=str(side.log),
+            ),
+            now,
+        )
+
+    def _over(self, failure: SideFailure, now: float) -> News:
+        news = [*(self._gone(self, failure, now) or ())]
+        return [*news, *(self._settle(now) or ())]
+
+    def _failure(
+        self,
+        *,
+        trouble: str = "",
+        exit_code: int | None = None,
+        signal: int | None = None,
+        last_words: str = "",
+        log: str = "",
+    ) -> SideFailure:
+        return SideFailure(
+            kind=self._kind,
+            name=self.daemon.name,
+            node=self._node,
+            exit_code=exit_code,
+            signal=signal,
+            trouble=trouble,
+            starts=self._starts,
+            last_words=last_words,
+            log=log,
+        )

@@ -1,0 +1,153 @@
+"""Hooks of one moment, one after the other: before an attempt's workers, or after them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.errors import BadUsage
+from holdfast.model.runtime_plan import Hook, OnFailure
+from holdfast.model.sidecar_ends import SideFailure, SideKind
+from holdfast.node.sidecars.sidecar_process import why
+
+if TYPE_CHECKING:
+    from holdfast.node.sidecars.sidecar_process import End, Side
+    from holdfast.reactor import Moment, News, Reactor
+
+
+class Start(Protocol):
+    """Starts a process beside the workers. Raises OSError where none can be made."""
+
+    def __call__(self, name: str, hook: Hook, ended: Callable[[Side, End, float], News]) -> Side: ...
+
+
+class HookRun:
+    """`done(failures, now)` follows when the last of them has ended. Failures that the job ignores are said."""
+
+    def __init__(
+        self,
+        hooks: Iterable[tuple[str, Hook]],
+        start: Start,
+        done: Callable[[tuple[SideFailure, ...], float], News],
+        reactor: Reactor,
+        say: Callable[[str], None],
+        *,
+        node: str,
+        go_on: bool,
+    ) -> None:
+        """`go_on`: also after one has failed. `node`: its name in what is told of a failure."""
+        self._left = deque(hooks)
+        self._start = start
+        self._done = done
+        self._reactor = reactor
+        self._say = say
+        self._node = node
+        self._go_on = go_on
+        self._side: Side | None = None
+        self._limit: Moment | None = None
+        self._deadline: Moment | None = None
+        self._late = self._stopped = False
+        self.over = False
+        self.failures: list[SideFailure] = []
+
+    def begin(self, now: float) -> News:
+        """Run the first. Where there is none, it is done at once."""
+        return self._next(now)
+
+    def stop(self) -> None:
+        """What runs is asked to leave, and none begins; what becomes of them is no failure."""
+        self._stopped = True
+        if self._side is not None:
+            self._side.terminate()
+
+    def kill(self) -> None:
+        """The same at once."""
+        self._stopped = True
+        if self._side is not None:
+            self._side.kill()
+
+    def kill_at(self, when: float) -> None:
+        """What still runs at that moment, in seconds, is killed."""
+        if self._deadline is not None:
+            self._deadline.close()
+        self._deadline = self._reactor.at(when, self._out_of_time)
+
+    def close(self) -> None:
+        if self._side is not None:
+            self._side.close()
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _next(self, now: float) -> News:
+        if self._stopped or not self._left or (self.failures and not self._go_on):
+            self.over = True
+            if self._deadline is not None:
+                self._deadline.close()
+            return self._done(tuple(self.failures), now)
+        name, hook = self._left.popleft()
+        self._late = False
+        try:
+            self._side = self._start(name, hook, lambda side, end, now: self._ended(name, hook, side, end, now))
+        except (OSError, BadUsage) as error:
+            self._failed(hook, self._failure(name, hook, trouble=why(error)))
+            return self._next(now)
+        self._limit = self._reactor.at(now + hook.limit_s, self._overdue)
+        return None
+
+    def _overdue(self, now: float) -> None:
+        if self._side is not None:
+            self._late = True
+            self._side.kill()
+
+    def _out_of_time(self, now: float) -> None:
+        self.kill()
+
+    def _ended(self, name: str, hook: Hook, side: Side, end: End, now: float) -> News:
+        self._side = None
+        if self._limit is not None:
+            self._limit.close()
+        if not self._stopped and (self._late or not end.ok):
+            failure = self._failure(
+                name,
+                hook,
+                exit_code=end.exit_code,
+                signal=end.signal,
+                limit_s=hook.limit_s if self._late else None,
+                trouble=end.trouble,
+                last_words=end.last_words,
+                log=str(side.log),
+            )
+            self._failed(hook, failure)
+        return self._next(now)
+
+    def _failure(
+        self,
+        name: str,
+        hook: Hook,
+        *,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        limit_s: float | None = None,
+        trouble: str = "",
+        last_words: str = "",
+        log: str = "",
+    ) -> SideFailure:
+        return SideFailure(
+            kind=SideKind.HOOK,
+            name=name,
+            node=self._node,
+            when=hook.when,
+            exit_code=exit_code,
+            signal=signal,
+            limit_s=limit_s,
+            trouble=trouble,
+            last_words=last_words,
+            log=log,
+        )
+
+    def _failed(self, hook: Hook, failure: SideFailure) -> None:
+        if hook.on_failure is OnFailure.IGNORE:
+            self._say(f"{failure.sentence}; the job goes on without it (on_failure: ignore)")
+        else:
+            self.failures.append(failure)

@@ -1,0 +1,178 @@
+"""The door for debugging: OpenSSH's sshd beside the workers of a node, and what a user needs to enter.
+
+All of it lies in one directory of the job on this node, which only its user may read: the job's key, the host key that
+every sshd of the job has, the public keys that may enter, sshd's configuration, and `config`, with a `Host` for each
+worker of the gang. A login lands in the environment and directory of the worker that it names (`ssh_session.py`). There
+are
+no passwords, and no host key is taken on trust.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.model.gang_protocol import Peers
+from holdfast.model.peer_addresses import tasks_of
+from holdfast.model.runtime_plan import Ssh
+from holdfast.node.sidecars import ssh_session
+from holdfast.safe_files import replace_file
+
+CONFIG = "config"
+"""What `ssh -F` takes."""
+WORKERS = "workers"
+SSHD = "HOLDFAST_SSHD"
+"""Names the sshd to use."""
+_PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
+_SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
+
+
+class NoDoor(Exception):
+    """Why there can be none, in words."""
+
+
+class Door:
+    """Of one job on one node. `secret`: what the job's keys follow from. `many`: the job has several nodes."""
+
+    def __init__(
+        self, ssh: Ssh, directory: Path, job_id: str, secret: bytes, environment: Mapping[str, str], *, many: bool
+    ) -> None:
+        self._ssh = ssh
+        self.directory = directory
+        self._job_id = job_id
+        self._secret = secret
+        self._environment = environment
+        self._many = many
+        self._pids: dict[str, int] = {}
+
+    def prepare(self, peers: Peers, port: int) -> tuple[str, ...]:
+        """The command of an sshd on `port`, for an attempt whose tasks are these. Raises NoDoor."""
+        sshd, user = self._sshd(), _user()
+        self._pids = {}
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            public = self._write_keys()
+            self._write("authorized_keys", "".join(f"{key}\n" for key in (public, *self._ssh.keys)))
+            self._write(WORKERS, "")
+            self._write("sshd_config", self._sshd_config(port, user))
+            self._write(CONFIG, self._ssh_config(peers, user))
+            if os.getuid() == 0:
+                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's own, as root, for its unprivileged half
+        except OSError as error:
+            raise NoDoor(f"{error.filename or self.directory}: {error.strerror}") from error
+        return (sshd, "-D", "-e", "-f", str(self.directory / "sshd_config"))
+
+    def note(self, worker: str, pid: int) -> None:
+        """A worker has its process: who enters it finds it there."""
+        self._pids[worker] = pid
+        try:
+            self._write(WORKERS, "".join(f"{name} {number}\n" for name, number in self._pids.items()))
+        except OSError:
+            pass  # the disk is full: a login says that the worker is not there
+
+    def close(self) -> None:
+        """The job is over on this node: nothing that opens it is left."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # ------------------------------------------------------------------------------------------ what it is made of
+
+    def _sshd(self) -> str:
+        named = self._environment.get(SSHD, "")
+        path = self._environment.get("PATH", os.defpath)
+        found = shutil.which(named or "sshd", path=f"{path}:{_PLACES}")
+        if found is None:
+            missing = f"{SSHD}={named} cannot be run" if named else "there is no sshd on PATH or in /usr/sbin"
+            raise NoDoor(f"{missing} (Debian's package: openssh-server)")
+        return str(Path(found).absolute())  # it starts itself anew by its path
+
+    def _write_keys(self) -> str:
+        """The public half of the job's own key."""
+        from holdfast.node.sidecars.ssh_keys import Side, key_pair  # few jobs open a door
+
+        private, public = key_pair(self._secret, self._job_id, Side.USER)
+        replace_file(self.directory / "id_ed25519", private)
+        own, host = key_pair(self._secret, self._job_id, Side.HOST)
+        replace_file(self.directory / "host_ed25519", own)
+        self._write("known_hosts", f"{self._alias} {host}\n")
+        return f"{public} {self._alias}"
+
+    @property
+    def _alias(self) -> str:
+        """What every sshd of the job is known as at any address."""
+        return f"holdfast-{self._job_id}"
+
+    def _sshd_config(self, port: int, user: str) -> str:
+        enters = [sys.executable, "-I", "-S", ssh_session.__file__, str(self.directory / WORKERS)]
+        sftp = next((path for path in _SFTP if os.access(path, os.X_OK)), "")
+        lines = [
+            f"Port {port}",
+            *([] if self._many else ["ListenAddress 127.0.0.1"]),
+            f"HostKey {_quoted(self.directory / 'host_ed25519')}",
+            f"AuthorizedKeysFile {_quoted(self.directory / 'authorized_keys')}",
+            f"AllowUsers {user}",
+            f"PermitRootLogin {'prohibit-password' if os.getuid() == 0 else 'no'}",
+            "AuthenticationMethods publickey",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitEmptyPasswords no",
+            # PAM asks for no password here: it is what knows, without the right to read /etc/shadow, that an account is
+            # not locked. sshd itself would call every account locked that it cannot look up there.
+            f"UsePAM {'no' if os.getuid() == 0 else 'yes'}",
+            # It looks at every directory above the keys: /tmp, where a state directory may lie, is everybody's. The
+            # directory of the keys itself is private.
+            "StrictModes no",
+            "PidFile none",
+            "PermitUserEnvironment no",
+            "AcceptEnv HOLDFAST_ENTER",
+            "AllowAgentForwarding no",
+            "X11Forwarding no",
+            "PermitTunnel no",
+            "GatewayPorts no",
+            "PrintMotd no",
+            "LoginGraceTime 30",
+            f"ForceCommand {shlex.join(enters)}",
+            *([f"Subsystem sftp {sftp}"] if sftp else []),
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _ssh_config(self, peers: Peers, user: str) -> str:
+        lines = []
+        for task in tasks_of(peers):
+            name = f"{task.role}-{task.index}"
+            port = peers.ssh[task.node]
+            lines += [f"Host {name}", f"  HostName {task.host}", f"  Port {port}", f"  SetEnv HOLDFAST_ENTER={name}"]
+        lines += [
+            "Host *",
+            f"  User {user}",
+            f"  IdentityFile {_quoted(self.directory / 'id_ed25519')}",
+            "  IdentitiesOnly yes",
+            f"  HostKeyAlias {self._alias}",
+            f"  UserKnownHostsFile {_quoted(self.directory / 'known_hosts')}",
+            "  GlobalKnownHostsFile /dev/null",
+            "  StrictHostKeyChecking yes",
+            "  PasswordAuthentication no",
+            # sshd listens some milliseconds after its start.
+            "  ConnectionAttempts 5",
+            "  ConnectTimeout 10",
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _write(self, name: str, text: str) -> None:
+        replace_file(self.directory / name, text.encode())
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise NoDoor(f"user {os.getuid()} has no name in /etc/passwd, and sshd lets no such user in") from None
+
+
+def _quoted(path: Path) -> str:
+    return f'"{path}"'

@@ -1,0 +1,178 @@
+"""Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers.
+
+A signal can arrive in two ways. The guard is the process that the user typed: it gets signals of a user, a terminal, a
+scheduler. The supervisor has a session and a pid of its own: a signal that does not come from the guard was sent to
+that pid. A signal that both get within a moment was sent to every process of the job (Slurm without cgroups, systemd,
+`kill` over a tree). So the workers have it already, and a second one could kill what the first has made exit: it is not
+passed on.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.act.workers import Workers
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.node.signal_pipe import Signals
+from holdfast.platforms.platform import OF_A_PLATFORM, on_platform
+from holdfast.reactor import Reactor
+
+HOLD_S = 0.1
+"""How long a signal is held to see whether it also arrives the other way. A sender needs microseconds from one process
+to the next, and some milliseconds where it loses its core in between."""
+SAME_S = 1.0
+"""A signal that arrives the other way within this time is the same one, even when it was passed on meanwhile."""
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Via(enum.Enum):
+    """The process that a signal was sent to."""
+
+    GUARD = enum.auto()
+    SUPERVISOR = enum.auto()
+
+
+class Ways:
+    """Which signals arrived both ways."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[Via, float]] = {}
+
+    def both(self, number: int, via: Via, now: float) -> bool:
+        """A signal has arrived this way. True where the same one arrived the other way a moment ago."""
+        first = self._first.get(number)
+        if first is not None and first[0] is not via and now - first[1] <= SAME_S:
+            del self._first[number]
+            return True
+        self._first[number] = (via, now)
+        return False
+
+
+class Below(Protocol):
+    """The processes below this one, and which of them are workers."""
+
+    workers: Workers
+
+    def reap(self, now: float) -> None: ...
+
+    def resized(self) -> None: ...
+
+
+class SignalDesk:
+    """Turns signals into stop requests, and passes on those that are meant for the workers."""
+
+    def __init__(
+        self,
+        signals: Signals,
+        reactor: Reactor,
+        below: Below,
+        say: Callable[[str], None],
+        *,
+        grace_s: float,
+        node: str,
+    ) -> None:
+        """`node`: the name of this node."""
+        self._signals = signals
+        self._below = below
+        self._say = say
+        self._grace_s = grace_s
+        self._node = node if on_platform(os.environ) else ""
+        """Empty: no platform can explain a signal."""
+        self._ways = Ways()
+        self._asked = False
+        self._held: dict[int, float] = {}
+        """Signals for the workers, and when they are passed on, unless they turn out to have been sent to all."""
+        self._passed_on: list[tuple[float, int]] = []
+        reactor.watch(signals.fileno(), self._ready)
+        reactor.deadlines(self._next_wake, self._tick)
+
+    def passed_on(self, since: float) -> tuple[int, ...]:
+        """The signals that are due to be passed on to the workers."""
+        return tuple(number for at, number in self._passed_on if at >= since)
+
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
+        numbers = self._signals.take()
+        if signal.SIGCHLD in numbers:
+            self._below.reap(now)
+        return [
+            event for number in numbers if number != signal.SIGCHLD for event in self.heard(number, Via.SUPERVISOR, now)
+        ]
+
+    def by_guard(self, number: int, typed: bool, now: float) -> list[ev.Event]:
+        """The guard got a signal."""
+        return self.heard(number, Via.GUARD, now, typed=typed)
+
+    def heard(self, number: int, via: Via, now: float, *, typed: bool = False) -> list[ev.Event]:
+        """A signal has arrived. `typed`: at the terminal, whose signals do not reach the workers by themselves."""
+        if number == signal.SIGWINCH:
+            self._below.resized()
+            return []
+        everywhere = self._ways.both(number, via, now)
+        told = self._told(number)
+        if told and number not in _PASSED_ON:
+            return told
+        if number not in _PASSED_ON:
+            return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
+        # Schedulers announce the end of a job this way; programs that know it save a checkpoint.
+        if not everywhere:
+            if number in self._held:
+                self._pass_on(number)  # the signal before was another
+            self._passed_on.append((now, number))
+            self._held[number] = now + HOLD_S
+        elif self._held.pop(number, None) is not None:
+            name = signal.Signals(number).name
+            self._say(f"{name} came to every process of the job, the workers included: it is not passed on")
+        return told
+
+    def _told(self, number: int) -> list[ev.Event]:
+        """A signal that its platform can explain; () for Ctrl-C, which comes from a user."""
+        if not self._node or number not in OF_A_PLATFORM:
+            return []
+        return [ev.NodeSignalled(node=self._node, boot=0, number=number)]
+
+    def _next_wake(self) -> float | None:
+        return min(self._held.values(), default=None)
+
+    def _tick(self, now: float) -> None:
+        for number in [number for number, due in self._held.items() if due <= now]:
+            self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        self._held.pop(number, None)
+        # A platform's own warning is for programs that know it: it ends no other program.
+        got = self._below.workers.forward(number, who_handles=bool(self._node))
+        self._say(f"{signal.Signals(number).name} is passed on to {got} workers")
+
+    def _request(self, number: int, now: float, *, everywhere: bool, typed: bool) -> StopRequest:
+        name = signal.Signals(number).name
+        again = self._asked and not everywhere
+        self._asked = True
+        kills = again and number == signal.SIGINT
+        if number == signal.SIGINT and self._below.workers.pids() and not everywhere:
+            if again:
+                self._say("Ctrl-C again: what is left of the workers is killed now")
+            else:
+                self._say(
+                    f"Ctrl-C: the workers get SIGINT, after {self._grace_s / 2:g} s SIGTERM, after {self._grace_s:g} s "
+                    "SIGKILL; Ctrl-C again kills them at once"
+                )
+        words = {
+            signal.SIGINT: "Ctrl-C (SIGINT)",
+            signal.SIGTERM: "holdfast got SIGTERM: a scheduler or a person asked it to end",
+            signal.SIGHUP: "holdfast got SIGHUP: the terminal it ran in was closed",
+        }
+        return StopRequest(
+            reason=words.get(signal.Signals(number), f"holdfast got {name}"),
+            solution="Nothing to repair: start the job again when you want it to go on.",
+            source=StopSource.SIGNAL,
+            at=now,
+            signal=number,
+            grace_s=0.0 if kills else None,
+            everywhere=everywhere,
+            hold_s=0.0 if everywhere or typed or kills else HOLD_S,
+        )

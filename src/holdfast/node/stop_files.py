@@ -1,0 +1,160 @@
+"""Stops that other components request while the job runs: through the control socket, or with a `*.pai.error` file.
+
+The owner watches the folder of the running attempt (inotify). It obeys a file `<component>.pai.error` with ACTION KILL
+and a REASON a moment after it was written, so that a component may write its lines one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.observe.folder_watch import FolderWatch
+from holdfast.reactor import Reactor
+from holdfast.safe_files import end_of_file
+from holdfast.safe_text import one_line
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exit_rows import Catalogue
+    from holdfast.wire.control_socket import StopLine
+
+SUFFIX = ".pai.error"
+SETTLE_S = 0.25
+"""From the first line of a request until it is read: its other lines may follow."""
+MOST_FILES = 64
+MOST_BYTES = 16 * 1024
+NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to go on."
+
+
+class KillOrders:
+    """`logs`: where the `attempt-<n>` folders are."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        logs: Path,
+        catalogue: Catalogue | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._logs = logs
+        self._catalogue = catalogue
+        self._say = say
+        self._folder = logs
+        self._watch: FolderWatch | None = None
+        self._due: float | None = None
+        self._told: set[tuple[str, str]] = set()
+        reactor.deadlines(self._next_wake, self._tick)
+
+    def entered(self, phase: Phase, attempt: int, now: float) -> None:
+        """The gang has entered another phase: requests are obeyed in RUNNING."""
+        if phase is Phase.RUNNING:
+            self.begin(attempt, now)
+        else:
+            self.end()
+
+    def begin(self, attempt: int, now: float) -> None:
+        """The attempt runs: watch its folder from here on, and read existing files at once."""
+        self.end()
+        self._folder = self._logs / f"attempt-{attempt}"
+        try:
+            self._watch = FolderWatch(self._folder)
+        except OSError as error:
+            self._say(
+                f"{self._folder}: cannot be watched ({error.strerror}): a component's *{SUFFIX} is not obeyed "
+                "while this attempt runs; holdfast stop is"
+            )
+            return
+        self._reactor.watch(self._watch.fileno(), self._ready)
+        self._due = now
+
+    def end(self) -> None:
+        """The attempt is being stopped, or is over."""
+        self._due = None
+        if self._watch is not None:
+            self._reactor.forget(self._watch.fileno())
+            self._watch.close()
+            self._watch = None
+
+    def _ready(self, fd: int, now: float) -> None:
+        if self._watch is not None and any(not name or name.endswith(SUFFIX) for name in self._watch.take()):
+            self._due = self._due if self._due is not None else now + SETTLE_S
+
+    def _next_wake(self) -> float | None:
+        return self._due
+
+    def _tick(self, now: float) -> list[ev.Event]:
+        self._due = None
+        try:
+            names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]
+        except OSError:
+            return []  # the folder is gone, and its files with it
+        for name in names:
+            if request := self._order(name, now):
+                self.end()
+                return [ev.StopRequested(request=request)]
+        return []
+
+    def close(self) -> None:
+        self.end()
+
+    def _order(self, name: str, now: float) -> StopRequest | None:
+        from holdfast.catalogue.exit_rows import load
+        from holdfast.explain.stop_file_lines import (  # imports patterns, which no start needs
+            asks_to_kill,
+            order_of,
+            words_of,
+        )
+
+        try:
+            lines = end_of_file(self._folder / name, MOST_BYTES).decode(errors="replace").splitlines()
+        except OSError as error:
+            self._tell(name, f"{self._folder / name} cannot be read ({error.strerror}): it is not obeyed")
+            return None
+        said = words_of(lines)
+        order = order_of(name.removesuffix(SUFFIX), said, self._catalogue or load())
+        if order is None:
+            if asks_to_kill(said):
+                self._tell(
+                    name, f"{name} asks for a KILL without a reason: it is obeyed once it has an ERROR REASON line"
+                )
+            return None
+        if order.trouble:
+            self._tell(name, f"{name}: {order.trouble}; the stop is reported as {order.phrase}")
+        return StopRequest(
+            reason=order.reason,
+            solution=order.solution,
+            source=StopSource.COMPONENT,
+            component=name,
+            phrase=order.phrase,
+            code=order.code,
+            at=now,
+        )
+
+    def _tell(self, name: str, text: str) -> None:
+        if (name, text) not in self._told:
+            self._told.add((name, text))
+            self._say(text)
+
+
+def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
+    """The request of `holdfast stop`. Raises ValueError with a sentence if its failure class or code is not allowed."""
+    from holdfast.catalogue.exit_rows import load
+    from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
+
+    phrase: str = BY_OPERATOR
+    code = None
+    if line.phrase or line.code is not None:
+        phrase, code = choose(line.phrase, line.code, line.who, catalogue or load())
+    return StopRequest(
+        reason=one_line(line.reason),
+        solution=line.solution or (NOTHING_TO_REPAIR if phrase == BY_OPERATOR else ""),
+        phrase=phrase,
+        code=code,
+        who=one_line(line.who),
+        at=now,
+    )

@@ -1,0 +1,151 @@
+"""The surroundings of a run's workers: their streams, the source of warm ones, what the machine knows about them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.act.standard_streams import Streams
+from holdfast.act.worker_config import Setting
+from holdfast.errors import HoldfastError
+from holdfast.launch.launch_spec import Launch
+from holdfast.launch.stream_choice import shown
+from holdfast.model.evidence import AttemptEvidence, Surroundings
+from holdfast.node.devices.visible_devices import devices_here, kept_out_here
+
+if TYPE_CHECKING:
+    from holdfast.act.warm.nurseries import Warm
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.model.job_spec import NodeInfo
+    from holdfast.node.devices.device_faults import FaultStation
+    from holdfast.reactor import Reactor
+    from holdfast.record.job_directory import JobPlace
+
+
+def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
+    """The processes that warm workers are forked from; None: all start cold."""
+    wanted = launch.warm
+    if wanted is None:
+        return None
+    if launch.no_warmth:
+        say(f"warm start is off, workers start cold: {launch.no_warmth}")
+        return None
+    from holdfast.act.warm.nurseries import Warm as Nurseries  # a cold run does not need it
+
+    return Nurseries(
+        reactor,
+        say,
+        preload=wanted.preload,
+        standby=wanted.standby,
+        import_s=wanted.import_s,
+        python=launch.python,
+        lessons=home / "warm",
+    )
+
+
+def setting_of(launch: Launch, place: JobPlace, streams: Streams) -> Setting:
+    """What stays the same for all workers of a run."""
+    return Setting(
+        spec=launch.spec,
+        job_id=place.job_id,
+        run_id=launch.run_id or place.job_id,
+        home=place.home,
+        logs=place.logs,
+        cwd=launch.cwd,
+        environment=_with_door(launch, place, _with_data(launch, with_timers(launch, place.directory))),
+        master_addr=launch.master_addr,
+        master_port=launch.master_port,
+        port_range=launch.nodes.port_range if launch.nodes is not None else None,
+        far=launch.nodes is not None,
+        virtual_local_rank=launch.virtual_local_rank,
+        devices=devices_here(launch.environment),
+        streams=streams,
+        config=lambda: _config(launch),
+    )
+
+
+def _config(launch: Launch) -> bytes:
+    from holdfast.explain.secret_filter import without_secrets
+    from holdfast.model.codec import encode
+
+    return encode(without_secrets(launch.spec))
+
+
+def _with_data(launch: Launch, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the paths of the job's prerequisites."""
+    if not launch.spec.runtime.prerequisites:
+        return environment
+    from holdfast.launch.fetch_request import variables_of  # few jobs have prerequisites
+
+    return {**environment, **variables_of(launch.spec, launch.environment)}
+
+
+def kept_out(
+    faults: FaultStation, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
+) -> tuple[DeviceStanding, ...]:
+    """This node and its devices as far as this job may not use them; without those that are reset before its start."""
+    try:
+        found = kept_out_here(home, node, now)
+    except HoldfastError as error:
+        say(f"what is known of this machine's devices cannot be read: {error.message}")
+        return ()
+    reset_first = faults.awaiting_reset([stands.device for stands in found], now)
+    for stands in found:
+        if stands.device in reset_first:
+            say(f"{stands.device} is {stands.standing} and is reset before the start: {stands.reason}")
+    return tuple(stands for stands in found if stands.device not in reset_first)
+
+
+def surroundings_of(evidence: AttemptEvidence, launch: Launch, held: tuple[int, str] | None) -> Surroundings | None:
+    """What this machine knows about what the workers lacked.
+
+    `held`: a port that one rank held when another asked for it, and the rank that held it.
+    """
+    from holdfast.node.missing_resources import look_around  # no start needs this import
+
+    first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
+    command = next(role.command for role in launch.spec.roles if role.name == first)
+    places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
+    env = launch.environment
+    return look_around(evidence, command, launch.python, launch.master_port, env, places=places, held=held)
+
+
+def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
+    """The base of every worker's environment: holdfast's own, and where torch's timers report, if they do."""
+    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
+        return launch.environment
+    from holdfast.node.torch_timers import FILE, timer_file  # few jobs ask for them
+
+    return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
+
+
+def _with_door(launch: Launch, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Where a job has an ssh server for debugging, with what `ssh -F` takes."""
+    if launch.spec.runtime.ssh is None:
+        return environment
+    from holdfast.record.job_directory import DOOR
+
+    return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
+
+
+def screens(launch: Launch) -> tuple[int | None, int | None]:
+    """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
+
+    With several workers each line needs a prefix, and a terminal would promise what they cannot have.
+    """
+    if launch.spec.world_size != 1:
+        return None, None
+    out, err = shown(launch.redirects, launch.tee, 0)
+    if launch.shown_ranks is not None and 0 not in launch.shown_ranks:
+        return None, None
+    place = 2 if launch.prints_json else 1
+    return (place if out and os.isatty(place) else None), (2 if err and os.isatty(2) else None)
+
+
+def streams(launch: Launch) -> Streams:
+    """Where the workers' standard streams lead. This process's parent is the guard, which the shell knows."""
+    given = launch.stdin is not None and sys.stdin is not None
+    return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())

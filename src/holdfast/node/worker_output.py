@@ -1,0 +1,136 @@
+"""Two parts of a node: the one that shows its workers' output, and its guard, whose end ends everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.act.guard import WORD
+from holdfast.launch.launch_spec import Launch
+from holdfast.launch.stream_choice import shown
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.job_spec import Seat
+from holdfast.model.phrases import Phrase
+from holdfast.node.port_conflicts import TAIL_BYTES, TakenPorts
+from holdfast.node.worker_context import screens
+from holdfast.observe.output_pump import TEMPLATE_VARIABLE, Logs, Pump, Screen, line_prefix
+from holdfast.reactor import Reactor, Turn
+
+_WORDS = 64
+
+
+class WorkerOutput:
+    """Which of a worker's streams are shown on the terminal, and under which prefix."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        reactor: Reactor,
+        stdout: Screen,
+        stderr: Screen,
+        say: Callable[[str], None],
+        logs: Logs | None,
+    ) -> None:
+        self.pump = Pump(reactor, stdout, stderr, say, launch.spec.world_size, logs, launch.rotation)
+        self._launch = launch
+        self._screens = screens(launch)
+        self.taken_ports = TakenPorts()
+
+    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
+        launch = self._launch
+        out, err = shown(launch.redirects, launch.tee, seat.local_rank)
+        visible = launch.shown_ranks is None or seat.local_rank in launch.shown_ranks
+        self.pump.add(
+            seat.rank,
+            seat.role,
+            stdout_fd,
+            stderr_fd,
+            directory,
+            show_stdout=out and visible,
+            show_stderr=err and visible,
+            prefix=self._prefix(seat, directory),
+        )
+
+    def _prefix(self, seat: Seat, directory: Path) -> str:
+        """None for a worker that has a terminal to itself, unless a template asks for a prefix."""
+        environment = self._launch.environment
+        if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
+            return ""
+        return line_prefix(seat.role, seat.rank, seat.local_rank, environment, self._fields(seat, directory))
+
+    def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
+        """The other fields that a prefix may name."""
+        spec = self._launch.spec
+        role = next(role for role in spec.roles if role.name == seat.role)
+        fields = {
+            "role_rank": str(seat.role_rank),
+            "world_size": str(spec.world_size),
+            "job": spec.name,
+            "attempt": directory.parent.name.removeprefix("attempt-"),
+        }
+        return fields | ({"role_name": role.env["ROLE_NAME"]} if "ROLE_NAME" in role.env else {})
+
+    def finish(self, rank: int, now: float) -> None:
+        self.pump.finish(rank, now)
+        self.taken_ports.died(self.pump.tail(rank, TAIL_BYTES))
+
+    def tail(self, rank: int, limit_bytes: int) -> str:
+        return self.pump.tail(rank, limit_bytes)
+
+    def tail_stream(self, rank: int) -> str:
+        return self.pump.tail_stream(rank)
+
+    def hush(self, rank: int) -> None:
+        self.pump.hush(rank)
+
+
+def watch_above(
+    guard_fd: int,
+    outer: str | None,
+    reactor: Reactor,
+    heard: Callable[[int, bool, float], list[ev.Event]],
+    say: Callable[[str], None],
+) -> None:
+    """Watch for the guard's signals and its end, and for the end of the outer process, where there is one."""
+    GuardWatch(guard_fd, reactor, heard)
+    if outer is not None:
+        from holdfast.node.outer_process import OuterWatch  # few runs have one
+
+        OuterWatch(outer, reactor, say)
+
+
+class GuardWatch:
+    """The guard's pipe: the signals that it got, and its end.
+
+    Its end means that the process that the user typed is dead, and that everything must end.
+    """
+
+    def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
+        """`heard(number, typed, now)` returns what follows from a signal; `typed`: at a terminal."""
+        self._heard = heard
+        self._watch = reactor.watch(fd, self._ready, turn=Turn.GUARD)
+
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
+        if told := os.read(fd, _WORDS * WORD):
+            words = (told[at : at + WORD] for at in range(0, len(told), WORD))
+            return [event for number, typed in words for event in self._heard(number, bool(typed), now)]
+        self._watch.close()
+        return guard_is_dead(now)
+
+
+def guard_is_dead(now: float) -> list[ev.Event]:
+    """What follows from the guard's end: the process that the user typed is dead, and everything must end."""
+    request = StopRequest(
+        reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
+        solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
+        "then start the job again.",
+        source=StopSource.SUPERVISOR,
+        phrase=Phrase.KILLED_BY_SIGNAL,
+        at=now,
+        signal=int(signal.SIGKILL),
+        grace_s=0.0,
+    )
+    return [ev.StopRequested(request=request)]

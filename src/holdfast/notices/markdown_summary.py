@@ -1,0 +1,72 @@
+"""`python -m holdfast.notices.markdown_summary FILE`: appends the report of standard input to FILE, as Markdown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from holdfast.safe_text import harmless
+from holdfast.untrusted import json_value
+
+_MOST_EVIDENCE = 10
+_MOST_ATTEMPTS = 20
+_MOST_LINE = 300
+
+
+def main() -> int:
+    """The exit status: 0 where FILE was written."""
+    whole = json_value(sys.stdin.buffer.read())
+    data = markdown(whole["report"]).encode("utf-8", "replace")
+    try:
+        fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+        try:
+            while data:
+                data = data[os.write(fd, data) :]
+        finally:
+            os.close(fd)
+    except OSError as error:
+        sys.stderr.write(f"{sys.argv[1]}: not written: {error.strerror}\n")
+        return 1
+    return 0
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """A job's report (`holdfast.report/1`). Foreign text in it is escaped for Markdown and HTML."""
+    job = report["job"]
+    lines = [f"## {_word(str(report['outcome']).upper())}: {_word(str(job['name']))}", "", "| | |", "|---|---|"]
+    rows = [("job", job["id"]), ("class", f"{report['phrase']} (exit code {report['code']})")]
+    if report["code"]:
+        rows += [("blame", report["blame"]), ("reason", report["reason"]), ("what to do", report["solution"])]
+    if first := report.get("first"):
+        rows.append(("rank", f"{first['rank']} on {first['node']}" if first["node"] else str(first["rank"])))
+    lines += [f"| {name} | {_word(str(text))} |" for name, text in rows]
+    if report["code"] and (evidence := report.get("evidence")):
+        lines += ["", *_fenced([str(item["text"]) for item in evidence[:_MOST_EVIDENCE]])]
+    attempts = report.get("attempts") or []
+    if len(attempts) > 1:
+        lines += ["", "| attempt | class | decision |", "|---|---|---|"]
+        for record in attempts[-_MOST_ATTEMPTS:]:
+            said = f"{record['decision']['kind']}: {record['decision']['reason']}"
+            lines.append(f"| {record['attempt']} | {_word(str(record['report']['phrase']))} | {_word(said)} |")
+    return "\n".join(["", *lines, "", f"`holdfast show {job['id']}`", ""])
+
+
+def _word(text: str) -> str:
+    """One cell of a table."""
+    text = " ".join(harmless(text).split())
+    for letter, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(letter, instead)
+    return "".join(f"\\{letter}" if letter in "\\`*_[]|~#!@$" else letter for letter in text)
+
+
+def _fenced(texts: list[str]) -> list[str]:
+    lines = [line[:_MOST_LINE] for text in texts for line in harmless(text).splitlines()]
+    fence = "```"
+    while any(fence in line for line in lines):
+        fence += "`"
+    return [f"{fence}text", *lines, fence]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""Messages of many jobs with the same cause: the first is sent, then the tenth, the hundredth and so on.
+
+The messages of a state directory's jobs are recorded in one small file there, which is replaced as a whole under a
+lock. It has digests and ids of jobs, no texts. Where it cannot be read or written, every message is sent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.clock import Clock
+from holdfast.model.codec import encode
+from holdfast.model.failure_groups import alike, group_of
+from holdfast.model.notice_messages import NoticeKind
+from holdfast.model.noun_base import Noun
+from holdfast.safe_files import open_file, read_file, replace_file
+from holdfast.untrusted import Malformed, json_as
+
+WINDOW_S = 900.0
+"""Seconds after its first message in which a cause counts as the same occasion."""
+MOST_TOLD = 200
+MOST_JOBS = 20
+FILE_NAME = "notices.json"
+LOCK_WAIT_S = 3
+"""Seconds. A process that holds the lock longer stands still: the message is sent."""
+_MOST_BYTES = 1 << 20
+_FINE_PARTS = 7
+_WORDS = slice(2, 6)
+"""Exception, place, collective and text of a fingerprint."""
+
+
+class Told(Noun, frozen=True, kw_only=True):
+    """The messages about one cause so far."""
+
+    key: str
+    since: float
+    """The time of the first message, in seconds since the epoch."""
+    jobs: int
+    last: tuple[str, ...]
+    """Their ids, the newest last."""
+    unsent: int = 0
+
+
+class Book(Noun, frozen=True, kw_only=True):
+    """The file."""
+
+    told: tuple[Told, ...] = ()
+
+
+def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
+    """Equal for notices that the same people need once. `name`: the job's.
+
+    A failure without exception, place and text may have any cause: in jobs with another name it counts as a different
+    one. So does a hang.
+    """
+    parts = fingerprint.split("|")
+    told_apart = len(parts) == _FINE_PARTS and any(parts[_WORDS])
+    cause = alike(fingerprint) if kind is NoticeKind.HANG_FOUND else group_of(fingerprint)
+    known = kind is NoticeKind.DEVICE_HELD or (told_apart and kind is not NoticeKind.HANG_FOUND)
+    words = (*urls, kind.value, cause, "" if known else name)
+    return blake2b("\0".join(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def told(book: Book, key: str, job: str, now: float) -> tuple[Book, str | None]:
+    """The book with this message in it, and the message's addition about other jobs; None: it is not sent. Pure."""
+    old = next((one for one in book.told if one.key == key), None)
+    if old is None or not 0 <= now - old.since < WINDOW_S:
+        new = Told(key=key, since=now, jobs=1, last=(job,))
+        words: str | None = ""
+        if old is not None and old.unsent:
+            words = f"Before, {old.jobs} jobs had the same within {WINDOW_S / 60:g} minutes; {_unsent(old.unsent)}."
+    elif job in old.last:
+        return book, None  # another owner of this job has told it
+    else:
+        jobs, last = old.jobs + 1, (*old.last, job)[-MOST_JOBS:]
+        if f"{jobs}".strip("0") == "1":
+            words = f"{jobs} jobs had the same in {_minutes(now - old.since)}; {_unsent(old.unsent)}: {', '.join(last)}"
+            new = replace(old, jobs=jobs, last=last, unsent=0)
+        else:
+            words = None
+            new = replace(old, jobs=jobs, last=last, unsent=old.unsent + 1)
+    others = sorted((one for one in book.told if one.key != key), key=lambda one: one.since)
+    return Book(told=(*others[-(MOST_TOLD - 1) :], new)), words
+
+
+def enter(home: Path, key: str, job: str) -> str | None:
+    """Record this message in the state directory; as `told`. Empty where the file cannot be used."""
+    try:
+        with _Locked(home) as book:
+            new, words = told(book.read(), key, job, Clock().now())
+            book.write(new)
+            return words
+    except (OSError, Malformed):
+        return ""
+
+
+def failed(home: Path, key: str, job: str) -> None:
+    """The message about this job was not delivered: that of the next job is sent."""
+    try:
+        with _Locked(home) as book:
+            others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))
+            book.write(Book(told=others))
+    except (OSError, Malformed):
+        pass  # then each message goes out, as `enter` finds the same
+
+
+def _minutes(seconds: float) -> str:
+    whole = max(1, round(seconds / 60))
+    return f"{whole} minute{'s'[: whole != 1]}"
+
+
+def _unsent(number: int) -> str:
+    return f"{number} of them sent no message"
+
+
+class _Locked:
+    """The file, while no other process changes it. Raises OSError where the lock is not free in time."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE_NAME
+        self._fd = -1
+
+    def __enter__(self) -> _Locked:
+        self._fd = open_file(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        before = signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(LOCK_WAIT_S)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def read(self) -> Book:
+        try:
+            return json_as(read_file(self._path, _MOST_BYTES), Book)
+        except FileNotFoundError:
+            return Book()
+        except Malformed:
+            return Book()  # another release's, or damaged: it holds nothing that is needed
+
+    def write(self, book: Book) -> None:
+        replace_file(self._path, encode(book))
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise TimeoutError("another process holds the lock")

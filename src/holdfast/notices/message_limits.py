@@ -1,0 +1,50 @@
+"""Messages to people: one for equal notices, and a limit on how many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.model.codec import encode
+from holdfast.model.notice_messages import Beginning, Notice
+from holdfast.notices.message_grouping import key_of
+from holdfast.notices.send_queue import Lane, ours
+
+MOST = 5
+"""Messages of a job before its end, at most. The end is always sent."""
+_MOST_TEXT = 2000
+
+
+class Messages:
+    """The messages of one job. `urls`: in apprise's form."""
+
+    def __init__(self, urls: Sequence[str], begin: Beginning, lane: Lane) -> None:
+        self._urls = urls
+        self._begin = begin
+        self._lane = lane
+        self._seen: Counter[str] = Counter()
+        self._sent = 0
+
+    def add(self, notice: Notice, *, last: bool) -> None:
+        """Send it, unless the receivers have had an equal one, or enough. `last`: it is the job's end."""
+        self._seen[notice.fingerprint] += 1
+        if not last and (self._seen[notice.fingerprint] > 1 or self._sent >= MOST):
+            return
+        self._sent += 1
+        lines = [notice.text[:_MOST_TEXT]]
+        report = notice.body.get("report")
+        if isinstance(report, dict) and report.get("solution"):
+            lines.append(f"What to do: {report['solution']}"[:_MOST_TEXT])
+        if last and (more := sum(self._seen.values()) - self._sent):
+            lines.append(
+                f"{more} further notice{'s'[: more != 1]} of this job {'was' if more == 1 else 'were'} not sent."
+            )
+        lines.append(f"holdfast show {self._begin.job}")
+        title = f"holdfast: {self._begin.name}: {notice.kind.value.replace('_', ' ')}"
+        begin = self._begin
+        key = key_of(self._urls, notice.kind, notice.fingerprint.partition("|")[2], begin.name)
+        body = "\n".join(lines)
+        data = encode(
+            {"urls": self._urls, "title": title, "body": body, "home": begin.home, "job": begin.job, "key": key}
+        )
+        self._lane.add(ours("holdfast.notices.send_message"), data, {})

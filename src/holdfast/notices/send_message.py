@@ -1,0 +1,61 @@
+"""`python -m holdfast.notices.send_message`: sends one message with apprise. It prints one line where that fails.
+
+apprise logs whole addresses, and an address is a secret: none of its logs is printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from holdfast.model.noun_base import Noun
+from holdfast.notices import message_grouping
+from holdfast.untrusted import json_as
+
+
+class Message(Noun, frozen=True, kw_only=True):
+    """The content of standard input."""
+
+    urls: tuple[str, ...]
+    title: str
+    body: str
+    home: str = ""
+    job: str = ""
+    key: str = ""
+    """Equal for the same cause in other jobs; empty: the message is sent in any case."""
+
+
+def main() -> int:
+    """The exit status: 0 where every address accepted it."""
+    message = json_as(sys.stdin.buffer.read(), Message)
+    try:
+        import apprise  # an extra
+    except ImportError:
+        return _failed("apprise is not installed: pip install 'holdfast-run[notify]'")
+    others = message_grouping.enter(Path(message.home), message.key, message.job) if message.key else ""
+    if others is None:
+        return 0
+    logging.disable(logging.CRITICAL)
+    body = f"{message.body}\n{others}" if others else message.body
+    failed = []
+    for number, url in enumerate(message.urls, 1):
+        target = apprise.Apprise()
+        known = target.add(url)
+        # Text of others: no service is to read it as HTML or Markdown.
+        if not known or not target.notify(title=message.title, body=body, body_format=apprise.NotifyFormat.TEXT):
+            scheme = url.partition("://")[0] if "://" in url else "?"
+            why = "was not taken" if known else "is no address that apprise knows"
+            failed.append(f"address {number} ({scheme}://***) {why}")
+    if failed and message.key:
+        message_grouping.failed(Path(message.home), message.key, message.job)
+    return _failed("; ".join(failed)) if failed else 0
+
+
+def _failed(why: str) -> int:
+    sys.stderr.write(f"{why}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

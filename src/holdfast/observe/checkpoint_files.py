@@ -1,0 +1,132 @@
+"""Checkpoints that workers write, found by the files they have open: /proc/PID/fd, and never a walk over directories.
+
+A look finds the files that are open at that moment, and misses a file that is opened and closed between two looks. A
+file is finished when it was open for writing, is not any more although every process that had it open is alive, and is
+on its disk with a content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.observe.procfs import state, tree
+
+MOST_PROCESSES = 256
+"""Processes examined in one look."""
+MOST_FILES = 64
+"""Open files that are remembered, and finished ones that are reported."""
+
+_IS_ONE = Lazy(
+    r"(?i)\.(?:pth?|ckpt|safetensors|bin|distcp|np[yz]|pkl|pickle|h5|hdf5|keras|tar|msgpack|params|pdparams|pdopt)(?:$|[.~_-])"
+    r"|check_?point|ckpt|snapshot|weights|(?:model|optim|optimizer)_states?\b|(?:^|/)(?:global_?)?(?:step|epoch|iter)[_=-]?\d"
+)
+"""The pattern of checkpoints' names, for the last three parts of their path."""
+_IS_NONE = Lazy(
+    r"(?i)tfevents|(?:^|/)(?:wandb|mlruns|__pycache__|\.cache|\.triton|torchinductor[^/]*)/"
+    r"|\.(?:log|out|err|txt|csv|jsonl?|ya?ml|lock|pid|pyc?|so|o|c|cpp|cu|html|png|jpe?g|arrow|parquet)$"
+)
+_UNFINISHED = Lazy(r"(?i)(?:\.(?:tmp|temp|part|partial|incomplete|writing|inprogress)(?:[.-]?\w+)?|~)$")
+_TEMPORARY = Lazy(r"(?i)^(?:\.?tmp[._-]|\.)")
+
+
+class _Open(NamedTuple):
+    path: str
+    holders: frozenset[int]
+
+
+class CheckpointWatch:
+    """The checkpoints of one attempt. `ours`: directories whose files are holdfast's own."""
+
+    def __init__(self, ours: Iterable[str] = ()) -> None:
+        self._ours = tuple(f"{directory.rstrip('/')}/" for directory in ours)
+        self._open: dict[tuple[int, int], _Open] = {}
+        self.finished: list[str] = []
+
+    @property
+    def waits(self) -> bool:
+        """A checkpoint was open at the last look."""
+        return bool(self._open)
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Look at these processes and their descendants. A process that ends meanwhile is simply not seen."""
+        now: dict[tuple[int, int], _Open] = {}
+        for pid in self._processes(pids):
+            for key, path in self._written_by(pid):
+                known = now.get(key)
+                holders = frozenset({pid}) if known is None else known.holders | {pid}
+                if known is not None or len(now) < MOST_FILES:
+                    now[key] = _Open(path, holders)
+        for key, was in self._open.items():
+            # The kernel closes the files of a process that dies, whole or not: only the living finish one.
+            if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
+                path = _finished(was.path, key)
+                if path and path not in self.finished and len(self.finished) < MOST_FILES:
+                    self.finished.append(path)
+        self._open = now
+
+    def _processes(self, pids: Iterable[int]) -> Iterator[int]:
+        left = MOST_PROCESSES
+        for top in pids:
+            for pid in tree(top, limit=left):
+                yield pid
+                left -= 1
+            if left <= 0:
+                return
+
+    def _written_by(self, pid: int) -> Iterator[tuple[tuple[int, int], str]]:
+        """(device, inode) and path of each checkpoint that the process has open for writing."""
+        base = f"/proc/{pid}/fd"
+        try:
+            names = os.listdir(base)  # noqa: PTH208 names only, no Path objects
+        except OSError:
+            return
+        for name in names:
+            link = f"{base}/{name}"
+            try:
+                path = os.readlink(link)  # noqa: PTH115 thousands of them, and a string is all that is wanted
+                if not self._may_be_one(path) or not os.lstat(link).st_mode & stat.S_IWUSR:
+                    continue
+                found = os.stat(link)  # noqa: PTH116 as above
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode) and found.st_nlink:
+                yield (found.st_dev, found.st_ino), path
+
+    def _may_be_one(self, path: str) -> bool:
+        if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/sys/", *self._ours)):
+            return False
+        end = "/".join(path.split("/")[-3:])
+        return not _IS_NONE.search(end) and _IS_ONE.search(end) is not None
+
+
+def _finished(path: str, key: tuple[int, int]) -> str:
+    """The file's present path, if it has a content, under its own name or its final one; else None."""
+    for name in _names(path):
+        try:
+            found = os.stat(name)  # noqa: PTH116 a string is all that is wanted
+        except OSError:
+            continue
+        if (found.st_dev, found.st_ino) == key and stat.S_ISREG(found.st_mode) and found.st_size:
+            return name
+    return ""
+
+
+def _names(path: str) -> Iterator[str]:
+    """The path, and its possible final names: `x.pt.tmp` → `x.pt`, `tmp-checkpoint-5/x` → `checkpoint-5/x`."""
+    yield path
+    directory, _, name = path.rpartition("/")
+    above, _, parent = directory.rpartition("/")
+    directories = {directory: None, f"{above}/{_plain(parent)}": None}
+    for place in directories:
+        for other in {name: None, _plain(name): None}:
+            if (found := f"{place}/{other}") != path:
+                yield found
+
+
+def _plain(name: str) -> str:
+    """The name without the mark of an unfinished file."""
+    return _TEMPORARY.sub("", _UNFINISHED.sub("", name)) or name

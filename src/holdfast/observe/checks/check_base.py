@@ -1,0 +1,206 @@
+"""What the built-in checks share: declared parameters, the context as one object, sizes in words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from holdfast.errors import BadUsage
+from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
+from holdfast.model.check_results import Site
+from holdfast.model.job_spec import JobSpec
+from holdfast.untrusted import Malformed, convert
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
+
+
+class Bytes(int):
+    """A number of bytes, given as a number or in words: `50GB`, `512 MiB`, `1.5g`."""
+
+    words = "size (50GB, 512MiB)"
+
+    @classmethod
+    def read(cls, value: Any) -> Bytes:
+        """Raises ValueError on anything but a size of 0 or more."""
+        if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+            number, unit, binary = match.groups()
+            power = "kmgtp".index(unit.lower()) + 1 if unit else 0
+            return cls(round(float(number) * (1024**power if binary else _UNITS[unit.lower()])))
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63:
+            return cls(value)
+        raise ValueError(f"expected a size such as 50GB or 512MiB, found {value!r}")
+
+
+def size(count: float) -> str:
+    """`11.2 GB`: three figures, decimal units, as disks are sold and `df -H` prints."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while abs(count) >= 999.5 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    unit = units[0]
+    return f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.3g} {unit}"
+
+
+def size_of(part: float, whole: float) -> str:
+    """`11.2 of 900 GB`: two sizes in the unit of the greater one."""
+    unit = size(whole).split()[1]
+    divisor = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
+    few = part / divisor
+    return f"{few:.0f} of {size(whole)}" if few >= 100 or unit == "bytes" else f"{few:.3g} of {size(whole)}"
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a check's parameters: each field has a default and says what it means."""
+
+
+def _read(kind: type, value: Any) -> Any:
+    if issubclass(kind, Bytes):
+        return kind.read(value)
+    raise NotImplementedError(kind)
+
+
+def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> Any:
+    """The check's `Params` from what was given. Raises BadUsage naming the parameter and what was expected."""
+    struct: type[Params] = check.Params
+    given: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        if field.encode_name not in params:
+            continue
+        value = params[field.encode_name]
+        if isinstance(value, str) and isinstance(field.default, tuple):
+            # On the command line a comma stands between checks already: there a list is written as PATH is.
+            value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
+        elif isinstance(value, int | float) and not isinstance(value, bool) and isinstance(field.default, tuple):
+            value = [value]
+        given[field.encode_name] = value
+    try:
+        return convert(given, struct, dec_hook=_read, strict=False)
+    except Malformed as error:
+        words, _, path = str(error).partition(" - at `$")
+        name = path.strip("`").lstrip(".") or ", ".join(given)
+        raise BadUsage(
+            f"{where}check `{check.name}`, parameter `{name}`: {words[:1].lower()}{words[1:]}",
+            hint="holdfast check --list",
+        ) from error
+
+
+class Context:
+    """The input of a built-in check: the job, the nodes, and the place where it runs."""
+
+    def __init__(self, *, site: Site, job: JobSpec | None, nodes: Sequence[Node], attempt: int, now: float) -> None:
+        self.site = site
+        self.job = job
+        self.nodes = list(nodes)
+        self.attempt = attempt
+        self.now = now
+
+    @property
+    def node(self) -> str:
+        return self.site.node
+
+
+class BuiltIn(PreCheckOperator):
+    """A check of this machine. Subclasses set the class attributes and write `look`."""
+
+    name: ClassVar[str]
+    Params: ClassVar[type[Params]] = Params
+    independent = True
+    needs_gang = False
+    blame = "hardware"
+    lane = "quick"
+    """Checks of one lane share a process. Those that may block on a server (`outside`) have a separate one from the
+    quick ones; empty: a process of its own."""
+    retries = 0
+    interval_s = 1.0
+    time_limit_s = 5.0
+    running_s = 0.0
+    """Seconds between two runs during a job; 0: it does not run then."""
+
+    def __init__(self) -> None:
+        self.params: Any = self.Params()
+
+    @classmethod
+    def get_retry_interval_secs(cls) -> float:
+        return cls.interval_s
+
+    @classmethod
+    def get_retry_limit_times(cls) -> int:
+        return cls.retries
+
+    @classmethod
+    def get_time_limit_secs(cls) -> float:
+        return cls.time_limit_s
+
+    @classmethod
+    def get_running_interval_secs(cls) -> float:
+        return cls.running_s
+
+    def look(self, context: Context) -> Verdict:
+        """Runs the check. Returns `good(...)`, `self.bad(...)` or `self.unsure(...)`."""
+        raise NotImplementedError
+
+    def check(self, *args: Any, **kwargs: Any) -> PreCheckResult:
+        site = kwargs.pop("site", None) or Site(node="localhost")
+        context = Context(
+            site=site,
+            job=kwargs.pop("job", None),
+            nodes=kwargs.pop("nodes", ()) or [Node(name=site.node)],
+            attempt=kwargs.pop("attempt", 1),
+            now=kwargs.pop("now", 0.0),
+        )
+        self.params = convert_params(type(self), kwargs) if kwargs else self.Params()
+        return self.look(context)
+
+    def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
+        return [AvoidNode()]
+
+    def bad(
+        self,
+        context: Context,
+        problems: str | Sequence[str],
+        solution: str,
+        *,
+        blame: str = "",
+        code: int = 1,
+        figures: Mapping[str, Any] | None = None,
+        devices: Sequence[str] = (),
+        nodes: Sequence[str] | None = None,
+    ) -> Verdict:
+        """A failure of this node (or of `nodes`): its sentence begins with the node's name."""
+        text = problems if isinstance(problems, str) else "; ".join(problems)
+        return Verdict(
+            result=code,
+            result_msg=f"{context.node}: {text}",
+            abnormal_nodes=list(nodes) if nodes is not None else [context.node],
+            solution=solution,
+            blame=blame or self.blame,
+            figures=dict(figures or {}),
+            devices=list(devices),
+        )
+
+    def unsure(self, context: Context, text: str, figures: Mapping[str, Any] | None = None) -> Verdict:
+        """The check cannot decide: inconclusive, with the reason."""
+        return Verdict(
+            result=1,
+            result_msg=f"{context.node}: {text}",
+            abnormal_nodes=[context.node],
+            inconclusive=True,
+            figures=dict(figures or {}),
+        )
+
+
+def good(text: str = "", figures: Mapping[str, Any] | None = None) -> Verdict:
+    """A pass, with the observation."""
+    return Verdict(result_msg=text, figures=dict(figures or {}))
+
+
+def temporary() -> str:
+    """Where temporary files go, as `tempfile` would say after loading half a dozen modules."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    return next((path for path in (*named, "/tmp", "/var/tmp") if path and Path(path).is_dir()), ".")

@@ -1,0 +1,72 @@
+"""A container engine's statement about the job's container, from a file: how docker, podman or a kubelet describe its
+end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.safe_files import read_file
+from holdfast.safe_text import one_line
+from holdfast.untrusted import Malformed, json_leniently
+
+MOST_BYTES = 256 * 1024
+MOST_LETTERS = 400
+_KEYS = (
+    (("OOMKilled", "oomKilled"), "oomKilled"),
+    (("ExitCode", "exitCode"), "exitCode"),
+    (("Status", "status"), "status"),
+    (("reason", "Reason"), "reason"),
+    (("signal",), "signal"),
+    (("Error", "message", "Message"), "message"),
+    (("FinishedAt", "finishedAt"), "finishedAt"),
+)
+"""The keys of docker's `State` and Kubernetes' `terminated`, and their names here."""
+
+
+def container_word(path: Path, since: float) -> str:
+    """`oomKilled: true, exitCode: 137, reason: OOMKilled`; text that is no JSON is kept, on one line.
+
+    `since`: seconds since the epoch; an older file does not count. Empty: there is none that can be read.
+    """
+    try:
+        if path.stat().st_mtime < since:
+            return ""
+        text = read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
+    except OSError:
+        return ""
+    try:
+        data = json_leniently(text)
+    except Malformed:
+        return one_line(text)[:MOST_LETTERS]
+    return in_words(data)[:MOST_LETTERS]
+
+
+def in_words(data: Any) -> str:
+    """An engine's statement about one container, in one line: `docker inspect`, its State, or a container's status."""
+    state = _state(data)
+    told = []
+    for names, called in _KEYS:
+        value = next((state[name] for name in names if state.get(name) not in (None, "")), None)
+        if isinstance(value, bool):
+            told.append(f"{called}: {str(value).lower()}")
+        elif isinstance(value, str | int):
+            told.append(f"{called}: {one_line(str(value))}")
+    reason = state.get("reason")
+    if reason == "OOMKilled" and not any(one.startswith("oomKilled") for one in told):
+        told.insert(0, "oomKilled: true")
+    return ", ".join(told)
+
+
+def _state(data: Any) -> dict[str, Any]:
+    """The innermost mapping with an end."""
+    while True:
+        if isinstance(data, list):
+            data = data[0] if data else {}
+        elif isinstance(data, dict):
+            inner = next((data[key] for key in ("State", "state", "terminated", "lastState") if data.get(key)), None)
+            if not isinstance(inner, dict):
+                return data
+            data = inner
+        else:
+            return {}

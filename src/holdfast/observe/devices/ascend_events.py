@@ -1,0 +1,74 @@
+"""Ascend's own events as JSON lines, as a driver's subscription hands them out.
+
+    {"EventID": "0x80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "AlarmRaisedTime": 1700000000000}
+
+Numbers and names both count: `EventID` in hex or as a number, `Assertion` 0 recover, 1 occur, 2 once, `Severity` 0
+info, 1 minor, 2 major, 3 critical, times in milliseconds. Key case does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model.faults import Assertion, FaultEvent, Severity
+from holdfast.observe.devices.reported_faults import FUTURE_S, LONGEST, OLDEST_S, Refused
+from holdfast.untrusted import Malformed, json_value
+
+SOURCE = "ascend"
+MOST_LOGIC_ID = 1023
+_ENDLESS = 1.0e18
+"""No time and no code has so many digits, and a number with many more cannot even be divided."""
+_ASSERTIONS: dict[Any, Assertion] = {
+    0: Assertion.RECOVER, 1: Assertion.OCCUR, 2: Assertion.ONCE, **{str(each): each for each in Assertion}
+}  # fmt: skip
+_SEVERITIES: dict[Any, Severity] = {**dict(enumerate(Severity)), **{str(each): each for each in Severity}}
+
+
+def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
+    """The event of one line. Raises `Refused` with what was expected."""
+    if len(line) > LONGEST:
+        raise Refused(f"the line is longer than {LONGEST} bytes")
+    try:
+        item = json_value(line)
+    except Malformed as error:
+        raise Refused(f"it is not JSON: {error}") from error
+    if not isinstance(item, dict):
+        raise Refused("a JSON object was expected")
+    fields = {str(key).lower().replace("_", ""): value for key, value in item.items()}
+    number = fields.get("logicid", fields.get("deviceid"))
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_LOGIC_ID:
+        raise Refused(f"`LogicID` from 0 to {MOST_LOGIC_ID} was expected")
+    at = fields.get("alarmraisedtime", fields.get("time"))
+    if isinstance(at, bool) or not isinstance(at, int | float) or not -_ENDLESS < at < _ENDLESS:
+        raise Refused("`AlarmRaisedTime` in milliseconds was expected")
+    seconds = at / 1000 if at else now
+    if not now - OLDEST_S <= seconds < now + FUTURE_S:
+        raise Refused(f"its time lies {abs(seconds - now):.0f} s in the {'future' if seconds > now else 'past'}")
+    assertion, severity = _pick(fields, "assertion", _ASSERTIONS), _pick(fields, "severity", _SEVERITIES)
+    return FaultEvent(
+        device=f"npu{number}",
+        code=_code(fields.get("eventid", fields.get("faultcode"))),
+        assertion=assertion,
+        at=seconds,
+        node=node,
+        severity=severity,
+        source=SOURCE,
+    )
+
+
+def _code(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _ENDLESS:
+        return f"{value:08X}"
+    if isinstance(value, str):
+        text = value.removeprefix("0x").removeprefix("0X").upper()
+        if 0 < len(text) <= 16 and text.isascii() and all(char in "0123456789ABCDEF" for char in text):
+            return text
+    raise Refused("`EventID` was expected: a fault code in hex")
+
+
+def _pick(fields: dict[str, Any], name: str, table: dict[Any, Any]) -> Any:
+    value = fields.get(name)
+    key = value.lower() if isinstance(value, str) else value
+    if not isinstance(key, int | float | str) or isinstance(key, bool) or key not in table:
+        raise Refused(f"`{name}` is one of {', '.join(str(each) for each in table)}")
+    return table[key]

@@ -1,0 +1,244 @@
+"""The socket on which any process of this user reports faults: JSON lines in, one JSON answer a line out.
+
+The socket is the user's own (0600); a peer of another user gets that answer and is closed. Refused lines are counted by
+reason; a peer cannot make holdfast keep more than one line's length, nor keep it from the other peers, however much it
+sends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.model.faults import FaultEvent
+from holdfast.observe.devices.reported_faults import LONGEST, Refused, in_catalogue, kind_of, read_line
+
+MOST_PEERS = 64
+TURN_S = 0.05
+"""Seconds. A turn ends after the block that exceeds this time: workers' output and deaths wait meanwhile."""
+_BLOCK = 16_384
+_ANSWERS_MOST = 65_536
+_WAITING_MOST = 128
+_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+class Inbox:
+    """Listens at `path`. `fileno()` is readable when `take` has work. Never raises for the lines of a peer."""
+
+    def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue, clock: Clock | None = None) -> None:
+        self.path = path
+        self._clock = clock or Clock()
+        self.missing = ""
+        self.refused: Counter[str] = Counter()
+        self._known = known
+        self._peers: dict[int, _Peer] = {}
+        """By fd, the peer that has waited longest first."""
+        self._selector = selectors.EpollSelector()
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        # The mode must be right from the first moment: the umask sets it, a later chmod would leave a gap.
+        before = os.umask(0o177)
+        try:
+            self._listener.bind(str(path))
+        finally:
+            os.umask(before)
+        self._listener.listen(_WAITING_MOST)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        """A spare descriptor: it is closed for a moment to refuse a peer when this process may open no further one."""
+
+    def fileno(self) -> int:
+        return self._selector.fileno()
+
+    def take(self, now: float) -> list[FaultEvent]:
+        """The accepted events so far. A turn is short, and the peer that has waited longest is read first."""
+        events: list[FaultEvent] = []
+        ready = {key.fd for key, _ in self._selector.select(0)}
+        end = self._clock.now() + TURN_S
+        for fd in [fd for fd in self._peers if fd in ready]:
+            events += self._read(fd, now)
+            if self._clock.now() >= end:
+                break
+        # Last, and however long the others took: a newcomer must not wait for a flood to end.
+        if self._listener.fileno() in ready:
+            end = max(end, self._clock.now() + TURN_S / 2)
+            while self._clock.now() < end and self._accept(events, now):
+                pass
+        return events
+
+    def close(self) -> None:
+        for fd in list(self._peers):
+            self._drop(fd)
+        self._selector.close()
+        self._listener.close()
+        if self._spare >= 0:
+            os.close(self._spare)
+        self.path.unlink(missing_ok=True)
+
+    def _accept(self, events: list[FaultEvent], now: float) -> bool:
+        """Accept one more peer; returns whether there may be another."""
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in _DESCRIPTORS:
+                return self._turn_away()
+            return True  # the peer was gone before we came
+        connection.setblocking(False)
+        who = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        if who != os.geteuid():
+            self.refused["another user"] += 1
+            self._send_off(connection, f"faults are reported by uid {os.geteuid()} only, not {who}")
+            return True
+        if len(self._peers) >= MOST_PEERS:
+            self._make_room(events, now)
+        self._peers[connection.fileno()] = _Peer(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+        return True
+
+    def _make_room(self, events: list[FaultEvent], now: float) -> None:
+        """Close the peer that was read longest ago. The lines that it has sent so far still count."""
+        fd = next(iter(self._peers))
+        before = self._peers[fd]
+        while self._peers.get(fd) is before and before.has_more():
+            events += self._read(fd, now)
+        if self._peers.get(fd) is before:
+            if before.unfinished:
+                self.refused["unfinished"] += 1
+            words = f"{MOST_PEERS} peers are connected, and this one was silent longest: connect again"
+            before.send(_answer(False, words))
+            self._drop(fd)
+
+    def _turn_away(self) -> bool:
+        """This process may open no further descriptor. A peer that is not accepted would wake the loop without end."""
+        if self._spare < 0:
+            return False
+        os.close(self._spare)
+        self._spare = -1
+        try:
+            connection, _ = self._listener.accept()
+            self.refused["too many open files"] += 1
+            self._send_off(connection, "too many files are open here: try again later")
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        return True
+
+    def _send_off(self, connection: socket.socket, words: str) -> None:
+        try:
+            connection.send(_answer(False, words))
+        except OSError:
+            pass  # it has the answer or it is gone; either way it is closed
+        connection.close()
+
+    def _read(self, fd: int, now: float) -> list[FaultEvent]:
+        peer = self._peers.pop(fd)
+        self._peers[fd] = peer
+        try:
+            block = peer.connection.recv(_BLOCK)
+        except BlockingIOError:
+            return []
+        except OSError:
+            block = b""
+        # A peer that leaves without a last line end may have sent something whole all the same.
+        events = self._heard(peer, peer.lines(block or b"\n"), now)
+        if not block:
+            self._drop(fd)
+        return events
+
+    def _heard(self, peer: _Peer, lines: list[bytes | None], now: float) -> list[FaultEvent]:
+        events: list[FaultEvent] = []
+        answers: list[bytes] = []
+        room = _ANSWERS_MOST
+        for line in lines:
+            if line is None:
+                self.refused["too long"] += 1
+                answer = _answer(False, f"a line of more than {LONGEST} bytes was skipped")
+            elif not line.strip():
+                continue
+            else:
+                try:
+                    events += read_line(line, now, known=self._known)
+                    answer = _TAKEN
+                except Refused as error:
+                    self.refused[kind_of(str(error))] += 1
+                    answer = _answer(False, str(error)) if room > 0 else b""
+            if room > 0:
+                answers.append(answer)
+                room -= len(answer)
+        peer.send(b"".join(answers))
+        return events
+
+    def _drop(self, fd: int) -> None:
+        peer = self._peers.pop(fd)
+        self._selector.unregister(peer.connection)
+        peer.connection.close()
+
+
+class _Peer:
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._rest = b""
+        self._skipping = False
+        self._owed = b""
+        """The rest of an answer that the peer has partly got."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has begun a line without ending it."""
+        return bool(self._rest.strip())
+
+    def has_more(self) -> bool:
+        """Whether it has sent unread bytes, or has closed."""
+        try:
+            self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def send(self, answers: bytes) -> None:
+        """A peer that does not read its answers loses them; but every answer that it gets is a whole line."""
+        data = self._owed + answers
+        try:
+            sent = self.connection.send(data) if data else 0
+        except OSError:
+            return
+        cut = sent > 0 and sent < len(data) and data[sent - 1 : sent] != b"\n"
+        if sent:
+            self._owed = data[sent : data.index(b"\n", sent) + 1] if cut else b""
+
+    def lines(self, block: bytes) -> list[bytes | None]:
+        """Complete lines; None stands for one that was too long to keep."""
+        out: list[bytes | None] = []
+        rows = (self._rest + block).split(b"\n")
+        self._rest = rows.pop()
+        for row in rows:
+            if self._skipping:
+                self._skipping = False
+                continue
+            out.append(row if len(row) <= LONGEST else None)
+        if self._skipping:
+            self._rest = b""
+        elif len(self._rest) > LONGEST:
+            self._rest, self._skipping = b"", True
+            out.append(None)
+        return out
+
+
+def _answer(taken: bool, why: str) -> bytes:
+    return msgspec.json.encode({"ok": taken} if taken else {"ok": taken, "error": why}) + b"\n"
+
+
+_TAKEN = _answer(True, "")

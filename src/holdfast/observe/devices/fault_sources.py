@@ -1,0 +1,214 @@
+"""Sources of faults as a run uses them: each has `fileno()`, `take(now)`, `missing` and `close()`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from holdfast.catalogue.fault_codes import vendors
+from holdfast.model.faults import Assertion, FaultEvent, Severity
+from holdfast.observe.devices import ascend_events as ascend
+from holdfast.observe.devices import reported_faults
+from holdfast.observe.devices.device_discovery import behind, gpu_addresses, interfaces_of, pci_address
+from holdfast.observe.devices.growing_files import Lines
+from holdfast.observe.devices.kernel_faults import (
+    NIC_DOWN,
+    NIC_PCIE,
+    NODE_PCIE,
+    PCIE_FATAL,
+    faults_in,
+    function_in,
+    gpu_begun,
+    interface_in,
+    is_continued,
+)
+from holdfast.observe.devices.reported_faults import Refused, kind_of
+
+TOLD_MOST = 20
+ECHO_S = 1.0
+"""Seconds. The driver often logs one Xid several times at once; within this time they are one occurrence."""
+
+
+class Source(Protocol):
+    """A source of faults. `fileno()` is readable when `take` has work, -1 where there will never be any."""
+
+    missing: str
+    """Empty, or one sentence about faults that it cannot see."""
+
+    def fileno(self) -> int: ...
+    def take(self, now: float) -> list[FaultEvent]: ...
+    def close(self) -> None: ...
+
+
+class KernelFaults:
+    """Xids and node faults from `/dev/kmsg` or a file that a log daemon writes."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "/dev/kmsg",
+        *,
+        node: str = "",
+        names: Mapping[str, str] | None = None,
+        from_start: bool = False,
+        lines: Lines | None = None,
+        root: Path = Path("/"),
+    ) -> None:
+        """`lines`: the log, where it is open already. `root`: the place of the kernel's /sys and /proc."""
+        self._lines = lines if lines is not None else Lines(path, from_start=from_start)
+        self.missing = self._lines.missing
+        self._node = node
+        self._names = gpu_addresses(root) if names is None else names
+        self._root = root
+        self.news = self._lines.news
+        """One sentence each time the log cannot be read for a while."""
+        self._said: dict[tuple[str, str], float] = {}
+        self._down: set[str] = set()
+        """Interfaces without a link. The fault is the node's: it ends when the last of them has its link back."""
+        self._pcie: dict[tuple[str, str], set[str]] = {}
+        """Functions that a fatal PCIe error has cut off, by the device and the reported code."""
+        self._begun = ""
+
+    def fileno(self) -> int:
+        return self._lines.fileno()
+
+    def take(self, now: float) -> list[FaultEvent]:
+        events: list[FaultEvent] = []
+        for line, at in self._lines.take(now):
+            events += [event for event in self._found(line, at) if self._is_news(event)]
+        return events
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _found(self, line: str, at: float) -> list[FaultEvent]:
+        found = faults_in(line, at, node=self._node, names=self._names)
+        goes_on = not found and bool(self._begun) and is_continued(line)
+        if goes_on:
+            # A log daemon breaks the driver's longer sentences: whose they are stands in the first line only.
+            found = faults_in(f"{self._begun} {line.partition('NVRM:')[2]}", at, node=self._node, names=self._names)
+        if "NVRM:" in line:
+            self._begun = "" if found else gpu_begun(line) or (self._begun if goes_on else "")
+        return [each for event in found for each in self._on_the_bus(event)]
+
+    def _on_the_bus(self, event: FaultEvent) -> list[FaultEvent]:
+        """A PCIe error is that of the accelerators and the network adapters behind the function which it names."""
+        if event.code not in (PCIE_FATAL, NODE_PCIE):
+            return [event]
+        function = function_in(event.text)
+        affected = behind(function, self._root)
+        if event.assertion is Assertion.RECOVER:
+            return self._back_on_the_bus(event, affected)
+        found = [event] if event.code == PCIE_FATAL else []
+        if event.code == NODE_PCIE:
+            devices = dict.fromkeys(self._names.get(pci_address(each), "") for each in affected)
+            found = [
+                replace(event, device=device, code=PCIE_FATAL, severity=Severity.CRITICAL)
+                for device in devices
+                if device
+            ]
+            if names := [name for each in affected for name in interfaces_of(each, self._root)]:
+                found.append(replace(event, code=NIC_PCIE, text=f"{event.text} ({', '.join(names)})"))
+        for each in found or [event]:
+            self._pcie.setdefault((each.device, each.code), set()).update(affected)
+        return found or [event]
+
+    def _back_on_the_bus(self, event: FaultEvent, affected: tuple[str, ...]) -> list[FaultEvent]:
+        found = []
+        for (device, code), functions in list(self._pcie.items()):
+            if functions.isdisjoint(affected):
+                continue
+            functions.difference_update(affected)
+            if not functions:
+                del self._pcie[device, code]
+                found.append(replace(event, device=device, code=code))
+        return found
+
+    def _is_news(self, event: FaultEvent) -> bool:
+        key = event.device, event.code
+        if event.code == NIC_DOWN:
+            change = self._down.discard if event.assertion is Assertion.RECOVER else self._down.add
+            change(interface_in(event.text))
+            if event.assertion is Assertion.RECOVER and self._down:
+                return False
+        if event.assertion is Assertion.RECOVER:
+            self._said.pop(key, None)
+            return True
+        before = self._said.get(key)
+        if len(self._said) > 4096:
+            self._said.clear()
+        self._said[key] = event.at
+        return before is None or not 0 <= event.at - before < ECHO_S
+
+
+class FileFaults:
+    """A watched file of JSON lines: public faults, or Ascend's own events (`ascend=True`)."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        node: str = "",
+        ascend_events: bool = False,
+        known: Callable[[str], bool] = reported_faults.in_catalogue,
+        from_start: bool = False,
+        lines: Lines | None = None,
+    ) -> None:
+        """`lines`: the file, where it is open already."""
+        self._lines = lines if lines is not None else Lines(path, from_start=from_start)
+        self.missing = self._lines.missing
+        self.path = Path(path)
+        self.refused: Counter[str] = Counter()
+        self.news = self._lines.news
+        """One sentence a refused line, to be printed. After `TOLD_MOST` of them they are only counted."""
+        self._node = node
+        self._ascend = ascend_events
+        self._known = known
+
+    def fileno(self) -> int:
+        return self._lines.fileno()
+
+    def take(self, now: float) -> list[FaultEvent]:
+        events: list[FaultEvent] = []
+        for line, _ in self._lines.take(now):
+            if not line.strip():
+                continue
+            try:
+                if self._ascend:
+                    events.append(ascend.read_line(line, now, node=self._node))
+                else:
+                    events += reported_faults.read_line(line, now, source=self.path.name, known=self._known)
+            except Refused as error:
+                self._refuse(kind_of(str(error)), str(error))
+        if more := self._lines.too_long - self.refused["too long"]:
+            self._refuse("too long", f"it is longer than {reported_faults.LONGEST} bytes", more)
+        return events
+
+    def _refuse(self, kind: str, why: str, count: int = 1) -> None:
+        told = self.refused.total()
+        self.refused[kind] += count
+        if told < TOLD_MOST:
+            self.news.append(f"{self.path}: a line is refused: {why}")
+            if told + count >= TOLD_MOST:
+                self.news.append(f"{self.path}: lines that are refused from now on are counted, and not told")
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def vendor_sources(node: str) -> list[Source]:
+    """Sources that a vendor's own module here opens: `open_source(node)` of `<vendor>.py`, found by being there."""
+    found: list[Source] = []
+    for vendor in vendors():
+        name = f"{__package__}.{vendor}"
+        if importlib.util.find_spec(name) is not None:
+            opens = getattr(importlib.import_module(name), "open_source", None)
+            if opens is not None:
+                found.append(opens(node))
+    return found

@@ -1,0 +1,226 @@
+"""A worker's log file: its bytes as they come; trouble with the disk never ends the training."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.model.noun_base import Noun
+from holdfast.observe.log_time_writer import LogTimes
+from holdfast.safe_files import open_file
+
+RETRY_S = 5.0
+"""Seconds after a failed write until the next one; bytes in between are counted as lost."""
+
+SLOW_S = 2.0
+"""Seconds. A slower write is reported: the workers' pipes fill up meanwhile."""
+
+_CURES = {
+    errno.ENOSPC: "Free space",
+    errno.EDQUOT: "Free space or raise the quota",
+    errno.EROFS: "Remount it writable, or give another --log-dir",
+    errno.EACCES: "Make it writable, or give another --log-dir",
+    errno.EFBIG: "Raise the file size limit (ulimit -f)",
+}
+
+
+class Rotation(Noun, frozen=True, kw_only=True):
+    """When a log is rotated, and how many rotated files are kept."""
+
+    most_bytes: int
+    kept: int
+    """The number of rotated files beside the present one."""
+
+
+class LogFile:
+    """Appends to one file. Never raises: bytes that cannot be written are counted, reported once, and retried now and
+    then.
+
+    After a gap the file gets a marker line with the number of missing bytes, so that no reader takes it as whole. `say`
+    gets a sentence and its subject; the owner of many files prints the same trouble only once.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_fd",
+        "_gap_bytes",
+        "_in_line",
+        "_retry_at",
+        "_rotation",
+        "_say",
+        "_shown",
+        "_size",
+        "_slow_said",
+        "_times",
+        "_trouble",
+        "lost_bytes",
+        "path",
+        "source",
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        say: Callable[[str, object], None],
+        *,
+        shown: bool,
+        now: float,
+        clock: Callable[[], float] | None = None,
+        rotation: Rotation | None = None,
+    ) -> None:
+        """`rotation`: None: the file grows without a limit."""
+        self.path = path
+        self._rotation = rotation
+        self._size = 0
+        self._in_line = False
+        """The last line in the file has no end yet."""
+        self._clock = clock or Clock().now
+        self.source = source
+        self.lost_bytes = 0
+        """Bytes of the worker's output that are not in the file."""
+        self._shown = shown
+        self._say = say
+        self._fd = -1
+        self._gap_bytes = 0
+        self._trouble = 0
+        self._retry_at = now
+        self._slow_said = False
+        self._times: LogTimes | None = None
+        """The file is created with the first byte: most workers' stderr never gets one."""
+        self._put(b"", now, now)
+
+    def write(self, block: bytes, now: float, read_at: float | None = None) -> None:
+        """`read_at`: when the block was read, where that is earlier than `now`: seconds since the epoch."""
+        at = now if read_at is None else read_at
+        if self._trouble and (now < self._retry_at or not self._recover(now)):
+            self._lose(len(block))
+            return
+        before = self._clock()
+        for piece in self._pieces(block):
+            written = self._put(piece, now, at)
+            if written < len(piece):
+                self._lose(len(piece) - written)
+        took = self._clock() - before
+        if took > SLOW_S and not self._slow_said:
+            self._slow_said = True
+            self._say(
+                f"{self.source}: one write of {amount(len(block))} to {self.path} took {took:.1f} s. The disk is slow, "
+                "and the workers wait for it whenever their pipes are full. A --log-dir on a local disk would help.",
+                "slow disk",
+            )
+
+    def _pieces(self, block: bytes) -> Iterator[bytes]:
+        """The block in one piece, or in several with rotations between them, each at the end of a line."""
+        rotation = self._rotation
+        while rotation is not None and self._size + len(block) > rotation.most_bytes:
+            room = max(0, rotation.most_bytes - self._size)
+            cut = block.rfind(b"\n", 0, room) + 1
+            if not cut and self._in_line:
+                cut = block.find(b"\n") + 1  # the line is finished, however long it is
+                if not cut and self._size + len(block) <= 2 * rotation.most_bytes:
+                    break
+            if cut:
+                yield block[:cut]
+                block = block[cut:]
+            elif not self._size:
+                break  # a line longer than the limit has a file of its own
+            if not self._put_aside(rotation):
+                rotation = self._rotation = None
+        if block:
+            yield block
+
+    def _put_aside(self, rotation: Rotation) -> bool:
+        """Whether the next byte goes into a new file."""
+        self.close()
+        name = self.path.name
+        older = [self.path.with_name(f"{name}.{number}") for number in range(1, rotation.kept + 1)]
+        try:
+            for newer, place in reversed([*pairwise(older)]):
+                try:
+                    newer.replace(place)
+                except FileNotFoundError:
+                    pass  # there are fewer so far
+            if older:
+                self.path.replace(older[0])
+            else:
+                self.path.unlink()
+        except OSError as error:
+            self._say(f"{self.source}.log: {self.path} cannot be put aside and grows on: {error.strerror}", "rotation")
+            return False
+        if self._times is not None:
+            self._times.put_aside(rotation.kept)
+        self._size = 0
+        self._in_line = False
+        return True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            if self._times is not None:
+                self._times.close()
+
+    def _lose(self, count: int) -> None:
+        self.lost_bytes += count
+        self._gap_bytes += count
+
+    def _recover(self, now: float) -> bool:
+        """Open the file afresh (a handle may have gone stale) and mark the gap in it."""
+        self.close()
+        gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode() if self._gap_bytes else b""
+        if self._put(gap, now, now) < len(gap) or self._fd < 0:
+            return False
+        self._trouble = 0
+        missing = f"; it lacks {amount(self.lost_bytes)}" if self.lost_bytes else ""
+        self._gap_bytes = 0
+        self._say(f"{self.source}.log: {self.path} takes output again{missing}.", "recovered")
+        return True
+
+    def _put(self, block: bytes, now: float, read_at: float) -> int:
+        """How many bytes of the block, which was read at `read_at`, were written."""
+        done = 0
+        try:
+            if self._fd < 0:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._fd = open_file(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, device=True)
+                self._size = os.fstat(self._fd).st_size
+            if block:
+                if self._times is None:
+                    self._times = LogTimes(self.path)
+                self._times.note(self._fd, self._size, read_at)
+                done = os.write(self._fd, block)
+            while done < len(block):
+                done += os.write(self._fd, memoryview(block)[done:])
+        except OSError as error:
+            self._retry_at = now + RETRY_S
+            if not self._trouble:
+                self._trouble = error.errno or errno.EIO
+                self._say(self._complaint(error), self._trouble)
+        self._size += done
+        if done:
+            self._in_line = not block[:done].endswith(b"\n")
+        return done
+
+    def _complaint(self, error: OSError) -> str:
+        why = (error.strerror or str(error)).lower()
+        cure = _CURES.get(error.errno or 0, "Look after the disk")
+        rest = "the terminal still shows it" if self._shown else "it is redirected, so nothing shows it meanwhile"
+        return (
+            f"{self.source}.log: {why} under {self.path.parent}; its output from here on is not in the file. "
+            f"{cure}; {rest}. The worker goes on, and the file is tried again every {RETRY_S:g} s."
+        )
+
+
+def amount(count: int) -> str:
+    """`12.3 MB`, in steps of a thousand."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,56 @@
+"""Reads a worker's last report by `holdfast.progress(step)` (see `holdfast.worker`)."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.safe_files import open_file
+
+_BYTES = 16
+_WITH_FIRST = 24
+"""Workers write their first step behind the last one and its time."""
+_WITH_SAVED = 32
+"""And behind it the last step that they reported as saved."""
+
+
+def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
+    """The last step and its time (seconds since the epoch, this machine's clock); None before the first one. Never
+    raises.
+
+    The writer does not lock: the words are read until two readings are equal, three times at most.
+    """
+    words = _words(path)
+    if len(words) < _BYTES:
+        return None
+    return int.from_bytes(words[:8], "little", signed=True), int.from_bytes(words[8:_BYTES], "little") / 1e9
+
+
+def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
+    """The first step, and the last saved one; None for a step that was not reported. Never raises."""
+    words = _words(path)
+    first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
+    saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None
+    return _number(first), _number(saved)
+
+
+def _number(data: bytes | None) -> int | None:
+    return None if data is None else int.from_bytes(data, "little", signed=True)
+
+
+def _words(path: str | os.PathLike[str]) -> bytes:
+    try:
+        fd = open_file(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        words = os.pread(fd, _WITH_SAVED, 0)
+        for _ in range(2):
+            again = os.pread(fd, _WITH_SAVED, 0)
+            if again == words:
+                break
+            words = again
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return words

@@ -1,0 +1,210 @@
+"""How far a worker's work has come by its output: the last step, epoch or iteration number in it.
+
+It is read once, at an attempt's end, from the end of the logs, and never while output flows. For each name the last
+number is kept. Lines about validation, resuming, downloads or configuration count no work, nor does a number without a
+word for its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.progress_facts import Count
+
+LAST_CHARS = 1 << 10
+"""Bytes that are read closely first: mostly they are enough, and a restart waits for the result."""
+CHUNK_CHARS = 16 << 10
+"""Bytes that are read closely at once otherwise."""
+MOST_CHUNKS = 6
+"""Bytes of one stream that are read closely, where its end has no count: a long traceback, many warnings."""
+FAR_CHARS = 1 << 20
+"""Bytes before these that are searched for the word `epoch`."""
+MOST_EPOCH = 10**6
+MOST_STEP = 10**9
+"""Larger numbers are times or sizes."""
+
+_ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
+"""A line with a count has one of these words, in lower case."""
+_UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
+_EPOCH = Lazy(
+    r"(?i)(?<![\w./-])(?:(?:train(?:ing)?|current|cur|global|trainer)[ _/])?epoch(?:\(train\))?"
+    r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
+)
+_TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
+_EPOCH_FIRST = (
+    Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
+    Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
+)
+"""An epoch before a progress bar, without a word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`)."""
+_INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
+"""Directly behind an epoch: the place in it."""
+_STEP = Lazy(
+    r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
+    r"(?:step|iteration|iter|update|batch|round|episode)|num_updates|total_timesteps|it(?=\s*[:=]))"
+    r"(?:\(train\))?['\"]?\s*[:=#|]?\s*['\"]?[\[(]?\s*(?P<at>\d[\d,]*)" + _UNIT
+)
+_BARS = (
+    Lazy(r"\d{1,3}%\s*\|[^|]{0,200}\|\s*(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
+    Lazy(r"^\s*(?P<at>\d+)/(?P<total>\d+)\s+(?:\[[=>.]+\]|[━╸╺]{3,})"),
+    Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
+    Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
+)
+_NOT_WORK = Lazy(
+    r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
+    r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
+)
+"""Words before a number that counts no work, or that only names where the work began."""
+_CONFIGURES = Lazy(
+    r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
+    r"|until|from|to|save|log|next)[\s_:=]*$"
+)
+_SIDE_WORK = Lazy(
+    r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
+    r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
+)
+"""Labels of progress bars of other work."""
+
+
+def counts_in(*streams: str) -> tuple[Count, ...]:
+    """The last counts in the ends of a worker's streams; empty where there are none."""
+    found: dict[str, Count] = {}
+    for text in streams:
+        for count in _of_stream(text):
+            # The same thing counted on both streams: whichever is further is newer.
+            known = found.get(count.name)
+            if known is None or (count.epoch or 0, count.value) > (known.epoch or 0, known.value):
+                found[count.name] = count
+    return _one_bar(found)
+
+
+def _of_stream(text: str) -> list[Count]:
+    end = len(text)
+    for _ in range(MOST_CHUNKS):
+        end = _last_hint(text, end)
+        if end < 0:
+            return []
+        begin = _line_start(text, end - LAST_CHARS)
+        counts = _of_chunk(text[begin:end], None)
+        if all(name.startswith("bar of ") for name in counts):
+            # Nothing, or bars: which of them is the work's is seen beside the others.
+            begin = _line_start(text, end - CHUNK_CHARS)
+            counts = _of_chunk(text[begin:end], None)
+        if counts:
+            if "epoch" not in counts and (before := _epoch_before(text, begin)) is not None:
+                counts = _of_chunk(text[begin:end], before)
+                counts.setdefault("epoch", Count(name="epoch", value=before))
+            return list(counts.values())
+        end = begin
+    return []
+
+
+def _line_start(text: str, place: int) -> int:
+    """The beginning of the line at this place; for a long line without an end, the place itself."""
+    if place <= 0:
+        return 0
+    low = max(0, place - CHUNK_CHARS)
+    start = max(text.rfind("\n", low, place), text.rfind("\r", low, place)) + 1
+    return start or (0 if low == 0 else place)
+
+
+def _last_hint(text: str, end: int) -> int:
+    """The end of the last line before `end` that may count; -1 where none may."""
+    lower = text[max(0, end - CHUNK_CHARS) : end].lower()
+    base = max(0, end - CHUNK_CHARS)
+    last = max(lower.rfind(hint) for hint in _HINTS)
+    if last < 0 and base > 0:
+        lower = text[max(0, end - FAR_CHARS) : end].lower()
+        base = max(0, end - FAR_CHARS)
+        last = max(lower.rfind(hint) for hint in _HINTS)
+    if last < 0:
+        return -1
+    line_end = text.find("\n", base + last)
+    return end if line_end < 0 else min(end, line_end + 1)
+
+
+def _epoch_before(text: str, end: int) -> float | None:
+    """The last epoch before this place; from a bounded part of the text."""
+    low = text[max(0, end - FAR_CHARS) : end].lower()
+    place = len(low)
+    for _ in range(MOST_CHUNKS):
+        place = low.rfind("epoch", 0, place)
+        if place < 0:
+            return None
+        begin = max(low.rfind("\n", 0, place), low.rfind("\r", 0, place)) + 1
+        stop = min((at for at in (low.find("\n", place), low.find("\r", place)) if at >= 0), default=len(low))
+        told = _of_chunk(low[begin:stop], None).get("epoch") if stop - begin <= CHUNK_CHARS else None
+        if told is not None:
+            return told.value
+        place = begin
+    return None
+
+
+def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
+    """The last count of each name. `epoch`: the one before the text."""
+    found: dict[str, Count] = {}
+    for line in _lines(text):
+        for count in _of_line(line, epoch):
+            found[count.name] = count
+            if count.name == "epoch":
+                epoch = count.value
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    for raw in text.replace("\r", "\n").split("\n"):
+        if not any(digit in raw for digit in "0123456789"):
+            continue
+        line = raw[:2000]
+        if "\x1b" in line:
+            line = _ANSI.sub("", line)
+        lower = line.lower()
+        if any(hint in lower for hint in _HINTS):
+            yield line
+
+
+def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
+    """The counts of one line, the epoch first."""
+    inside = None
+    if timm := _TIMM.match(line):
+        epoch, inside = float(timm["epoch"]), timm
+        yield Count(name="epoch", value=epoch)
+    elif bare := next((found for pattern in _EPOCH_FIRST if (found := pattern.match(line))), None):
+        epoch = float(bare["epoch"])
+        yield Count(name="epoch", value=epoch)
+    else:
+        for told in _EPOCH.finditer(line):
+            value = float(told["epoch"])
+            if value < MOST_EPOCH and _is_work(line[: told.start()]):
+                epoch, inside = value, _INSIDE.match(line, told.end())
+                yield Count(name="epoch", value=value)
+                break
+    for told in _STEP.finditer(line):
+        number = int(told["at"].replace(",", ""))
+        if number < MOST_STEP and _is_work(line[: told.start()]):
+            name = told["what"].lower().replace(" ", "_")
+            yield Count(name=name, value=float(number), epoch=epoch)
+    if inside is not None:
+        yield Count(name=f"batch of {inside['total']}", value=float(inside["at"]), epoch=epoch)
+        return
+    for bar in _BARS:
+        if told_bar := bar.compiled.search(line):
+            label = line[: told_bar.start()]
+            if _is_work(label) and not _SIDE_WORK.search(label):
+                total = f" of {told_bar['total']}" if told_bar["total"] else ""
+                yield Count(name=f"bar{total}", value=float(told_bar["at"]), epoch=epoch)
+            return
+
+
+def _is_work(label: str) -> bool:
+    """Whether a number behind these words counts the work itself."""
+    near = label[-60:]
+    return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
+
+
+def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
+    """Of several progress bars without a name only the longest is the work's: the others count repeated parts."""
+    bars = [name for name in found if name.startswith("bar of ")]
+    longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
+    return tuple(count for name, count in found.items() if name not in bars or name == longest)

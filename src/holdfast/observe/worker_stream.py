@@ -1,0 +1,166 @@
+"""One of a worker's two streams: the read end of its pipe, its file, and its place on the terminal."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+BLOCK_BYTES = 256 * 1024
+"""Bytes of one read. Measured by `bench/log_throughput.py`: 64 KiB cost a fifth more CPU, and more gains nothing."""
+
+DEFAULT_PIPE_BYTES = 64 * 1024
+
+TAIL_BYTES = 16 * 1024
+
+
+class Log(Protocol):
+    """The destination of a stream's bytes: `holdfast.observe.log_file.LogFile`, or its substitute elsewhere."""
+
+    path: Path
+    source: str
+    lost_bytes: int
+
+    def write(self, block: bytes, now: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """The display of a stream's bytes: `holdfast.act.prefixed_stream.Lane`."""
+
+    def write(self, block: bytes, now: float) -> None: ...
+
+    def close(self, now: float) -> None: ...
+
+
+STACKS_BEGIN = b"Fatal Python error: "
+"""How faulthandler's output begins, in one write of its own."""
+
+
+class Stream:
+    """Reads blocks, never lines, from a pipe that must not block; keeps the end of the stream."""
+
+    __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
+
+    def __init__(self, fd: int, source: str, file: Log, sink: Sink | None) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.source = source
+        self.file = file
+        self.sink = sink
+        self.ended = False
+        """The pipe's last writer has closed, and all of it has been read."""
+        self.bytes_seen = 0
+        self.first_output_at: float | None = None
+        self.last_output_at: float | None = None
+        self._tail = b""
+
+    def on_readable(self, now: float, limit_bytes: int) -> None:
+        """Read the present bytes, up to the limit, so that noisy workers share the supervisor fairly."""
+        taken = 0
+        block = b""
+        while taken < limit_bytes:
+            try:
+                asked = min(BLOCK_BYTES, limit_bytes - taken)
+                block = os.read(self.fd, asked)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.EINTR:
+                    continue
+                self.ended = True  # a pipe that cannot be read is over
+                break
+            if not block:
+                self.ended = True
+                break
+            taken += len(block)
+            self.file.write(block, now)
+            if self.sink is not None:
+                self.sink.write(block, now)
+            self._tail = block[-TAIL_BYTES:] if len(block) >= TAIL_BYTES else (self._tail + block)[-TAIL_BYTES:]
+            if len(block) < asked // 2:
+                break  # the pipe is empty, or will be told readable again at once
+        if taken:
+            self.bytes_seen += taken
+            self.last_output_at = now
+            if self.first_output_at is None:
+                self.first_output_at = now
+
+    def drain(self, now: float) -> None:
+        """After the worker was reaped: read all that it can have written, without waiting.
+
+        That is at most the pipe's capacity, so a background child that goes on writing cannot keep this going.
+        """
+        if self.fd < 0 or self.ended:
+            return
+        left = pipe_size(self.fd)
+        while left > 0 and not self.ended:
+            before = self.bytes_seen
+            self.on_readable(now, left)
+            if self.bytes_seen == before:
+                break
+            left -= self.bytes_seen - before
+
+    def close(self, now: float) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self.file.close()
+            if self.sink is not None:
+                self.sink.close(now)
+
+    def tail(self) -> bytes:
+        """The last 16 KiB, as they came."""
+        return self._tail
+
+
+class Hushed:
+    """A terminal that shows nothing more once the requested stacks begin: the worker's file has them."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._over = False
+
+    def write(self, block: bytes, now: float) -> None:
+        if not self._over:
+            shown, begun, _ = block.partition(STACKS_BEGIN)
+            self._over = bool(begun)
+            if shown:
+                self._sink.write(shown, now)
+
+    def close(self, now: float) -> None:
+        self._sink.close(now)
+
+
+def keep_large_blocks() -> None:
+    """Have blocks come from the heap from now on, instead of from new pages of the kernel each time.
+
+    glibc maps what is larger than 128 KiB afresh, and unmaps it when freed, which costs a page fault for every 4 KiB
+    of output. Its threshold rises to the size of the first such block that is freed (mallopt(3), M_MMAP_THRESHOLD).
+    """
+    _ = bytes(4 * BLOCK_BYTES)
+
+
+def pipe_size(fd: int) -> int:
+    """Bytes that the pipe can hold."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+    except OSError:
+        return 2 * DEFAULT_PIPE_BYTES  # a terminal: no more than that
+
+
+def enlarge(fd: int, size: int) -> int:
+    """Ask for a larger pipe, then for half of it, and so on: an unprivileged user has a budget for all pipes together.
+
+    Returns the size in bytes.
+    """
+    have = pipe_size(fd)
+    while size > have:
+        try:
+            return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            size //= 2
+    return have

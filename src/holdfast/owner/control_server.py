@@ -1,0 +1,61 @@
+"""The owner's control socket for other holdfast commands: `holdfast stop`, and news of the machine's fault log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model import events as ev
+from holdfast.node.stop_files import request_of
+from holdfast.safe_text import one_line
+from holdfast.wire.control_socket import Control, Line, Reply
+from holdfast.wire.fault_news import FaultsLine
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.reactor import Reactor
+    from holdfast.record.job_directory import JobPlace
+
+
+class Door:
+    """The control socket in the job's directory."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        place: JobPlace,
+        launch: Launch,
+        report: Callable[[ev.Event], None],
+        read_faults: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._launch = launch
+        self._report = report
+        self._read_faults = read_faults
+        self._control: Control | None = None
+        try:
+            self._control = Control(place.directory, reactor, self.take)
+        except OSError as error:
+            job = place.job_id
+            say(f"`holdfast stop {job}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
+
+    def close(self) -> None:
+        if self._control is not None:
+            self._control.close()
+
+    def take(self, line: Line) -> Reply:
+        """Carry out the request of another holdfast command; returns the answer."""
+        if isinstance(line, FaultsLine):
+            self._read_faults()
+            return Reply(True, "the fault log was read")
+        if not one_line(line.reason).strip():
+            return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
+        try:
+            request = request_of(line, self._launch.catalogue, self._reactor.now())
+        except ValueError as error:
+            return Reply(False, str(error))
+        self._report(ev.StopRequested(request=request))
+        grace_s = self._launch.spec.timers.grace_s
+        later = f"and SIGKILL if they still run {grace_s:g} s later" if grace_s else "and SIGKILL at once"
+        return Reply(True, f"its workers get SIGTERM now, {later}")

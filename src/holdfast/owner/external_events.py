@@ -1,0 +1,253 @@
+"""What reaches a job from outside: signals, and what their platform reports about them.
+
+Where a platform signals every process of a job, workers die of it before the owner has asked, and sometimes before any
+process of holdfast gets the signal. Only the platform's answer explains such a death: the evidence waits for it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.explain.secret_filter import without_secrets
+from holdfast.model import actions as do
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.faults import Remedy
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang_view import GangView
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.faults import FaultEvent
+    from holdfast.owner.event_output import EventLines, Out
+    from holdfast.owner.metrics_file import MetricsFile
+    from holdfast.owner.notice_sender import Notices
+    from holdfast.platforms.platform import Platform
+    from holdfast.reactor import News, Reactor
+    from holdfast.record.job_directory import JobPlace
+
+LAST_WORD_S = 3.0
+"""How long the platform may take at the job's end to record what the job died of."""
+ARRIVES_S = 0.5
+"""A signal that has killed a worker, and that the platform's records do not mention, reaches a process of holdfast
+within this time."""
+
+
+class Outside:
+    """The owner's view of the outside. `platform`: None: there is none, and a signal needs no explanation."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        platform: Platform | None,
+        place: JobPlace,
+        say: Callable[[str], None],
+        launch: Launch | None = None,
+        out: Out | None = None,
+        unsaved_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`launch`: has who is notified about the job; None: nothing is. `out`: takes lines for stdout.
+
+        `unsaved_bytes`: how much of the journal is still in memory.
+        """
+        self._lines: EventLines | None = None
+        if launch is not None and launch.as_events and out is not None:
+            from holdfast.owner.event_output import EventLines  # most runs print no events
+
+            self._lines = EventLines(launch.spec, place, reactor.now, out)
+        self._platform = platform
+        self._metrics: MetricsFile | None = None
+        if launch is not None and launch.metrics_path is not None:
+            from holdfast.owner.metrics_file import MetricsFile  # most runs write no metrics
+
+            self._metrics = MetricsFile(place.home, launch.metrics_path, reactor, say, unsaved_bytes)
+        self._notices: Notices | None = None
+        if launch is not None and launch.notices is not None:
+            from holdfast.owner.notice_sender import Notices  # most runs notify no receiver
+
+            self._notices = Notices(launch.notices, launch.spec, place, reactor, say)
+        self._place = place
+        self._say = say
+        self.asked: do.Requeue | None = None
+        """The platform starts the job again, as this action wanted it: this run of the job is over."""
+        self._reactor = reactor
+        self._avoided: frozenset[str] = frozenset()
+        self._held: list[ev.Event] = []
+        self._until = 0.0
+
+    def begin(
+        self,
+        view: Callable[[], GangView],
+        now: float,
+        earlier: Sequence[AttemptRecord] | None,
+        heard_at: Callable[[str], float | None],
+    ) -> News:
+        """The owner has begun. `earlier`: the attempts before, where it continues a job; None: the job is new.
+        `heard_at`: as for `Platform.begin`."""
+        if self._notices is not None:
+            self._notices.begin(earlier)
+        if self._lines is not None:
+            self._lines.begin()
+        self.moved(view)
+        return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
+
+    def holds(self, event: ev.Event, now: float) -> bool:
+        """Whether this event has to wait: it is evidence of deaths that a signal may explain, or the platform is about
+        to report something that belongs to it."""
+        platform = self._platform
+        if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:
+            return False
+        explained = event.evidence.stop is not None
+        if event.evidence.lost:
+            platform.broken_off(event.attempt)
+        ends = (worker.exit for worker in event.evidence.workers if worker.exit is not None and not explained)
+        felled = [end.ended_at or now for end in ends if end.ended_by == signal.SIGTERM and not end.after_stop]
+        if not (platform.holding or felled or (platform.asking and not explained)):
+            return False
+        self._held.append(event)
+        if felled and not platform.asking:
+            # A platform that ends the job has recorded that before it signals anything.
+            platform.felled(min(felled))
+            self._until = now + ARRIVES_S
+            self._reactor.at(self._until, lambda now: None)
+        return True
+
+    def released(self, now: float) -> Iterable[ev.Event]:
+        """The events that have waited long enough."""
+        platform = self._platform
+        if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
+            return
+        while self._held:
+            yield self._held[0]
+            del self._held[0]
+
+    def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
+        """What follows from a handled event: ask the platform what a signal means or what it knows about a lost node,
+        or hold a node with a fault that a user has to look at."""
+        if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
+            self._hold(self._platform, event.fault, attempt)
+        if self._lines is not None:
+            self._lines.handled(event)
+        if self._notices is not None:
+            if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD:
+                self._notices.held(event.fault)
+            elif isinstance(event, ev.HangFound):
+                self._notices.hangs(event.attempt, event.evidence)
+        if self._platform is not None:
+            self._platform.noted(without_secrets(event), now)
+        if isinstance(event, ev.NodeJoined) and self._platform is not None:
+            self._platform.joined(event.node.name, now)
+        if isinstance(event, ev.NodeSilent | ev.NodeLeft) and self._platform is not None:
+            return self._platform.lost(event.node, attempt, now) or ()
+        if not isinstance(event, ev.NodeSignalled):
+            return ()
+        if self._platform is not None:
+            return self._platform.signalled(event.number, event.node, now) or ()
+        return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
+
+    def _hold(self, platform: Platform, fault: FaultEvent, attempt: int) -> None:
+        from holdfast.catalogue.fault_codes import describe  # a run without a fault never loads the codes
+
+        if fault.node:
+            platform.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
+
+    @property
+    def handed_over(self) -> bool:
+        """This process is to end without an end of the job: the platform gives the job to another owner."""
+        return self._platform is not None and self._platform.handed_over
+
+    def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
+        """The journal has the number of an attempt, or has trouble: what follows at once. A platform that also keeps
+        the job's state may have it follow later."""
+        event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
+        if self._platform is None:
+            return (event,)
+        return self._platform.secured(event, self._reactor.now()) or ()
+
+    def labels(self, node: str) -> tuple[str, ...]:
+        """The neighbourhood, as the platform reports it, of a node that sends its hello."""
+        return self._platform.labels(node) if self._platform is not None else ()
+
+    def moved(self, view: Callable[[], GangView]) -> None:
+        """The gang has entered another phase, or is taken over."""
+        if self._metrics is not None:
+            self._metrics.changed()
+        if self._lines is not None:
+            self._lines.moved(view())
+        if self._platform is not None:
+            now = view()
+            self._platform.seated({seat.node for seat in now.seats}, now.attempt)
+            if fresh := now.avoid - self._avoided:
+                self._avoided |= fresh
+                self._platform.avoid(sorted(fresh))
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt has its record."""
+        if self._metrics is not None:
+            self._metrics.changed()
+        if self._notices is not None:
+            self._notices.attempt(record)
+        if self._lines is not None:
+            self._lines.recorded(record)
+        if self._platform is not None:
+            self._platform.recorded(record)
+
+    def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
+        """The job has its report, or (None) goes on in another run. Waits a bounded time until the platform has all
+        facts, the metrics are written, and the notices are sent."""
+        if self._lines is not None and report is not None:
+            self._lines.finish(report)
+        if self._notices is not None:
+            self._notices.finish(report, take)
+        if self._metrics is not None:
+            self._metrics.finish(take)
+        if self._platform is None:
+            return
+        if report is not None:
+            self._platform.finished(report)
+        until = self._reactor.now() + LAST_WORD_S
+        self._reactor.at(until, lambda now: None)
+        while self._platform.writing and self._reactor.now() < until:
+            self._reactor.wait(take)
+
+    def requeue(self, action: do.Requeue, attempt: int) -> None:
+        """The job is to go on in another run. `attempt`: the last one of this run."""
+        if self._platform is None:
+            refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
+            self._reactor.at(self._reactor.now(), lambda now: (refused,))
+            return
+        # Before asking the platform: its answer may be the end of this process.
+        self._place.lock.note_queued(action.reason)
+        self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
+
+    def _requeued(self, action: do.Requeue, attempt: int, why: str) -> Iterable[ev.Event]:
+        if why:
+            self._place.lock.note_queued("")
+            return (ev.RequeueRefused(run=action.run, reason=why),)
+        self.asked = action
+        platform = self._place.lock.supervisor.platform
+        job = f"job {platform.id}" if platform is not None else "the job"
+        self._say(f"requeued: attempt {attempt + 1} continues when Slurm starts {job} again: {action.reason}")
+        return ()
+
+    def close(self) -> None:
+        """The job is over."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._notices is not None:
+            self._notices.close()
+        if self._platform is not None:
+            self._platform.close()
+
+
+def _plain(number: int, node: str, now: float) -> StopRequest:
+    """What a signal asks for where no platform can explain it."""
+    return StopRequest(
+        reason=f"{node}: holdfast got {signal.Signals(number).name}",
+        solution="Nothing to repair: start the job again when you want it to go on.",
+        source=StopSource.SIGNAL,
+        at=now,
+        signal=number,
+    )

@@ -1,0 +1,54 @@
+"""An owner's first events: the job's submission, or the platform's new start of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model.events import Event, JobSubmitted
+from holdfast.record.local_time import local
+
+if TYPE_CHECKING:
+    from holdfast.decide.owner import Owner
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.model.job_spec import NodeInfo
+    from holdfast.owner.job_records import Records
+    from holdfast.record.job_directory import JobPlace
+
+
+def first_events(
+    launch: Launch,
+    place: JobPlace,
+    records: Records,
+    owner: Owner,
+    now: float,
+    nodes: tuple[NodeInfo, ...] = (),
+    kept_out: Callable[[], tuple[DeviceStanding, ...]] = tuple,
+) -> list[Event]:
+    """Write down that the job begins, or goes on, and give the owner its first events.
+
+    `nodes`: those that are present from the start; `kept_out()`: which of their devices get no work.
+    """
+    host = os.uname().nodename
+    if place.resumed and (history := list(records.history())):
+        from holdfast.platforms.job_takeover import resumption  # no start has a history
+        from holdfast.wire.fault_news import SOCKET_NAME  # as the next line
+
+        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # the cause was the run before: nothing follows from it
+        owner.recover(history, now)
+        view = owner.gang.view()
+        records.begin_again(launch, now, host, view.attempt)
+        return resumption(launch, place, view, history, nodes=nodes, kept_out=kept_out())
+    records.begin(launch, now, host=host)
+    submitted = JobSubmitted(
+        job_id=place.job_id,
+        spec=launch.spec,
+        nodes=nodes,
+        kept_out=kept_out(),
+        seed=int.from_bytes(os.urandom(4)),
+        utc_offset_s=local(now),
+        run=place.run,
+    )
+    return [submitted]

@@ -1,0 +1,118 @@
+"""A gang without a hang time-out that is too still: its owner reports that once per attempt, and stops nothing.
+
+A start only sets a deadline; the module that judges is imported once the deadline has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+from holdfast.model.hang_messages import LookAtRanks, RanksSeen
+from holdfast.wire.node_messages import Moved
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang_view import GangView
+    from holdfast.decide.idle_warning import Stillness
+    from holdfast.model.events import Event
+    from holdfast.model.evidence import HangEvidence
+    from holdfast.reactor import Reactor
+    from holdfast.wire.link_interface import Request, ToNodes, Word
+
+
+class Quiet:
+    """Between an owner and the link to its nodes (`holdfast.wire.link_interface.ToNodes`).
+
+    `answer` takes results for the owner. `folder`: where the stacks are written.
+    """
+
+    def __init__(
+        self,
+        link: ToNodes,
+        reactor: Reactor,
+        after_s: float,
+        answer: Callable[[Word], None],
+        say: Callable[[str], None],
+        folder: Path,
+    ) -> None:
+        self._link = link
+        self._reactor = reactor
+        self._after_s = after_s
+        self._answer = answer
+        self._say = say
+        self._folder = folder
+        self._view: GangView | None = None
+        self._attempt = 0
+        self._began_at = 0.0
+        self._stillness: Stillness | None = None
+        """The watch over the attempt that runs; None before its first deadline."""
+        reactor.deadlines(self._next_wake, self._due)
+
+    def send(self, node: str, request: Request) -> None:
+        self._link.send(node, request)
+
+    def send_all(self, request: Request) -> None:
+        if isinstance(request, Moved):
+            self.moved(request.view)
+        self._link.send_all(request)
+
+    def report(self, word: Word, node: str = "") -> None:
+        if isinstance(word, RanksSeen):
+            self.hear(node, word)
+        else:
+            self._answer(word)
+
+    def moved(self, view: GangView) -> None:
+        """The gang has entered another phase or attempt."""
+        if view.phase is not Phase.RUNNING:
+            self._view = self._stillness = None
+        elif self._view is None or self._attempt != view.attempt:
+            self._view, self._attempt, self._stillness = view, view.attempt, None
+            self._began_at = self._reactor.now()
+
+    def hear(self, node: str, seen: RanksSeen) -> None:
+        """A node has looked at its ranks."""
+        if self._stillness is not None:
+            self._go_on(self._stillness.hear(node, seen, self._reactor.now()))
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _next_wake(self) -> float | None:
+        if self._stillness is not None:
+            return self._stillness.next_wake()
+        return self._began_at + self._after_s / 4 if self._view is not None else None
+
+    def _due(self, now: float) -> Iterator[Event]:
+        if self._stillness is None and self._view is not None:
+            from holdfast.decide.idle_warning import Stillness  # no start needs this import
+
+            self._stillness = Stillness(self._after_s)
+            self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)
+        if self._stillness is not None:
+            self._go_on(self._stillness.due(now))
+        return iter(())
+
+    def _go_on(self, step: LookAtRanks | HangEvidence | None) -> None:
+        if isinstance(step, LookAtRanks):
+            self._link.send_all(step)
+        elif step is not None:
+            self._warn(step)
+
+    def _warn(self, found: HangEvidence) -> None:
+        from holdfast.explain.system_cause import stacks  # few jobs are ever this still
+        from holdfast.model.human_format import duration
+        from holdfast.safe_files import replace_file
+
+        path = self._folder / f"attempt-{found.attempt}-stacks.txt"
+        text = "\n\n".join(f"{item.text}\n({item.source or 'stack'})" for item in stacks(found))
+        kept = f"; stacks: {path}"
+        try:
+            replace_file(path, f"{found.why}\n\n{text}\n".encode("utf-8", "replace"))
+        except OSError as error:
+            kept = f"; the stacks could not be written to {path}: {error.strerror}"
+        self._say(
+            f"attempt {found.attempt}: for {duration(found.silent_s)} no rank has printed, told a step or changed its "
+            f"use of CPU: {found.why}. Nothing is stopped (--hang-timeout N ends such an attempt){kept}"
+        )

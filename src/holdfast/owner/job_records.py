@@ -1,0 +1,110 @@
+"""What the owner of a job writes down: each event, masked; a report for each attempt, and one for the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.explain.secret_filter import collected_without_secrets, without_secrets
+from holdfast.model import events as ev
+from holdfast.record.journal import Journal
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.job_spec import NodePlan
+    from holdfast.node.report_writer import ReportWriter
+    from holdfast.record.job_directory import JobPlace
+
+
+class Records:
+    """One job's journal and reports. `writer` makes the part that writes and shows reports: no start needs it."""
+
+    def __init__(
+        self,
+        place: JobPlace,
+        clock: Callable[[], float],
+        writer: Callable[[], ReportWriter],
+        say: Callable[[str], None],
+    ) -> None:
+        self._place = place
+        self._writer = writer
+        self._say = say
+        self._journal = Journal.open(place.home, clock=clock)
+        self._journal.of_run(place.job_id, place.run)
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """The part of the journal that is still in memory because its file could not be written."""
+        return self._journal.unsaved_bytes
+
+    def begin(self, launch: Launch, now: float, host: str) -> None:
+        """Write the job down, and print the notes that come before its start."""
+        spec, job_id = launch.spec, self._place.job_id
+        self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
+        for trouble in (self._place.trouble, self._journal.take_news(), *launch.notes):
+            if trouble:
+                self._say(trouble)
+        workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
+        if spec.nodes.names:
+            workers = f"on {_nodes(spec.nodes)}"  # each host of the list may have another number
+        elif spec.nodes.many:
+            workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
+        self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
+
+    def begin_again(self, launch: Launch, now: float, host: str, attempt: int) -> None:
+        """Another run of the job continues the records of those before. `attempt`: the last one so far."""
+        self._journal.begin_run(self._place.job_id, self._place.run, host=host, pid=os.getpid())
+        for trouble in (self._journal.take_news(), *launch.notes):
+            if trouble:
+                self._say(trouble)
+        after = f"after attempt {attempt}" if attempt else "before its first attempt"
+        self._say(f"job {self._place.job_id} ({launch.spec.name}) goes on {after}, logs in {self._place.logs}")
+
+    def knows_faults(self) -> bool:
+        """Whether the state directory has any faults of this machine's devices."""
+        return self._journal.holds_faults()
+
+    def write(self, event: ev.Event, now: float) -> ev.Event:
+        """Journal an event before it is handled; returns the event to handle, which has no secret either."""
+        kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
+        self._journal.append(self._place.job_id, now, kept)
+        self._tell_news()
+        # The command line of a job is needed unmasked.
+        return event if isinstance(event, ev.JobSubmitted) else kept
+
+    def history(self) -> Iterator[tuple[float, ev.Event]]:
+        """What the owners of this job have written down so far, with the moment of each event."""
+        return self._journal.events(self._place.job_id)
+
+    def secure(self) -> str:
+        """Make all of it survive a power cut; returns the reason if that failed, else nothing."""
+        if self._journal.is_taken_over(self._place.job_id):
+            return "a later run of this job has taken its journal over"
+        return self._journal.secure()
+
+    def attempt(self, record: AttemptRecord) -> None:
+        self._journal.record_attempt(self._place.job_id, record)
+
+    def finish(self, report: JobReport, now: float) -> None:
+        self._journal.finish(report, now=now)
+        if self._place.lock.supervisor.platform is not None and self._journal.is_taken_over(self._place.job_id):
+            self._say("a later run of this job has taken it over: this run's report is not the job's")
+            return
+        self._writer().finished(report)
+
+    def close(self) -> None:
+        self._journal.close()
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        if news := self._journal.take_news():
+            self._say(news)
+
+
+def _nodes(plan: NodePlan) -> str:
+    """`3 nodes`, `2 to 4 nodes and 1 spare`"""
+    count = f"{plan.most}" if plan.least == plan.most else f"{plan.least} to {plan.most}"
+    spares = f" and {plan.spares} spare{'s'[: plan.spares != 1]}" if plan.spares else ""
+    return f"{count} node{'s'[: plan.most != 1]}{spares}"

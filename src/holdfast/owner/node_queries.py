@@ -1,0 +1,178 @@
+"""Between an owner and the link to its nodes: questions to all nodes, and one result from their answers.
+
+A question goes to several nodes, and one answer comes back (`decide/answer_collection.py`). The nodes' checks also
+measure the
+links between them (`decide/link_measurement.py`). All nodes look at a silent gang at once (`decide/hang_detection.py`).
+A job on one
+machine without a hang time-out uses none of this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec.structs import replace
+
+from holdfast.decide.link_measurement import NAME as LINKS
+from holdfast.decide.link_measurement import Links, Orders, with_links, worth_measuring
+from holdfast.decide.phases import Phase
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
+from holdfast.model.events import ChecksFinished, HangFound
+from holdfast.model.gang_protocol import Report
+from holdfast.model.hang_messages import LookAtRanks, RanksSeen, WantLastWords
+from holdfast.model.link_check_messages import TOKEN_BYTES, PeerMeasured, PortOpen
+from holdfast.owner.idle_reporter import Quiet
+from holdfast.record.local_time import local
+from holdfast.wire.node_messages import Moved
+
+if TYPE_CHECKING:
+    from holdfast.decide.answer_collection import Roundup
+    from holdfast.decide.gang_view import GangView
+    from holdfast.decide.hang_detection import Next, Silence
+    from holdfast.model.events import Event
+    from holdfast.model.job_spec import JobSpec
+    from holdfast.reactor import Reactor
+    from holdfast.wire.link_interface import Request, ToNodes, Word
+
+
+class Questions:
+    """The owner's link (`holdfast.wire.link_interface.ToNodes`).
+
+    `link` reaches the nodes; `answer` takes results for the owner. `address_of`: where peers reach a node. `warn`:
+    reports that a gang without a hang time-out is too still, and has the place for its stacks.
+    """
+
+    def __init__(
+        self,
+        link: ToNodes,
+        reactor: Reactor,
+        spec: JobSpec,
+        answer: Callable[[Word], None],
+        address_of: Callable[[str], str] = lambda node: "",
+        warn: tuple[Callable[[str], None], Path] | None = None,
+    ) -> None:
+        self._link = link
+        self._address_of = address_of
+        self._measures = spec.checks is None or any(choice.name == LINKS for choice in spec.checks)
+        self._round: RunChecks | None = None
+        self._links: Links | None = None
+        self._checked: ChecksFinished | None = None
+        self._reactor = reactor
+        self._answer = answer
+        self._roundup: Roundup | None = None
+        self._silence: Silence | None = None
+        self._began_at = 0.0
+        if spec.nodes.many:
+            from holdfast.decide.answer_collection import Roundup  # a single node answers for itself
+
+            self._roundup = Roundup()
+            reactor.deadlines(self._roundup.next_wake, self._roundup.due)
+            reactor.deadlines(self._links_wake, self._links_due)
+        if spec.hang_timeout_s is not None:
+            from holdfast.decide.hang_detection import Silence  # few jobs ask for it
+
+            self._silence = Silence(spec.hang_timeout_s)
+            reactor.deadlines(self._silence.next_wake, self._overdue)
+        self._quiet: Quiet | None = None
+        if warn is not None and spec.hang_timeout_s is None and spec.hang_warning_s:
+            self._quiet = Quiet(link, reactor, spec.hang_warning_s, answer, *warn)
+
+    # ------------------------------------------------------------------------------------------ to the nodes
+
+    def send(self, node: str, request: Request) -> None:
+        self._link.send(node, request)
+
+    def send_all(self, request: Request) -> None:
+        match request:
+            case Moved():
+                self._moved(request.view)
+            case RunChecks() if self._roundup is not None:
+                self._round, self._links = request, None
+                self._roundup.ask(request, self._reactor.now())
+            case CollectEvidence() if self._roundup is not None:
+                request = replace(request, evidence=replace(request.evidence, utc_offset_s=local(self._began_at)))
+                self._roundup.ask(request, self._reactor.now())
+            case RunHooks() if self._roundup is not None:
+                self._roundup.ask(request, self._reactor.now())
+            case _:
+                pass
+        self._link.send_all(request)
+
+    # ------------------------------------------------------------------------------------------ from the nodes
+
+    def report(self, word: Word, node: str = "") -> None:
+        """A node reports: the owner gets it, or the merged answer once the last node has answered.
+
+        `node`: the node whose connection it came on; empty where there is only one.
+        """
+        if isinstance(word, RanksSeen):
+            if self._silence is not None:
+                self._go_on(self._silence.hear(node, word, self._reactor.now()))
+            elif self._quiet is not None:
+                self._quiet.hear(node, word)
+        elif isinstance(word, PortOpen | PeerMeasured):
+            if self._links is not None:
+                self._tell(self._links, self._links.hear(node, word, self._reactor.now()))
+        elif isinstance(word, Report) or self._roundup is None:
+            self._answer(word)
+        elif (whole := self._roundup.hear(node, word, self._reactor.now())) is not None:
+            self._whole(whole)
+
+    # ------------------------------------------------------------------------------------------ links
+
+    def _whole(self, event: Event) -> None:
+        """All nodes have answered. Where they have passed their checks, measure the links between them next."""
+        order = self._round
+        if self._measures and order is not None and isinstance(event, ChecksFinished) and worth_measuring(event, order):
+            addresses = {node: self._address_of(node) for node in order.nodes}
+            self._checked = event
+            self._links = Links(order, addresses, os.urandom(TOKEN_BYTES).hex(), self._reactor.now())
+            self._tell(self._links, self._links.begin())
+        else:
+            self._answer(event)
+
+    def _tell(self, links: Links, orders: Orders) -> None:
+        for node, order in orders:
+            self._link.send(node, order)
+        if links.verdict is not None and links is self._links and self._checked is not None:
+            self._links = None
+            self._answer(with_links(self._checked, links.verdict))
+
+    def _links_wake(self) -> float | None:
+        return self._links.next_wake() if self._links is not None else None
+
+    def _links_due(self, now: float) -> Iterator[Event]:
+        assert self._links is not None, "it asked to be woken"
+        self._tell(self._links, self._links.due(now))
+        return iter(())
+
+    # ------------------------------------------------------------------------------------------ silence
+
+    def _moved(self, view: GangView) -> None:
+        self._began_at = view.started_at
+        if self._quiet is not None:
+            self._quiet.moved(view)
+        if self._silence is None:
+            return
+        if view.phase is Phase.RUNNING:
+            self._silence.begin(view.attempt, view.seats, self._reactor.now())
+        else:
+            self._silence.end()
+
+    def _overdue(self, now: float) -> Iterator[Event]:
+        assert self._silence is not None, "it asked to be woken"
+        self._go_on(self._silence.due(now))
+        return iter(())
+
+    def _go_on(self, steps: Iterable[Next]) -> None:
+        for step in steps:
+            match step:
+                case LookAtRanks() | WantLastWords():
+                    self._link.send_all(step)
+                case HangFound():
+                    self._answer(step)
+                case _:
+                    assert_never(step)

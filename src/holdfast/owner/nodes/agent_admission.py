@@ -1,0 +1,112 @@
+"""Whom the owner lets in, under which name, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast import __version__
+from holdfast.model import events as ev
+from holdfast.node.agent.local_node import user_here
+from holdfast.wire.admission import House, Lodger, Lodgers, admit
+from holdfast.wire.node_messages import Foreign, Hello, Refused, Welcome
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.record.job_directory import JobPlace
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Either a welcome, and what the gang learns of it, or a refusal."""
+
+    welcome: Welcome | None = None
+    joined: ev.NodeJoined | None = None
+    refused: Refused | None = None
+
+
+def own_name(job_id: str) -> str:
+    """How an owner calls itself where it dials the endpoint, to find out whether another one answers there."""
+    return f"owner of {job_id}"
+
+
+class LettingIn:
+    """One job's door for agents."""
+
+    def __init__(self, launch: Launch, order: NodesOrder, place: JobPlace, host: str) -> None:
+        """`host`: the name of the owner's machine."""
+        self._order = order
+        self._house = House(
+            version=__version__,
+            job=order.job,
+            user=user_here(),
+            host=host,
+            job_id=place.job_id,
+            # What each node gets must not grow with the gang.
+            spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
+            term=0,
+        )
+        self._lodgers = Lodgers()
+        self._labels: dict[str, tuple[str, ...]] = {}
+        """Of each node that was let in: where it is does not change later."""
+
+    def remember(self, history: Iterable[ev.Event]) -> None:
+        """Those that an owner of before has let in keep their names."""
+        for event in history:
+            if isinstance(event, ev.NodeJoined):
+                self._take(event)
+
+    def _take(self, event: ev.NodeJoined) -> None:
+        node = event.node
+        self._labels[node.name] = node.labels
+        self._lodgers.put(
+            Lodger(
+                agent=event.agent,
+                boot=event.boot,
+                name=node.name,
+                address=node.address,
+                node_rank=node.node_rank,
+            )
+        )
+
+    def address_of(self, name: str) -> str:
+        """Where peers reach a node that was let in."""
+        lodger = self._lodgers.named(name)
+        assert lodger is not None, f"{name} was let in"
+        return lodger.address
+
+    def answer(
+        self,
+        hello: Hello | Foreign,
+        address: str,
+        term: int,
+        is_connected: Callable[[str], bool],
+        is_lost: Callable[[str], bool] | None = None,
+        labels: Callable[[str], tuple[str, ...]] = lambda name: (),
+    ) -> Answer:
+        """`address`: where the agent's connection comes from. `term`: of this owner. `labels`: what the platform says
+        of a node's neighbourhood. Neither a welcome nor a refusal: it is this owner."""
+        if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
+            return Answer()
+        own = hello.node.address if isinstance(hello, Hello) else ""
+        reached = own or self._address(address)
+        said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected, is_lost)
+        if isinstance(said, Refused) or not isinstance(hello, Hello):
+            return Answer(refused=said if isinstance(said, Refused) else None)
+        near = self._labels.get(said.node) or (*labels(said.node), *hello.node.labels)
+        node = replace(hello.node, name=said.node, address=reached, here=self._is_here(address), labels=near)
+        joined = ev.NodeJoined(
+            node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent, memory_kill=hello.memory_kill
+        )
+        self._take(joined)
+        return Answer(welcome=said, joined=joined)
+
+    def _address(self, address: str) -> str:
+        """Where peers reach a node: where it comes from; beside the owner, as the others dial the owner."""
+        return self._order.host if self._is_here(address) else address
+
+    def _is_here(self, address: str) -> bool:
+        """Whether a connection comes from the owner's own machine; an agent there may have been sent as all others."""
+        return address.startswith("127.") or address in ("::1", self._order.host)

@@ -1,0 +1,157 @@
+"""The ends of failed ranks' logs, fetched from their nodes into the job's directory, one piece of a node at a time."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.model.log_time_format import head, record, records, times_name
+from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
+
+if TYPE_CHECKING:
+    from holdfast.model.events import EvidenceCollected
+
+TAIL_BYTES = 1 << 20
+"""Of each of a rank's two logs."""
+MOST_RANKS = 64
+"""Of one attempt: the culprit, and those that died first. What a thousand ranks wrote would fill the owner's disk."""
+
+MOST_PIECES = 16
+"""Of one rank: what a process that it left behind goes on writing is not waited for."""
+
+Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
+"""Sends a node a question that gets a number; None where the node is not connected."""
+
+
+class _Failed(msgspec.Struct):
+    """A rank that failed by itself."""
+
+    node: str
+    role: str
+    rank: int
+    ended_at: float
+
+
+class _Tail(msgspec.Struct):
+    node: str
+    attempt: int
+    rank: int
+    directory: Path
+    """The rank's, in the job's directory."""
+    at: dict[LogStream, LogFrom]
+    """Where each stream that is still to be read goes on."""
+    number: int = 0
+    pieces: int = 0
+    """So many were read."""
+
+
+class Tails:
+    """`logs`: where the attempts' directories lie beside the owner. A rank whose directory is there is left alone."""
+
+    def __init__(self, logs: Path, ask: Ask) -> None:
+        self._logs = logs
+        self._ask = ask
+        self._queues: dict[str, deque[_Tail]] = {}
+        self._attempt = 0
+        self._failed: list[_Failed] = []
+        """Of that attempt."""
+
+    @property
+    def busy(self) -> bool:
+        return any(self._queues.values())
+
+    def note(self, node: str, event: EvidenceCollected) -> None:
+        """The attempt has ended on this node."""
+        if event.attempt != self._attempt:
+            self._attempt, self._failed = event.attempt, []
+        for worker in event.evidence.workers:
+            ended = worker.exit
+            if ended is not None and not ended.ok and not ended.after_stop:
+                self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
+
+    def fetch(self, attempt: int, culprits: Collection[int]) -> None:
+        """The attempt is explained: fetch the logs of its failed ranks, those of the culprits first."""
+        failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
+        idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
+        for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
+            directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
+            # Nodes that share a home have written it there themselves.
+            if not directory.exists():
+                start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
+                tail = _Tail(one.node, attempt, one.rank, directory, start)
+                self._queues.setdefault(one.node, deque()).append(tail)
+        self._failed = []
+        for node in idle:
+            self._next(node)
+
+    def read(self, node: str, said: LogRead) -> bool:
+        """Whether this answers a question of ours."""
+        queue = self._queues.get(node)
+        if not queue or queue[0].number != said.id:
+            return False
+        tail = queue[0]
+        try:
+            self._keep(tail, said)
+        except OSError:
+            tail.at.clear()  # a full disk, say: the whole log is on its node
+        if not tail.at:
+            queue.popleft()
+        self._next(node)
+        return True
+
+    def node_left(self, node: str) -> None:
+        self._queues.pop(node, None)
+
+    def _next(self, node: str) -> None:
+        queue = self._queues.get(node)
+        if not queue:
+            return
+        tail = queue[0]
+        streams = tuple(tail.at.values())
+        number = self._ask(
+            node, lambda number: ReadLog(id=number, rank=tail.rank, attempt=tail.attempt, streams=streams)
+        )
+        if number is None:
+            self.node_left(node)
+        else:
+            tail.number = number
+
+    def _keep(self, tail: _Tail, said: LogRead) -> None:
+        if said.trouble or not said.pieces:
+            tail.at.clear()
+            return
+        tail.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tail.pieces += 1
+        for unanswered in tail.at.keys() - {piece.stream for piece in said.pieces}:
+            del tail.at[unanswered]
+        for piece in said.pieces:
+            log = tail.directory / f".{piece.stream}.log"
+            first = tail.at[piece.stream].at < 0
+            cut = _cut(TAIL_BYTES, piece.size, tail.node) if first and piece.size > TAIL_BYTES else b""
+            with log.open("wb" if first else "ab") as file:
+                begin = file.tell()
+                file.write(cut + piece.data)
+                number = os.fstat(file.fileno()).st_ino
+            times = log.with_name(times_name(log.name))
+            with times.open("wb" if first else "ab") as file:
+                # What holdfast says in front has the time of the first line.
+                begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
+                # Half a millisecond more: what is rounded down is then the number that was read.
+                kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
+                file.write((head(number) if first else b"") + b"".join(kept))
+            after = piece.at + len(piece.data)
+            if piece.data and (piece.file or after < piece.size) and tail.pieces < MOST_PIECES:
+                tail.at[piece.stream] = LogFrom(stream=piece.stream, at=after, file=piece.file, timed=True)
+            else:
+                del tail.at[piece.stream]
+                for draft in (times, log):
+                    draft.rename(draft.with_name(draft.name.removeprefix(".")))
+
+
+def _cut(kept: int, size: int, node: str) -> bytes:
+    return f"[holdfast: the last {kept} of {size} bytes; the whole log is on {node}]\n".encode()

@@ -1,0 +1,199 @@
+"""A person's line to the owner of a job over many nodes, from any node that has the job's key."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast import __version__
+from holdfast.clock import Clock
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.codec import encode
+from holdfast.owner.nodes.operator_lines import LogLine, OperatorLine, RanksLine, VerbLine
+from holdfast.reactor import Reactor
+from holdfast.record.owner_address import OwnerNote
+from holdfast.record.state_directory import job_dir
+from holdfast.wire.connection_troubles import trouble
+from holdfast.wire.control_socket import StopLine
+from holdfast.wire.job_key import NAME, VARIABLE, Key, copy_command, job_key
+from holdfast.wire.node_messages import PROTOCOL, Answered, Asked, LogFrom, LogPiece, LogRead, LogStream, Verb
+from holdfast.wire.owner_dialler import Dialler
+from holdfast.wire.peer_identity import Identity
+from holdfast.wire.socket_options import written
+from holdfast.wire.tls_channel import End, Why
+
+__all__ = [
+    "Answered",
+    "LogFrom",
+    "LogLine",
+    "LogPiece",
+    "LogRead",
+    "LogStream",
+    "OwnerLine",
+    "RanksLine",
+    "StopLine",
+    "Verb",
+    "VerbLine",
+]
+
+ANSWER_S = 30.0
+"""How long an answer may take that waits for nothing: a node's own limit for a command is shorter."""
+
+AGAIN_S = 5.0
+"""How long an owner that was killed may take to come back."""
+
+
+class OwnerLine:
+    """One connection to an owner. `ask` waits for its answer; `put` leaves a question open, and `hear` gets answers."""
+
+    def __init__(self, note: OwnerNote, environment: Mapping[str, str], home: Path) -> None:
+        """Raises BadUsage where this machine has no key of the job."""
+        self._note = note
+        self._key = _key(note, environment, home)
+        self._reactor = Reactor(Clock().now)
+        self._question: Asked | None = None
+        self._answers: deque[Answered] = deque()
+        self._end: End | None = None
+        self._patient_until = 0.0
+        """A connection that is closed before then is made anew."""
+        self._dialler: Dialler | None = None
+
+    def ask(self, line: OperatorLine, *, waits: bool = False, again: bool = False) -> Answered:
+        """The owner's answer. `waits`: it comes when there is something, however late.
+
+        `again`: where the connection breaks the owner is dialled again. One that was killed is back in a moment,
+        and its guard has kept the socket; where the job is over there is nothing to dial.
+
+        Raises HoldfastError where no owner answers. A job that ends meanwhile gives an answer with `ended`.
+        """
+        try:
+            return self._asked_once(line, waits=waits)
+        except HoldfastError:
+            if not again:
+                raise
+        self._hang_up()
+        self._patient_until = self._reactor.now() + AGAIN_S
+        return self._asked_once(line, waits=waits)
+
+    def _asked_once(self, line: OperatorLine, *, waits: bool) -> Answered:
+        self._answers.clear()
+        self._end = None
+        self._question = _asked(line, 0)
+        if self._dialler is None:
+            self._dialler = Dialler(
+                self._reactor,
+                self._note.host,
+                self._note.port,
+                self._key,
+                Identity.OPERATOR,
+                lambda mine, theirs: self._asked(),
+                self._heard,
+                self._lost,
+            )
+        elif not self._dialler.send(self._question):
+            return self._left()
+        until = self._reactor.now() + ANSWER_S
+        moment = None if waits else self._reactor.at(until, lambda now: None)
+        while not self._answers and self._end is None and (waits or self._reactor.now() < until):
+            self._reactor.wait()
+        if moment is not None:
+            moment.close()
+        return self._answers.popleft() if self._answers else self._left()
+
+    def put(self, line: LogLine, tag: int) -> None:
+        """A question that may stay open, on the connection of the last `ask`; a lost one shows in `hear`."""
+        if self._dialler is not None:
+            self._dialler.send(_asked(line, tag))
+
+    def hear(self, gathering_s: float) -> list[Answered]:
+        """The next answers to questions that were put: the first, however late, and those that come so soon after it.
+
+        None of them: the connection is lost, and the questions with it.
+        """
+        while not self._answers and self._end is None and self._dialler is not None:
+            self._reactor.wait()
+        until = self._reactor.now() + gathering_s
+        moment = self._reactor.at(until, lambda now: None)
+        while self._end is None and self._reactor.now() < until:
+            self._reactor.wait()
+        moment.close()
+        heard = list(self._answers)
+        self._answers.clear()
+        if not heard:
+            self._hang_up()
+        return heard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hang_up()
+        self._reactor.close()
+
+    def _hang_up(self) -> None:
+        if self._dialler is not None:
+            self._dialler.close()
+            self._dialler = None
+
+    def _asked(self) -> Asked:
+        assert self._question is not None, "dialled for a question"
+        return self._question
+
+    def _heard(self, message: Any, now: float) -> None:
+        if isinstance(message, Answered):
+            self._answers.append(message)
+
+    def _lost(self, end: End, now: float) -> None:
+        if now < self._patient_until and end.why in (Why.LEFT, Why.BROKEN):
+            return  # the owner that was killed had taken it still
+        self._end = end
+        assert self._dialler is not None, "it was dialled"
+        self._dialler.close()
+
+    def _left(self) -> Answered:
+        """There is no answer. Raises HoldfastError with the reason."""
+        place = written(self._note.host, self._note.port)
+        if self._end is None:
+            raise HoldfastError(
+                f"the owner of job {self._note.job_id} at {place} did not answer within {ANSWER_S:g} s",
+                hint=f"ssh {self._note.owner} holdfast show {self._note.job_id}",
+            )
+        said = trouble(self._end, self._note.host, self._note.port, self._key)
+        said.message = f"job {self._note.job_id}: {said.message}; it may be over"
+        raise said
+
+
+def _asked(line: OperatorLine, tag: int) -> Asked:
+    return Asked(
+        protocol=PROTOCOL,
+        version=__version__,
+        user=_user(),
+        host=socket.gethostname(),
+        line=encode(line).decode(),
+        tag=tag,
+    )
+
+
+def _key(note: OwnerNote, environment: Mapping[str, str], home: Path) -> Key:
+    # With a shared home the owner's key lies beside its journal for as long as the job lives, also for other machines.
+    kept = (note.key, str(job_dir(home, note.job_id) / NAME))
+    noted = next((path for path in kept if path and Path(path).exists()), None)
+    if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():
+        raise BadUsage(
+            f"job {note.job_id} runs over nodes, its owner is on {note.owner}, and this machine has no job key: it "
+            "can only be asked by one that has",
+            hint=f"{copy_command(note.owner, None)}, or ssh {note.owner} holdfast show {note.job_id}",
+        )
+    return job_key(noted, environment, home)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())  # a user without a name, as in many containers

@@ -1,0 +1,370 @@
+"""The owner's part in what people ask from any node: it stops the job, shows it, and fetches what lies on its nodes.
+
+At the end of an attempt it also fetches the end of each failed rank's log into the job's directory: what is on a node
+may be gone with the node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast import __version__
+from holdfast.node.agent.remote_verbs import VerbRunner
+from holdfast.owner.nodes.failed_log_tails import Tails
+from holdfast.owner.nodes.operator_lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, RanksLine, VerbLine
+from holdfast.owner.nodes.operator_sessions import Followers, Held, Open, Person
+from holdfast.record.owner_address import OwnerNote, note
+from holdfast.safe_files import replace_file
+from holdfast.untrusted import Malformed, json_as
+from holdfast.wire.control_socket import Reply, StopLine
+from holdfast.wire.job_key import NAME as KEY_NAME
+from holdfast.wire.node_messages import (
+    PROTOCOL,
+    Answered,
+    Asked,
+    ForgetLog,
+    LogRead,
+    Moved,
+    NodeAnswer,
+    Question,
+    RankAt,
+    ReadLog,
+    Recorded,
+    RunVerb,
+    Verb,
+    VerbDone,
+)
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang_view import GangView
+    from holdfast.launch.launch_spec import NodesOrder
+    from holdfast.model.decisions import AttemptRecord
+    from holdfast.model.events import EvidenceCollected
+    from holdfast.reactor import Reactor
+    from holdfast.record.job_directory import JobPlace
+    from holdfast.wire.link_interface import Request
+
+MOST_WAITING = 64
+"""People that may be connected."""
+MOST_QUESTIONS = 1024
+"""Of one person, that wait for an answer: of two logs of each rank that is told of."""
+MOST_RANKS = 512
+"""Told of, of one attempt."""
+KEPT_ATTEMPTS = 8
+"""Of so many last attempts it is known where each rank was."""
+
+
+class Operators:
+    """`ask` sends a question to a node: false where the node is not connected. `nodes`: those of the job by name.
+
+    `stop` takes a request to stop, and says what comes of it.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        place: JobPlace,
+        *,
+        ask: Callable[[str, Question], bool],
+        nodes: Callable[[], list[str]],
+        view: Callable[[], GangView],
+        stop: Callable[[StopLine], Reply],
+    ) -> None:
+        self._place = place
+        self._ask = ask
+        self._nodes = nodes
+        self._kept_key: Path | None = None
+        self._view = view
+        self._stop = stop
+        self._verbs = VerbRunner(reactor, place.home, os.environ)
+        # Not from 1: a node may still answer what an owner of before has asked.
+        self._numbers = int.from_bytes(os.urandom(4))
+        self._people: dict[int, Person] = {}
+        self._open: dict[int, Open] = {}
+        self._held: list[Held] = []
+        self._followers = Followers()
+        self._attempt = 0
+        self._places: dict[int, dict[int, RankAt]] = {}
+        """Attempt → rank → where it is."""
+        self._tails = Tails(place.logs, self._ask_for_tail)
+
+    def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
+        """Leave a note of how this owner is reached, for commands on this machine. `name`: of the job.
+
+        A key that lies in no file is kept beside it for as long as the job lives.
+        """
+        here, key = os.uname().nodename, Path(order.key_from)
+        try:
+            if not key.is_absolute():
+                key = self._kept_key = self._place.directory / KEY_NAME
+                replace_file(key, order.key)
+            said = OwnerNote(
+                job_id=self._place.job_id,
+                name=name,
+                node="",
+                machine=here,
+                owner=here,
+                host="127.0.0.1",
+                port=port,
+                began=now,
+                key=str(key),
+            )
+            note(self._place.directory, said)
+        except OSError:
+            pass  # commands here find the job by its socket, and its nodes' logs not at all
+
+    # ------------------------------------------------------------------------------------------ people
+
+    def asked(self, person: Person, asked: Asked) -> None:
+        """A person's command asks something; its answer follows."""
+        self._people[id(person)] = person
+        if asked.protocol != PROTOCOL:
+            theirs = f"{asked.version} (protocol {asked.protocol})"
+            person.dismiss(_no(f"the owner runs holdfast {__version__} (protocol {PROTOCOL}), this command {theirs}"))
+            return
+        if len(self._people) > MOST_WAITING:
+            person.dismiss(_no(f"{MOST_WAITING} others wait for an answer of the owner already: try again"))
+            return
+        waiting: list[Open | Held] = [*self._open.values(), *self._held]
+        if len([each for each in waiting if each.person is person]) >= MOST_QUESTIONS:
+            person.dismiss(_no(f"this command has {MOST_QUESTIONS} questions open already"))
+            return
+        try:
+            line: OperatorLine = json_as(asked.line.encode(), OperatorLine, most_bytes=MOST_LINE_BYTES)
+        except Malformed as error:
+            person.dismiss(_no(f"this is no question to an owner: {error}"))
+            return
+        match line:
+            case StopLine():
+                reply = self._stop(line)
+                person.dismiss(Answered(ok=reply.ok, message=reply.message))
+            case LogLine():
+                self._read(person, line, asked.tag)
+            case RanksLine():
+                self._tell_ranks(person, line, asked.tag)
+            case VerbLine():
+                self._run(person, line)
+            case _:
+                assert_never(line)
+
+    def person_left(self, person: Person) -> None:
+        """Its connection is over."""
+        self._people.pop(id(person), None)
+        self._followers.left(person)
+        self._held = [held for held in self._held if held.person is not person]
+        for number, question in tuple(self._open.items()):
+            if question.person is person:
+                del self._open[number]
+                for node in question.nodes if question.line is not None else ():
+                    self._ask(node, ForgetLog(id=number))
+
+    def _run(self, person: Person, line: VerbLine) -> None:
+        words = line.words[:MOST_WORDS]
+        if line.verb is Verb.SHOW:
+            # The journal may be long: another process reads it.
+            words = (*words, self._place.job_id)
+            self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
+            return
+        known = self._nodes()
+        wanted = [line.node] if line.node or line.verb is not Verb.DEVICES else known
+        if unknown := [node for node in wanted if node not in known]:
+            named = f"no node `{unknown[0]}`" if unknown[0] else "no node was named"
+            person.dismiss(_no(f"{named}: the job has {', '.join(known) or 'none so far'}"))
+            return
+        number = self._number()
+        question = self._open[number] = Open(person, set(wanted), 0, as_json="--json" in words)
+        for node in wanted:
+            if not self._ask(node, RunVerb(id=number, verb=line.verb, words=words)):
+                self._verb_done(question, node, VerbDone(id=number, ok=False, text=f"{node} is not connected"))
+
+    def _verb_done(self, question: Open, node: str, said: VerbDone) -> None:
+        question.nodes.discard(node)
+        question.said[node] = said
+        if question.nodes:
+            return
+        self._open.pop(said.id, None)
+        several = len(question.said) > 1 and not question.as_json
+        parts = [f"{name}:\n{text.text}" if several else text.text for name, text in sorted(question.said.items())]
+        ok = all(one.ok for one in question.said.values())
+        question.person.dismiss(Answered(ok=ok, message="\n".join(part.rstrip("\n") for part in parts)[:900_000]))
+
+    # ------------------------------------------------------------------------------------------ logs
+
+    def _read(self, person: Person, line: LogLine, tag: int) -> None:
+        self._followers.read(person, tag)
+        attempt, places = self._ranks(person, line, tag)
+        if places is None:
+            return
+        place = places.get(line.rank)
+        if place is None:
+            person.send(_no(f"attempt {attempt} has no rank {line.rank}: it has ranks 0 to {max(places)}", tag))
+            return
+        number, node = self._number(), place.node
+        question = ReadLog(id=number, rank=line.rank, attempt=attempt, streams=line.streams, wait=line.wait)
+        if self._ask(node, question):
+            self._open[number] = Open(person, {node}, tag, line)
+            if line.wait:
+                self._followers.read_on(person, tag)
+        elif not line.wait:
+            person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
+        elif attempt < self._attempt:
+            # The node may be lost for good; what its rank wrote last went with it.
+            lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
+            person.send(Answered(ok=True, message="", log=lost, tag=tag))
+        else:
+            self._held.append(Held(person, tag, line))
+
+    def _ranks(self, person: Person, line: LogLine | RanksLine, tag: int) -> tuple[int, dict[int, RankAt] | None]:
+        """The attempt and its ranks; None where the person has got another answer, or waits for the attempt."""
+        if line.attempt not in self._places:
+            self._learn(self._view())
+        attempt = line.attempt or max(self._places, default=0)
+        places = self._places.get(attempt)
+        if places is None:
+            if line.wait and attempt >= self._attempt:
+                self._held.append(Held(person, tag, line))
+            else:
+                known = "no attempt has begun"
+                if attempt > self._attempt > 0:
+                    known = f"there is no attempt {attempt}: the last one is {self._attempt}"
+                elif self._places:
+                    known = f"where attempt {attempt} ran is not known any more"
+                person.send(_no(known, tag))
+        return attempt, places
+
+    def _tell_ranks(self, person: Person, line: RanksLine, tag: int) -> None:
+        attempt, places = self._ranks(person, line, tag)
+        if places is not None:
+            self._followers.turn(person, wait=line.wait)
+            told = tuple(places[rank] for rank in sorted(places)[:MOST_RANKS])
+            known = tuple(sorted(self._places))
+            person.send(
+                Answered(
+                    ok=True,
+                    message="",
+                    tag=tag,
+                    attempt=attempt,
+                    ranks=told,
+                    ranks_in_all=len(places),
+                    attempts=known,
+                )
+            )
+
+    def told(self, request: Request) -> None:
+        """The owner tells all nodes."""
+        match request:
+            case Moved():
+                self.moved(request.view)
+            case Recorded():
+                self.recorded(request.record)
+            case _:
+                pass
+
+    def moved(self, view: GangView) -> None:
+        """The gang is in another phase."""
+        self._learn(view)
+        self._read_held()
+
+    def _learn(self, view: GangView) -> None:
+        self._attempt = view.attempt
+        if view.members and view.attempt not in self._places:
+            self._places[view.attempt] = {
+                seat.rank: RankAt(rank=seat.rank, role=seat.role, node=seat.node)
+                for seat in (member.seat for member in view.members)
+            }
+            for old in sorted(self._places)[:-KEPT_ATTEMPTS]:
+                del self._places[old]
+
+    def _read_held(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            if isinstance(each.line, LogLine):
+                self._read(each.person, each.line, each.tag)
+            else:
+                self._tell_ranks(each.person, each.line, each.tag)
+
+    # ------------------------------------------------------------------------------------------ nodes
+
+    def answered(self, node: str, said: NodeAnswer) -> None:
+        """A node answers a question."""
+        if isinstance(said, LogRead) and self._tails.read(node, said):
+            return
+        question = self._open.get(said.id)
+        if question is None or node not in question.nodes:
+            return  # the person has left
+        match said:
+            case LogRead():
+                del self._open[said.id]
+                # Of an attempt before the last one, the next is asked for now.
+                if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
+                    self._followers.read(question.person, question.tag)
+                answer = Answered(ok=not said.trouble, message=said.trouble, log=said, tag=question.tag)
+                question.person.send(answer)
+            case VerbDone():
+                self._verb_done(question, node, said)
+            case _:
+                assert_never(said)
+
+    def node_joined(self) -> None:
+        """A node is connected, for the first time or again."""
+        self._read_held()
+
+    def node_left(self, node: str) -> None:
+        """Its connection is over: what it has not answered it never will."""
+        self._tails.node_left(node)
+        for number, question in tuple(self._open.items()):
+            if node not in question.nodes:
+                continue
+            why = f"{node} has lost its connection to the owner"
+            if question.line is None:
+                self._verb_done(question, node, VerbDone(id=number, ok=False, text=why))
+                continue
+            del self._open[number]
+            if question.line.wait:
+                self._read(question.person, question.line, question.tag)
+            else:
+                question.person.send(_no(why, question.tag))
+
+    def collected(self, node: str, event: EvidenceCollected) -> None:
+        """An attempt is over on this node."""
+        self._tails.note(node, event)
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt is explained: the ends of its failed ranks' logs are fetched."""
+        report = record.report
+        self._tails.fetch(record.attempt, {who.rank for who in (report.first, *report.also) if who is not None})
+
+    def _ask_for_tail(self, node: str, question: Callable[[int], ReadLog]) -> int | None:
+        number = self._number()
+        return number if self._ask(node, question(number)) else None
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    @property
+    def fetching(self) -> bool:
+        """Whether logs are still on their way to the job's directory."""
+        return self._tails.busy
+
+    @property
+    def followed(self) -> bool:
+        """Whether people still read the ends of logs that they follow."""
+        return self._followers.some
+
+    def close(self) -> None:
+        """The job is over: those that still listen learn it."""
+        for person in tuple(self._people.values()):
+            person.dismiss(Answered(ok=True, message="the job is over", ended=True))
+        self._verbs.close()
+        if self._kept_key is not None:
+            self._kept_key.unlink(missing_ok=True)
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+def _no(why: str, tag: int = 0) -> Answered:
+    return Answered(ok=False, message=why, tag=tag)

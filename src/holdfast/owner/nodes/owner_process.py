@@ -1,0 +1,371 @@
+"""The owner of a job over many nodes, in a process of its own: it judges, and no worker is its child.
+
+The guard starts it again when it is killed. What it needs then is in the journal, and what it needs to be found by is
+the guard's: the listening socket, the job's number and directory, the lock.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from holdfast.act.console import Console, open_consoles
+from holdfast.act.workers import Workers
+from holdfast.clock import Clock
+from holdfast.decide.gang import Gang
+from holdfast.decide.liveness import Liveness
+from holdfast.decide.owner import Owner
+from holdfast.model import events as ev
+from holdfast.model.actions import RecordAttempt
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.gang_protocol import Report
+from holdfast.model.phrases import Phrase
+from holdfast.node.report_writer import ReportWriter
+from holdfast.node.signal_handler import SignalDesk
+from holdfast.node.signal_pipe import Signals
+from holdfast.node.worker_output import guard_is_dead
+from holdfast.owner.first_events import first_events
+from holdfast.owner.job_records import Records
+from holdfast.owner.node_queries import Questions
+from holdfast.owner.nodes.agent_admission import LettingIn
+from holdfast.owner.nodes.node_members import Members
+from holdfast.owner.nodes.operator_service import Operators
+from holdfast.owner.owner_side import OwnerSide
+from holdfast.platforms.platform import QUEUED_AGAIN, exit_status
+from holdfast.reactor import Reactor
+from holdfast.record.job_directory import NOWHERE, JobPlace
+from holdfast.safe_text import own_lines
+from holdfast.wire.admission import TOO_FEW_DEVICES
+from holdfast.wire.connection_troubles import stranger
+from holdfast.wire.control_socket import Reply, StopLine
+from holdfast.wire.fault_news import SOCKET_NAME
+from holdfast.wire.guard_messages import GuardWords, from_node
+from holdfast.wire.job_key import Key
+from holdfast.wire.link_interface import Seen
+from holdfast.wire.node_messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, Requeued, VerbDone
+from holdfast.wire.owner_listener import Listener, Peer
+
+if TYPE_CHECKING:
+    from holdfast.act.guarded_children import Birth
+    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.owner.nodes.starter_events import StarterWords
+    from holdfast.reactor import News
+    from holdfast.wire.tls_channel import End
+
+FAREWELL_S = 10.0
+"""How long the nodes that are connected may take to say that they have the job's report."""
+FOLLOWERS_S = 2.0
+"""How long the end of the job waits for people that read the ends of logs from other nodes."""
+
+STRANGERS = 20
+"""Peers without the job's key that are told of: the owner's terminal is for its job."""
+
+
+def own(
+    launch: Launch,
+    order: NodesOrder,
+    place: JobPlace,
+    listening: socket.socket,
+    clock: Clock,
+    birth: Birth,
+    *,
+    agent_id: str,
+) -> int:
+    """Carry the job to its report, or take it over where the owner of before was killed; the job's final code.
+
+    `agent_id`: of the agent on this node.
+    """
+    gc.enable()
+    stdout, stderr = open_consoles()
+    try:
+        return _OwnerProcess(launch, order, place, listening, clock, birth, agent_id, stdout, stderr).carry()
+    finally:
+        stdout.drain()
+        stderr.drain()
+
+
+class _OwnerProcess:
+    """One owner of one job."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        order: NodesOrder,
+        place: JobPlace,
+        listening: socket.socket,
+        clock: Clock,
+        birth: Birth,
+        agent_id: str,
+        stdout: Console,
+        stderr: Console,
+    ) -> None:
+        self._launch = launch
+        self._order = order
+        self._port = int(listening.getsockname()[1])
+        self._place = place
+        self._birth = birth
+        self._agent_id = agent_id
+        self._refused_here: Refused | None = None
+        """Why the agent on this node was not let in."""
+        self._stdout = stdout
+        self._stderr = stderr
+        self._reactor = reactor = Reactor(clock.now)
+        self._members = Members(lambda request: self._operators.told(request))
+        self._questions = Questions(
+            self._members,
+            reactor,
+            launch.spec if launch.checks is not None else replace(launch.spec, checks=()),
+            lambda word: self._side.report(word),
+            lambda node: self._letting_in.address_of(node),
+            (self._say, place.logs),
+        )
+        self._records = Records(place, reactor.now, self._writer, self._say)
+        self._owner = Owner(Gang(launch.catalogue), Liveness(launch.spec.timers))
+        self._side = OwnerSide(
+            launch,
+            place,
+            reactor,
+            self._questions,
+            self._records,
+            lambda now: iter(()),
+            self._say,
+            self._owner,
+            stdout.say,
+        )
+        self._operators = Operators(
+            reactor,
+            place,
+            ask=self._members.ask,
+            nodes=lambda: self._members.names,
+            view=self._side.view,
+            stop=self._asked_to_stop,
+        )
+        self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
+        self._key = Key(order.key, Path(order.key_from))
+        self._strangers = 0
+        """So many were told of."""
+        self._listener = Listener(
+            reactor,
+            listening,
+            self._key,
+            self._heard,
+            self._gone,
+            self._strange,
+            lease_s=launch.spec.timers.lease_s,
+        )
+        self._desk = SignalDesk(
+            Signals(),
+            reactor,
+            _Elsewhere(),
+            self._say,
+            grace_s=launch.spec.timers.grace_s,
+            node=os.uname().nodename,
+        )
+        GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
+        self._starter_words = self._hear(order)
+        if order.elsewhere and not order.starter:
+            from holdfast.owner.nodes.rival_owner import Rival  # hardly any owner has reason to look for one
+
+            Rival(launch, order, place.job_id, reactor)
+
+    def _hear(self, order: NodesOrder) -> StarterWords | None:
+        if order.starter is None or order.starter.news_fd < 0:
+            return None
+        from holdfast.owner.nodes.starter_events import StarterWords  # most jobs have no such starter
+
+        return StarterWords(
+            order.starter.news_fd,
+            self._reactor,
+            self._launch.spec.nodes,
+            lambda: self._side.view().attempt,
+            self._say,
+        )
+
+    def carry(self) -> int:
+        """Until the job's one report is final and its nodes have it; the job's final code."""
+        try:
+            now = self._reactor.now()
+            self._begin(now)
+            self._operators.note(self._order, self._launch.spec.name, self._port, now)
+            # All that was written is replayed: it is not the journal that ends this owner, if something does.
+            self._birth.settled()
+            report = self._side.run()
+            if self._starter_words is not None:
+                self._starter_words.close()
+            if report is None and self._side.outside.handed_over:
+                self._operators.close()
+                return QUEUED_AGAIN
+            if report is None:
+                self._operators.close()
+                self._bid_farewell(Requeued())
+                return QUEUED_AGAIN
+            self._writer().show(report)
+            self._wait_while(lambda: self._operators.fetching)
+            self._wait_while(lambda: self._operators.followed, FOLLOWERS_S)
+            self._operators.close()
+            self._bid_farewell(Finished(report=report))
+        finally:
+            self._listener.close()
+            self._side.close()
+        return exit_status(report.report.code, self._launch.environment)
+
+    def _begin(self, now: float) -> None:
+        before = self._birth.number > 1 or self._place.resumed
+        history = list(self._records.history()) if before else []
+        if history:
+            # The socket of the owner of before is still there, and leads nowhere.
+            (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
+            from holdfast.platforms.job_takeover import of_this_run  # no start has a history
+
+            mine = of_this_run(history, self._place.run)
+            if mine or not self._place.resumed:
+                self._letting_in.remember(mine)
+                self._take_over(history)
+                return
+        self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
+
+    def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
+        """The owner of before was killed: go on where its journal ends, with the attempt that its agents confirm."""
+        *_, last = self._owner.recover(history, self._reactor.now())
+        # It may have died between its last event and what that led to.
+        self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
+
+    def _bid_farewell(self, finished: Finished | Requeued) -> None:
+        """Each node's run ends with the report, or with this run of the job: wait for those that are connected."""
+        self._members.finish(finished)
+        self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
+
+    def _wait_while(self, wanted: Callable[[], bool], within_s: float = FAREWELL_S) -> None:
+        until = self._reactor.now() + within_s
+        self._reactor.at(until, lambda now: None)
+        while wanted() and self._reactor.now() < until:
+            self._reactor.wait(self._side.take)
+
+    # ------------------------------------------------------------------------------------------ the nodes' words
+
+    def _heard(self, peer: Peer, message: Any, now: float) -> News:
+        match message:
+            case Hello() | Foreign():
+                return self._hello(peer, message, now)
+            case Bye():
+                self._members.has_finished(peer.name)
+                peer.close()
+            case Report() if message.node == peer.name:
+                self._side.report(message)
+            case Report():
+                pass  # no node speaks for another
+            case Asked():
+                self._operators.asked(peer, message)
+            case LogRead() | VerbDone():
+                self._operators.answered(peer.name, message)
+            case _ if peer.name:
+                if isinstance(message, ev.EvidenceCollected):
+                    self._operators.collected(peer.name, message)
+                self._members.answered(peer.name, message)
+                self._questions.report(self._placed(message, peer.name), peer.name)
+        return None
+
+    def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
+        answer = self._letting_in.answer(
+            hello,
+            peer.address,
+            self._owner.term,
+            self._members.is_connected,
+            self._owner.is_lost,
+            self._side.outside.labels,
+        )
+        if answer.refused is not None:
+            if isinstance(hello, Hello) and hello.hosts:
+                self._say(f"{answer.refused.reason}: {hello.node.name} is refused")
+            elif isinstance(hello, Hello) and hello.agent == self._agent_id:
+                self._refused_here = answer.refused
+            peer.dismiss(answer.refused)
+            return None
+        if answer.welcome is None or answer.joined is None:
+            peer.close()
+            return None
+        peer.name = answer.welcome.node
+        peer.send(answer.welcome)
+        self._members.joined(peer.name, peer)
+        if (news := self._owner.welcome(answer.joined)) is not None:
+            self._side.report(news)
+        self._operators.node_joined()
+        return None
+
+    def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
+        """A node knows its port, and its peers know what reaches it."""
+        if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
+            address = self._letting_in.address_of(node)
+            return replace(event, meeting=replace(event.meeting, address=address))
+        return event
+
+    def _gone(self, peer: Peer, end: End, now: float) -> News:
+        if peer.name:
+            self._members.left(peer.name, peer)
+            self._members.has_finished(peer.name)
+            self._operators.node_left(peer.name)
+        else:
+            self._operators.person_left(peer)
+        return None
+
+    def _strange(self, address: str, end: End) -> None:
+        """A peer did not get in: a user who waits for a node learns why."""
+        if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
+            self._strangers += 1
+            self._say(said)
+
+    def _asked_to_stop(self, line: StopLine) -> Reply:
+        door = self._side.aside.door
+        return Reply(False, "the owner is just starting: try again") if door is None else door.take(line)
+
+    def _signalled(self, number: int, typed: bool, now: float) -> News:
+        """This node's guard got a signal."""
+        return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
+
+    def _agent_is_over(self, now: float) -> News:
+        if (refused := self._refused_here) is not None:
+            request = StopRequest(
+                reason=f"the owner's own node does not take part: {refused.reason}",
+                solution=f"Try: {refused.hint}",
+                source=StopSource.SUPERVISOR,
+                phrase=Phrase.CHECK_FAILED if refused.code == TOO_FEW_DEVICES else Phrase.STOPPED_BY_OPERATOR,
+                code=refused.code,
+                at=now,
+            )
+        else:
+            request = StopRequest(
+                reason="the agent of the owner's own node has ended by itself",
+                solution="What it has said stands above; a bug of holdfast leaves a traceback there.",
+                source=StopSource.SUPERVISOR,
+                at=now,
+            )
+        return [ev.StopRequested(request=request)]
+
+    # ------------------------------------------------------------------------------------------ to a person
+
+    def _say(self, text: str) -> None:
+        if self._place.home == NOWHERE and str(NOWHERE) in text:
+            return  # the first line said that no file is kept: each file that is missing is no news
+        self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
+
+    def _writer(self) -> ReportWriter:
+        return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)
+
+
+class _Elsewhere:
+    """The workers, which are no children of this process."""
+
+    def __init__(self) -> None:
+        self.workers = Workers()
+
+    def reap(self, now: float) -> None:
+        """Helpers are reaped where they were started."""
+
+    def resized(self) -> None:
+        """The terminal is the agent's concern."""

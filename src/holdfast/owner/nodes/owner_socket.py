@@ -1,0 +1,77 @@
+"""The socket that the owner of a job listens on."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from holdfast.errors import BadUsage
+from holdfast.launch.launch_spec import NodesOrder
+
+_WAITING = 4096
+"""Agents that the kernel keeps until they are let in; it takes as many of them as it allows (net.core.somaxconn)."""
+
+
+_ONLY_HERE = ("localhost", "127.0.0.1")
+
+
+def owner_socket(order: NodesOrder) -> socket.socket | None:
+    """The socket of an owner on this node; None: the owner is elsewhere, and is dialled.
+
+    Where the port is held already, its holder is dialled: it may be the owner of this job. Raises BadUsage.
+    """
+    if not order.hosts:
+        return None
+    if order.starter is not None:
+        return _free_socket(order)
+    try:
+        return listen(order.port, only_here=order.host in _ONLY_HERE)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise _cannot(order.port, error) from error
+
+
+def _free_socket(order: NodesOrder) -> socket.socket:
+    """For a starter, which tells the others the port: the one that was typed, one of the range, or any."""
+    first, last = (order.port, order.port) if order.port or order.port_range is None else order.port_range
+    for port in range(first, last + 1):
+        try:
+            return listen(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise _cannot(port, error) from error
+    which = f"port {first} is" if first == last else f"all ports from {first} to {last} are"
+    raise BadUsage(
+        f"{which} in use on this machine: expected a free one, where the other hosts reach the owner of the job",
+        hint=f"ss -ltnp 'sport >= {first} and sport <= {last}'",
+    )
+
+
+def _cannot(port: int, error: OSError) -> BadUsage:
+    return BadUsage(
+        f"port {port} of the endpoint cannot be opened here: {error.strerror}; expected a port that this user may "
+        "listen on",
+        hint="holdfast run --rdzv-endpoint HOST:29500 …",
+    )
+
+
+def listen(port: int, *, only_here: bool = False) -> socket.socket:
+    """A socket that listens on every address of this machine, IPv4 and IPv6. Raises OSError.
+
+    `only_here`: on 127.0.0.1, which no other machine reaches.
+    """
+    try:
+        listener = socket.socket(socket.AF_INET if only_here else socket.AF_INET6, socket.SOCK_STREAM)
+    except OSError:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # a kernel without IPv6
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("127.0.0.1" if only_here else "", port))
+        listener.listen(_WAITING)
+    except OSError:
+        listener.close()
+        raise
+    return listener

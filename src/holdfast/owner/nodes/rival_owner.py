@@ -1,0 +1,76 @@
+"""An owner whose endpoint is no address of its machine looks whether another owner of the job answers there.
+
+Behind NAT, or where the endpoint is a Service's address, it reaches itself, or nothing. Where another owner answers,
+two nodes were told to host it: the nodes of the job would go to one or to the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast import __version__
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.node.agent.local_node import node_here, user_here
+from holdfast.owner.nodes.agent_admission import own_name
+from holdfast.wire.job_key import Key
+from holdfast.wire.node_messages import PROTOCOL, Hello, Refused
+from holdfast.wire.owner_dialler import Dialler
+from holdfast.wire.peer_identity import Identity
+from holdfast.wire.tls_channel import Why
+
+if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.reactor import News, Reactor
+    from holdfast.wire.tls_channel import End
+
+_GO_ON = (Why.UNREACHED, Why.UNRESOLVED, Why.BROKEN, Why.LATE)
+"""An owner may answer there later."""
+
+
+class Rival:
+    """Looks until an answer comes, or until the time is over in which the nodes come together."""
+
+    def __init__(self, launch: Launch, order: NodesOrder, job_id: str, reactor: Reactor) -> None:
+        self._launch = launch
+        self._order = order
+        self._job_id = job_id
+        key = Key(order.key, Path(order.key_from))
+        self._dialler = Dialler(
+            reactor, order.host, order.port, key, Identity.AGENT, self._hello, self._heard, self._lost
+        )
+        self._until = reactor.now() + launch.spec.nodes.join_s
+
+    def _hello(self, mine: str, theirs: str) -> Hello:
+        return Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            job=self._order.job,
+            agent=own_name(self._job_id),
+            boot=0,
+            user=user_here(),
+            node=node_here(self._launch, self._order),
+            plan=self._launch.spec.nodes,
+            dialled=theirs,
+            hosts=self._order.hosts_why,
+        )
+
+    def _heard(self, message: Any, now: float) -> News:
+        self._dialler.close()
+        if not isinstance(message, Refused) or message.code != 2:
+            return None
+        request = StopRequest(
+            reason=message.reason,
+            solution=message.hint,
+            source=StopSource.SUPERVISOR,
+            code=message.code,
+            at=now,
+        )
+        return [ev.StopRequested(request=request)]
+
+    def _lost(self, end: End, now: float) -> News:
+        # This owner closes the connection to itself; who else answers is no owner of this job.
+        if end.why not in _GO_ON or now > self._until:
+            self._dialler.close()
+        return None

@@ -1,0 +1,74 @@
+"""What the starter of a job tells its owner: which nodes get no agent any more, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.job_spec import NodePlan
+from holdfast.model.phrases import Phrase
+from holdfast.reactor import Reactor
+from holdfast.wire.starter_reports import heard
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News, Watch
+
+_MOST = 1 << 20
+
+
+class StarterWords:
+    """The owner's end of the starter's pipe.
+
+    `attempt()`: the gang's; 0 before it has its nodes together. A gang that has not does not wait for nodes that will
+    not come: where fewer than it needs are left, the job ends with what the starter has said.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        reactor: Reactor,
+        plan: NodePlan,
+        attempt: Callable[[], int],
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._attempt = attempt
+        self._say = say
+        self._out: set[str] = set()
+        self._watch: Watch | None = reactor.watch(fd, self._ready)
+
+    def _ready(self, fd: int, now: float) -> News:
+        news = heard(os.read(fd, _MOST))
+        for said in news:
+            self._out.update(said.nodes, (f"another, {number}" for number in range(said.more)))
+        attempt = self._attempt()
+        too_few = len(self._plan.names) - len(self._out) < self._plan.least and not attempt
+        for said in news[:-1] if too_few else news:
+            self._say(f"{said.words}\n  try: {said.hint}" if said.hint else said.words)
+        if not news or not too_few:
+            return [
+                ev.PlatformSaid(attempt=attempt, subject=node, words=said.words, command=said.hint, node=node)
+                for said in news
+                if said.lost
+                for node in said.nodes
+            ]
+        last = news[-1]
+        self.close()
+        request = StopRequest(
+            reason=f"{last.words}; {len(self._out)} of {len(self._plan.names)} nodes get no agent, and the job needs "
+            f"{self._plan.least}",
+            solution=f"Try: {last.hint}" if last.hint else "",
+            source=StopSource.SUPERVISOR,
+            phrase=Phrase.SCHEDULER_ERROR,
+            at=now,
+        )
+        return [ev.StopRequested(request=request)]
+
+    def close(self) -> None:
+        """The job is over: what becomes of the agents is no news."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None

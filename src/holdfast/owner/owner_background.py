@@ -1,0 +1,68 @@
+"""What an owner does besides judging: it serves other commands, and prepares for a failure while all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang import Gang
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.events import Event
+    from holdfast.node.explain_warmup import Rehearsal
+    from holdfast.owner.control_server import Door
+    from holdfast.reactor import Reactor
+    from holdfast.record.job_directory import JobPlace
+
+DOOR_OPENS_S = 0.05
+"""Counted from the start. The imports of the control socket would delay the workers' first lines or take cores that
+their start needs. No user can have typed a command before."""
+
+
+class Aside:
+    """`spare_time`: small steps of the nodes' own work while all is well. `report` takes other commands' requests."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        place: JobPlace,
+        reactor: Reactor,
+        gang: Gang,
+        spare_time: Callable[[float], Iterator[object]],
+        *,
+        report: Callable[[Event], None],
+        read_faults: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._launch = launch
+        self._place = place
+        self._reactor = reactor
+        self._gang = gang
+        self._spare_time = spare_time
+        self._report = report
+        self._read_faults = read_faults
+        self._say = say
+        self.door: Door | None = None
+        self._rehearsal: Rehearsal | None = None
+        self._opening = reactor.at(reactor.now() + DOOR_OPENS_S, self._open_door)
+
+    def close(self) -> None:
+        self._opening.close()
+        if self.door is not None:
+            self.door.close()
+
+    def rehearse(self, now: float) -> None:
+        """All workers are up: begin to rehearse."""
+        if self._rehearsal is None:
+            from holdfast.node.explain_warmup import Rehearsal  # no start needs this import
+
+            self._rehearsal = Rehearsal(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
+            self._reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
+        self._rehearsal.begin(now)
+
+    def _open_door(self, now: float) -> None:
+        from holdfast.owner.control_server import Door  # no start needs this import
+
+        self.door = Door(self._reactor, self._place, self._launch, self._report, self._read_faults, self._say)

@@ -1,0 +1,152 @@
+"""Takes over a job that its platform has started again: finds it in the state directory, and replays its journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import Phase
+from holdfast.explain.secret_filter import without_secrets
+from holdfast.launch.slurm_job_identity import restarts
+from holdfast.model import events as ev
+from holdfast.model.actions import FinishJob
+from holdfast.model.evidence import StopRequest
+from holdfast.model.job_spec import NodeInfo
+from holdfast.record.job_directory import claim_again
+from holdfast.record.job_lookup import runs_of
+from holdfast.record.job_views import events
+from holdfast.record.journal import Journal
+from holdfast.record.lost_owner_report import last_sign
+from holdfast.record.owner_lock import OwnerLock, read_owner
+from holdfast.record.state_directory import job_dir
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exit_rows import Catalogue
+    from holdfast.decide.gang_view import GangView
+    from holdfast.launch.launch_spec import Launch
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.record.job_directory import JobPlace
+
+    History = Sequence[tuple[float, ev.Event]]
+
+
+def times_before(environ: Mapping[str, str]) -> int:
+    """How often the platform had started this job before this run."""
+    return restarts(environ)
+
+
+def place_of_before(launch: Launch, run: int) -> tuple[JobPlace | None, str]:
+    """The place of the job that this is another run of; or None and the reason in a sentence, or nothing.
+
+    A batch script may run several jobs, one after the other or in parallel. An ended job is never taken over; each of
+    the others is taken over by the run with its name and command.
+    """
+    spec = launch.spec
+    assert spec.platform is not None, "only a platform starts a job again"
+    found = runs_of(launch.home, spec.platform)
+    if not found:
+        name, here = launch.environment.get("HOLDFAST_HOME"), os.uname().nodename
+        shown = f"HOLDFAST_HOME={name}" if name else str(launch.home)
+        return None, (
+            f"Slurm has started job {spec.platform.id} again (restart {run}), and {shown} on {here} knows no run of "
+            "it before: the job begins anew, with attempt 1; for attempts, budgets and history to go on, set "
+            "HOLDFAST_HOME to a directory that all nodes share"
+        )
+    for owner in reversed(found):
+        if owner.name != spec.name or owner.run >= run:
+            continue
+        history = list(events(launch.home, owner.job_id))
+        if not _goes_on(history, launch):
+            continue
+        try:
+            return claim_again(launch.home, owner, run=run, log_dir=launch.log_dir), ""
+        except OSError:
+            continue  # another `holdfast run` of the same script was faster
+    return None, ""
+
+
+def _goes_on(history: History, launch: Launch) -> bool:
+    """Whether this is the history of a job with this command that has not ended."""
+    first = history[0][1] if history else None
+    if not isinstance(first, ev.JobSubmitted):
+        return False
+    commands = [role.command for role in first.spec.roles]
+    if commands != [role.command for role in without_secrets(launch.spec).roles]:
+        return False
+    return replayed(history, launch.catalogue).phase is not Phase.DONE
+
+
+def replayed(history: History, catalogue: Catalogue | None) -> Gang:
+    """The gang as the history leaves it."""
+    gang = Gang(catalogue)
+    for now, event in history:
+        gang.handle(event, now)
+    return gang
+
+
+def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
+    """Write down that a job has ended which its platform was to start again. False: it does not wait (any more)."""
+    directory = job_dir(home, job_id)
+    before = read_owner(directory)
+    if before is None:
+        return False
+    try:
+        lock = OwnerLock.take(directory, before)
+    except OSError:
+        return False
+    journal = Journal.open(home)
+    try:
+        now = request.at or 0.0
+        gang = replayed(list(journal.events(job_id)), None)
+        if gang.phase is not Phase.QUEUED:
+            return False
+        journal.of_run(job_id, before.run)
+        event = ev.StopRequested(request=request)
+        journal.append(job_id, now, event)
+        for action in gang.handle(event, now):
+            if isinstance(action, FinishJob):
+                journal.finish(action.report, now=now)
+        return True
+    finally:
+        journal.close()
+        lock.release()
+
+
+def of_this_run(history: History, run: int) -> Iterable[ev.Event]:
+    """The events since the platform started the job for this run; none where no owner of this run has begun."""
+    for index, (_, event) in enumerate(history):
+        if isinstance(event, ev.JobSubmitted | ev.JobResumed) and event.run == run:
+            return [event for _, event in history[index:]]
+    return []
+
+
+def resumption(
+    launch: Launch,
+    place: JobPlace,
+    before: GangView,
+    history: History,
+    *,
+    nodes: tuple[NodeInfo, ...] = (),
+    kept_out: tuple[DeviceStanding, ...] = (),
+) -> list[ev.Event]:
+    """The first events for the owner of another run: what the platform reports about the end of the run before, and
+    that it has started the job again. `before`: the gang as the history leaves it."""
+    platform = launch.spec.platform
+    assert platform is not None, "only a platform starts a job again"
+    from holdfast.platforms.slurm.owner.previous_run import end_of_run  # asks Slurm, once
+
+    end, said = end_of_run(platform.id, before)
+    resumed = ev.JobResumed(
+        platform=f"Slurm job {platform.id}",
+        run=place.run,
+        reason=end.reason,
+        phrase=end.phrase,
+        spec=launch.spec,
+        nodes=nodes,
+        kept_out=kept_out,
+        seen_at=last_sign(place.home, place.lock.supervisor, history),
+    )
+    return [*said, resumed]

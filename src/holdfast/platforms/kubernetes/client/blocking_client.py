@@ -1,0 +1,159 @@
+"""Kubernetes' API, asked by a command that waits for the answer: `submit`, `jobs`, `show`, `logs`, `stop`.
+
+The owner never does so: it has a helper (`holdfast.platforms.kubernetes.client`). lightkube finds the server, and
+proves
+who asks; it is imported when the first question is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from holdfast.platforms.kubernetes.client.api_answers import meant
+from holdfast.platforms.kubernetes.client.api_config import NoClient, configuration
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.discovery import Server, resources_of, version_of, versions_of
+from holdfast.untrusted import Malformed, json_value
+
+LIMIT_S = 20.0
+"""How long a question may take; Kubernetes gives a webhook ten seconds."""
+CONNECT_S = 5.0
+MOST_LINE_BYTES = 4 << 20
+_PATCH = "application/merge-patch+json"
+
+
+class Api:
+    """A server that is asked. `with Api.here() as api: api.get("/version")`. No call raises but `here`."""
+
+    def __init__(self, client: Any, server: str, namespace: str) -> None:
+        self._client = client
+        self.server = server
+        """Its address, for sentences."""
+        self.namespace = namespace
+        """The one of the context, or of the pod."""
+
+    @classmethod
+    @contextmanager
+    def here(cls) -> Iterator[Api]:
+        """The server that KUBECONFIG, a pod's service account, or `~/.kube/config` names. Raises `NoClient`."""
+        config = configuration()
+        import httpx2  # it and what it brings take a quarter of a second
+        from lightkube.config.client_adapter import Client, ConnectionParams
+        from lightkube.core.exceptions import ConfigError
+
+        try:
+            client = Client(config, ConnectionParams(timeout=httpx2.Timeout(LIMIT_S, connect=CONNECT_S)))
+        except (ConfigError, OSError, ValueError, AssertionError) as error:
+            raise NoClient(f"the cluster {config.cluster.server} cannot be asked: {error}") from None
+        try:
+            yield cls(client, str(config.cluster.server), config.namespace or "default")
+        finally:
+            client.close()
+
+    def get(self, path: str, **query: str) -> Answered:
+        return self.ask(Method.GET, path, query=query)
+
+    def create(self, path: str, body: Any, *, only_judge: bool = False) -> Answered:
+        """`only_judge`: the server says what it would say, and creates nothing."""
+        return self.ask(Method.POST, path, body=body, query={"dryRun": "All"} if only_judge else {})
+
+    def patch(self, path: str, body: Any) -> Answered:
+        """A merge patch."""
+        return self.ask(Method.PATCH, path, body=body)
+
+    def delete(self, path: str) -> Answered:
+        """With all that belongs to it, in the background."""
+        return self.ask(Method.DELETE, path, query={"propagationPolicy": "Background"})
+
+    def ask(
+        self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, text: bool = False
+    ) -> Answered:
+        """One request. `text`: the answer is no JSON, as a log."""
+        import httpx2
+
+        headers = {"Accept": "*/*" if text else "application/json"}
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers["Content-Type"] = _PATCH if method is Method.PATCH else "application/json"
+        try:
+            found = self._client.request(method.value, path, params=dict(query or {}), content=content, headers=headers)
+        except httpx2.TimeoutException:
+            return Answered(
+                number=0, trouble=Trouble.SLOW, said=f"the API server {self.server} has not answered in time"
+            )
+        except httpx2.HTTPError as error:
+            words = str(error) or type(error).__name__
+            return Answered(
+                number=0, trouble=Trouble.AWAY, said=f"the API server {self.server} does not answer ({words})"
+            )
+        except Exception as error:  # a plug-in for credentials that fails, a token file that is gone
+            return Answered(number=0, trouble=Trouble.FAILED, said=f"{self.server} cannot be asked: {error}")
+        return _answer(found, text)
+
+    @contextmanager
+    def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[str]]:
+        """The lines of an answer that comes bit by bit: a log, a watch. Raises `Broken` where it cannot be had."""
+        import httpx2
+
+        timeout = httpx2.Timeout(None, connect=CONNECT_S)
+        try:
+            with self._client.stream("GET", path, params=dict(query), timeout=timeout) as found:
+                if not found.is_success:
+                    found.read()
+                    raise Broken(_answer(found, False))
+                yield found.iter_lines()
+        except httpx2.HTTPError as error:
+            words = str(error) or type(error).__name__
+            raise Broken(
+                Answered(number=0, trouble=Trouble.AWAY, said=f"the connection to {self.server} ended ({words})")
+            ) from None
+
+    @contextmanager
+    def log(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """A pod's log, in blocks as they come. Raises `Broken` where it cannot be had, or breaks off."""
+        import httpx2
+
+        try:
+            with self._client.stream("GET", path, params=dict(query)) as found:
+                if not found.is_success:
+                    found.read()
+                    raise Broken(_answer(found, False))
+                yield found.iter_bytes()
+        except httpx2.HTTPError as error:
+            words = str(error) or type(error).__name__
+            raise Broken(
+                Answered(number=0, trouble=Trouble.AWAY, said=f"the connection to {self.server} ended ({words})")
+            ) from None
+
+    def has(self) -> Server:
+        """What the server has, as far as it tells."""
+        kinds = {}
+        for version in versions_of(self.get("/apis").body):
+            found = self.get(f"/apis/{version}")
+            if found.ok:
+                kinds[version] = resources_of(found.body)
+        return Server(version=version_of(self.get("/version").body), kinds=kinds)
+
+
+class Broken(Exception):
+    """An answer that came bit by bit ended badly, or never began."""
+
+    def __init__(self, answer: Answered) -> None:
+        super().__init__(answer.said)
+        self.answer = answer
+
+
+def _answer(found: Any, text: bool) -> Answered:
+    if text and found.is_success:
+        return Answered(number=0, status=found.status_code, body=found.text)
+    try:
+        body = json_value(found.content) if found.content else None
+    except Malformed:
+        body = None
+    trouble, reason, said = meant(found.status_code, body)
+    return Answered(number=0, status=found.status_code, body=body, trouble=trouble, reason=reason, said=said)

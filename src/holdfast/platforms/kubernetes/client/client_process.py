@@ -1,0 +1,142 @@
+"""The client's process: reads what the owner asks, asks the API server, and writes down what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from holdfast.platforms.kubernetes.client.api_answers import meant
+from holdfast.platforms.kubernetes.client.api_config import NoClient, client, configuration
+from holdfast.platforms.kubernetes.objects.client_messages import (
+    MOST_LINE_BYTES,
+    Answered,
+    Call,
+    Drop,
+    Follow,
+    FromClient,
+    Method,
+    ToClient,
+    Trouble,
+    Unseen,
+)
+from holdfast.untrusted import Malformed, json_as, json_value
+
+AT_A_TIME = 32
+"""Requests that are under way together; what is asked beyond that waits in the pipe."""
+_PATCH = "application/merge-patch+json"
+
+
+def main() -> int:
+    """Until standard input ends."""
+    try:
+        config = configuration()
+    except NoClient as error:
+        return _none(str(error))
+    asyncio.run(_Serving(config).serve())
+    return 0
+
+
+def _none(said: str) -> int:
+    """Nothing can be asked: each question is answered so."""
+    for line in sys.stdin.buffer:
+        try:
+            asked = json_as(line, ToClient, most_bytes=MOST_LINE_BYTES)
+        except Malformed:
+            return 1
+        if isinstance(asked, Call):
+            _say(Answered(number=asked.number, trouble=Trouble.MISSING, said=said))
+        elif isinstance(asked, Follow):
+            _say(Unseen(number=asked.number, trouble=Trouble.MISSING, said=said))
+    return 0
+
+
+def _say(answer: FromClient) -> None:
+    """The owner reads at once: a pipe that is full holds the watches up, and no memory grows."""
+    data = memoryview(msgspec.json.encode(answer) + b"\n")
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class _Serving:
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(AT_A_TIME)
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=MOST_LINE_BYTES)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        try:
+            self._client = client(self._config)
+        except NoClient as error:
+            said, self._client = str(error), None
+        while line := await reader.readline():
+            try:
+                asked = json_as(line, ToClient, most_bytes=MOST_LINE_BYTES)
+            except Malformed:
+                return  # the owner is of another version
+            match asked:
+                case Drop():
+                    if (task := self._tasks.pop(asked.number, None)) is not None:
+                        task.cancel()
+                case Call() if self._client is None:
+                    _say(Answered(number=asked.number, trouble=Trouble.MISSING, said=said))
+                case Follow() if self._client is None:
+                    _say(Unseen(number=asked.number, trouble=Trouble.MISSING, said=said))
+                case Call():
+                    await self._room.acquire()
+                    self._begin(asked.number, self._call(asked)).add_done_callback(lambda _: self._room.release())
+                case Follow():
+                    from holdfast.platforms.kubernetes.client.object_watch import Following  # imports the HTTP client
+
+                    self._begin(asked.number, Following(self._client, asked, _say).run())
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _begin(self, number: int, work: Any) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[number] = task
+        task.add_done_callback(lambda _: self._tasks.pop(number, None))
+        return task
+
+    async def _call(self, call: Call) -> None:
+        import httpx2
+
+        try:
+            _say(await asyncio.wait_for(self._made(call), call.limit_s))
+        except (TimeoutError, httpx2.TimeoutException):
+            said = f"the API server has not answered within {call.limit_s:g} s"
+            _say(Answered(number=call.number, trouble=Trouble.SLOW, said=said))
+        except httpx2.HTTPError as error:
+            said = f"the API server does not answer ({str(error) or type(error).__name__})"
+            _say(Answered(number=call.number, trouble=Trouble.AWAY, said=said))
+        except Exception as error:  # a token file that is gone, a plug-in for credentials that fails
+            _say(Answered(number=call.number, trouble=Trouble.FAILED, said=f"the request cannot be made: {error}"))
+
+    async def _made(self, call: Call) -> Answered:
+        headers = {"Accept": "application/json"}
+        content = None
+        if call.body is not None:
+            content = msgspec.json.encode(call.body)
+            headers["Content-Type"] = _PATCH if call.method is Method.PATCH else "application/json"
+        answer = await self._client.request(
+            call.method.value, call.path, params=dict(call.query), content=content, headers=headers
+        )
+        try:
+            body = json_value(answer.content) if answer.content else None
+        except Malformed:
+            body = answer.text[:MOST_LINE_BYTES] if answer.is_success else None  # a log is text
+        trouble, reason, said = meant(answer.status_code, body)
+        return Answered(
+            number=call.number,
+            status=answer.status_code,
+            body=body if trouble is Trouble.NONE else None,
+            reason=reason,
+            trouble=trouble,
+            said=said,
+        )

@@ -1,0 +1,170 @@
+"""One kind of objects, followed: a list, then a watch from its version on, taken up again where it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+
+from holdfast.platforms.kubernetes.client.api_answers import meant
+from holdfast.platforms.kubernetes.objects.client_messages import (
+    Change,
+    Changed,
+    Follow,
+    FromClient,
+    Listed,
+    Trouble,
+    Unseen,
+)
+from holdfast.untrusted import Malformed, json_value
+
+PAGE = 100
+"""Objects of one page of a list."""
+WATCH_S = 60
+"""The server ends a watch after that, and it is begun again where it was: so a connection that has silently died
+costs no more than this."""
+SILENT_S = WATCH_S + 15.0
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 10.0
+MOST_EVENT_BYTES = 4 << 20
+_GONE = 410
+
+
+class _Expired(Exception):
+    """The server remembers the version no more: list again."""
+
+
+class _Trouble(Exception):
+    def __init__(self, trouble: Trouble, said: str) -> None:
+        super().__init__(said)
+        self.trouble = trouble
+
+
+class Following:
+    """Follows until its task is cancelled. `say` gets each answer."""
+
+    def __init__(self, client: Any, follow: Follow, say: Callable[[FromClient], None]) -> None:
+        self._client = client
+        self._follow = follow
+        self._say = say
+        self._version = ""
+        self._pause_s = FIRST_PAUSE_S
+        self._told = ""
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except _Expired:
+                self._version = ""
+            except _Trouble as error:
+                await self._troubled(error.trouble, str(error))
+            except httpx2.TimeoutException as error:
+                await self._troubled(Trouble.SLOW, f"the API server does not answer in time ({_named(error)})")
+            except httpx2.HTTPError as error:
+                await self._troubled(Trouble.AWAY, f"the API server does not answer ({_named(error)})")
+
+    async def _troubled(self, trouble: Trouble, said: str) -> None:
+        # A watch that only breaks is news to no one: the next try tells whether the server is away.
+        if self._pause_s > FIRST_PAUSE_S and said != self._told:
+            self._told = said
+            self._say(Unseen(number=self._follow.number, trouble=trouble, said=said))
+        pause_s = self._pause_s * random.uniform(0.5, 1.0)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        await pause(pause_s)
+
+    def _well(self) -> None:
+        self._pause_s, self._told = FIRST_PAUSE_S, ""
+
+    async def _list(self) -> None:
+        query = {**self._follow.query, "limit": str(PAGE)}
+        first = True
+        while True:
+            answer = await self._client.get(self._follow.path, params=query)
+            body = _body(answer)
+            if answer.status_code == _GONE:
+                raise _Expired  # between two pages
+            trouble, _, said = meant(answer.status_code, body)
+            if trouble is not Trouble.NONE or not isinstance(body, dict):
+                raise _Trouble(trouble, said or "the API server answers no list")
+            meta = body.get("metadata") or {}
+            go_on = str(meta.get("continue") or "")
+            items = [without_managers(item) for item in body.get("items") or []]
+            self._say(Listed(number=self._follow.number, items=items, first=first, last=not go_on))
+            if not go_on:
+                self._version = str(meta.get("resourceVersion") or "")
+                self._well()
+                return
+            query["continue"], first = go_on, False
+
+    async def _watch(self) -> None:
+        query = {
+            **self._follow.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        timeout = httpx2.Timeout(10.0, read=SILENT_S)
+        async with self._client.stream("GET", self._follow.path, params=query, timeout=timeout) as answer:
+            if answer.status_code == _GONE:
+                raise _Expired
+            if answer.status_code != 200:
+                await answer.aread()
+                trouble, _, said = meant(answer.status_code, _body(answer))
+                raise _Trouble(trouble, said)
+            self._well()
+            async for line in answer.aiter_lines():
+                if line.strip():
+                    self._event(line)
+
+    def _event(self, line: str) -> None:
+        try:
+            event = json_value(line, most_bytes=MOST_EVENT_BYTES)
+        except Malformed:
+            raise _Expired from None  # what was cut off is in the next list
+        kind, item = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+        if not isinstance(item, dict):
+            raise _Expired
+        if kind == "ERROR":
+            if item.get("code") == _GONE:
+                raise _Expired
+            trouble, _, said = meant(int(item.get("code") or 500), item)
+            raise _Trouble(trouble, said)
+        version = str((item.get("metadata") or {}).get("resourceVersion") or "")
+        if kind in tuple(Change):
+            change = Change(str(kind))
+            self._say(Changed(number=self._follow.number, change=change, item=without_managers(item)))
+        self._version = version or self._version
+
+
+async def pause(seconds: float) -> None:
+    """Let other tasks run for so long."""
+    try:
+        await asyncio.wait_for(asyncio.Event().wait(), seconds)
+    except TimeoutError:
+        pass  # that is what it is for
+
+
+def without_managers(item: Any) -> Any:
+    """Half of an object is who has written which field of it."""
+    if isinstance(item, dict) and isinstance(meta := item.get("metadata"), dict):
+        meta.pop("managedFields", None)
+    return item
+
+
+def _body(answer: Any) -> Any:
+    try:
+        return json_value(answer.content)
+    except Malformed:
+        return None
+
+
+def _named(error: Exception) -> str:
+    return str(error) or type(error).__name__

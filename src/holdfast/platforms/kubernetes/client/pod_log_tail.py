@@ -1,0 +1,191 @@
+"""Logs of many pods at once, as they are written: of pods that are there, and of those that come later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx2
+
+from holdfast.platforms.kubernetes.client.api_config import client, configuration
+from holdfast.platforms.kubernetes.client.object_watch import Following
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.api_records import Pod, pod
+from holdfast.platforms.kubernetes.objects.client_messages import Change, Changed, Follow, FromClient, Listed, Unseen
+from holdfast.platforms.kubernetes.objects.job_status import is_over
+from holdfast.platforms.kubernetes.objects.pod_log_lines import container_of, query_of, timed
+
+LAST_S = 10.0
+"""How long logs are still read once the job is over: a kubelet tells of its containers a second late."""
+MOST_PODS = 90
+"""Each takes a connection, and the client opens a hundred at most."""
+MOST_TRIES = 5
+"""So often in a row a log that breaks off is taken up again."""
+
+
+class Tail:
+    """Follows the logs of one job's containers. `take(pod, at, line)` gets each line, and when it came: nanoseconds
+    since the epoch, None where that is not known. `say` gets a sentence about trouble."""
+
+    def __init__(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        take: Callable[[Pod, int | None, bytes], None],
+        say: Callable[[str], None],
+        wanted: Callable[[Pod], bool],
+        since: float | None = None,
+        lines: int | None = None,
+        fits: Callable[[Pod, int | None, bytes], bool] | None = None,
+    ) -> None:
+        """`lines`: so many of the last lines of each log at first, of those that fit; None: all of them.
+
+        `since`: lines from then on, in whole seconds since the epoch.
+        """
+        self._namespace = namespace
+        self._name = name
+        self._take = take
+        self._say = say
+        self._wanted = wanted
+        self._since = since
+        self._lines = lines
+        self._fits = fits
+        self._read: dict[str, asyncio.Task[None]] = {}
+        """By the pod's uid."""
+        self._awaited: set[str] = set()
+        """Pods whose containers have not begun, as far as their kubelets have told."""
+        self._listed = False
+        self._settled = asyncio.Event()
+        """No pod is awaited."""
+        self._over = asyncio.Event()
+        self._many = False
+
+    async def run(self) -> None:
+        """Until the job is over, and its logs are read. Raises `NoClient`."""
+        async with client(configuration()) as server:
+            self._server = server
+            here = f"/namespaces/{self._namespace}"
+            own = {"fieldSelector": f"metadata.name={self._name}"}
+            label = {"labelSelector": object_names.selector(self._name)}
+            follows = (
+                Follow(number=1, path=f"/apis/batch/v1{here}/jobs", query=own),
+                Follow(number=2, path=f"/api/v1{here}/pods", query=label),
+            )
+            tasks = [asyncio.create_task(Following(server, each, self._heard).run()) for each in follows]
+            await self._over.wait()
+            try:
+                await asyncio.wait_for(self._the_rest(), LAST_S)
+            except TimeoutError:
+                pass  # a pod that hangs, or was never told of
+            for task in (*tasks, *self._read.values()):
+                task.cancel()
+
+    async def _the_rest(self) -> None:
+        """The job is over: pods that are told of late are read too."""
+        await self._settled.wait()
+        if self._read:
+            await asyncio.wait(self._read.values())
+
+    def _heard(self, news: FromClient) -> None:
+        match news:
+            case Listed(number=1):
+                # A job that is not in the whole list is gone.
+                if not news.items or any(is_over(item) for item in news.items):
+                    self._over.set()
+            case Changed(number=1):
+                if news.change is Change.DELETED or is_over(news.item):
+                    self._over.set()
+            case Listed():
+                for item in news.items:
+                    self._of_pod(pod(item))
+                self._listed = self._listed or news.last
+            case Changed():
+                found = pod(news.item)
+                if news.change is Change.DELETED:
+                    self._awaited.discard(found.uid)
+                else:
+                    self._of_pod(found)
+            case Unseen():
+                self._say(news.said)
+        if self._listed and not self._awaited:
+            self._settled.set()
+        else:
+            self._settled.clear()
+
+    def _of_pod(self, found: Pod) -> None:
+        container = container_of(found)
+        state = found.container(container)
+        if not self._wanted(found) or found.uid in self._read:
+            return
+        if state is None or not (state.running or state.end):
+            if not found.over:
+                self._awaited.add(found.uid)
+            return
+        self._awaited.discard(found.uid)
+        if len(self._read) >= MOST_PODS:
+            if not self._many:
+                self._say(
+                    f"the job has more pods than {MOST_PODS}: the logs of the others are not followed; say --rank"
+                )
+            self._many = True
+            return
+        self._read[found.uid] = asyncio.create_task(self._follow(found, container))
+
+    async def _follow(self, found: Pod, container: str) -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{found.name}/log"
+        last: int | None = None
+        since, lines, tries = self._since, self._lines, 0
+        while tries < MOST_TRIES:
+            tries += 1
+            try:
+                if lines is not None and self._fits is not None:
+                    last = await self._last_that_fit(found, path)
+                    since, lines = since if last is None else last / 1e9, None
+                query = {**query_of(found, since=since, lines=lines), "follow": "true"}
+                async for line in self._lines_of(path, query):
+                    at, text = timed(line)
+                    if last is not None and at is not None and at <= last:
+                        continue  # it was read before the log broke off
+                    last, tries = at if at is not None else last, 0
+                    self._take(found, at, text)
+                return
+            except httpx2.HTTPStatusError as error:
+                if error.response.status_code in (400, 404):
+                    return  # the container has not begun after all, or the pod is gone
+            except httpx2.HTTPError:
+                if last is not None:
+                    since, lines = last / 1e9, None
+
+    async def _last_that_fit(self, found: Pod, path: str) -> int | None:
+        """Take the last lines that fit, of those that there are; when the last line came, in nanoseconds."""
+        assert self._lines is not None and self._fits is not None, "the caller's condition"
+        kept: deque[tuple[int | None, bytes]] = deque(maxlen=self._lines)
+        last = None
+        async for line in self._lines_of(path, query_of(found, since=self._since, lines=None)):
+            at, text = timed(line)
+            last = at if at is not None else last
+            if self._fits(found, at, text):
+                kept.append((at, text))
+        for at, text in kept:
+            self._take(found, at, text)
+        return last
+
+    async def _lines_of(self, path: str, query: Mapping[str, str]) -> Any:
+        timeout = httpx2.Timeout(None, connect=10.0)
+        async with self._server.stream("GET", path, params=dict(query), timeout=timeout) as answer:
+            answer.raise_for_status()
+            rest = b""
+            async for block in answer.aiter_bytes():
+                *lines, rest = (rest + block).split(b"\n")
+                for line in lines:
+                    yield line + b"\n"
+            if rest:
+                yield rest
+
+
+def follow(tail: Tail) -> None:
+    """Until the job is over."""
+    asyncio.run(tail.run())

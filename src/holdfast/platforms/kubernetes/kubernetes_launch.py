@@ -1,0 +1,101 @@
+"""Kubernetes: the owner has a pod of its own, and creates one for each node; the agent there connects to the owner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import BadUsage
+from holdfast.launch.agent_launch import By, order_for_agents
+from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.launch_spec import NodesOrder
+from holdfast.launch.multi_node import (
+    Many,
+    identity,
+    owner_wait_s,
+    plan_of,
+    port_range,
+    readable_again,
+    rendezvous_conf,
+    with_plan,
+)
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER, plan_here
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.safe_files import read_file
+from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.wire.job_key import parse_key
+
+if TYPE_CHECKING:
+    pass
+
+JOIN_S = 3600.0
+"""The default of `--join-timeout`: pods wait for room and for images."""
+REPLACE_S = 600.0
+"""The default of `--replace-wait`: Kubernetes has to place a new pod, which may have to pull its image."""
+MOST_KEY_BYTES = 128
+
+
+def over_pods(
+    given: dict[str, Any], settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
+) -> Many:
+    """Run the job over the pods of its plan: this process hosts the owner and has no worker. Raises `BadUsage`."""
+    readable_again(given)
+    pods = plan_here(os.environ)
+    job = job_of(True)
+    conf, strange = rendezvous_conf(given)
+    if given["nnodes"] is None:
+        nodes = (pods.least or pods.nodes, pods.nodes)
+    plan = replace(plan_of(settings, conf, nodes, settings.count("spares") or pods.spares), apart=True, replaced=True)
+    if settings.source("join-timeout") is Source.DEFAULT and "join_timeout" not in conf:
+        plan = replace(plan, join_s=JOIN_S)
+    if settings.source("replace-wait") is Source.DEFAULT:
+        plan = replace(plan, replace_s=REPLACE_S)
+    order = NodesOrder(
+        host=object_names.owner_address(pods.name, pods.namespace).rpartition(":")[0],
+        port=object_names.PORT,
+        key=mounted_key(os.environ),
+        key_from=os.environ[object_names.KEY_FILE],
+        job=identity(given, job.spec),
+        slots=1,  # without meaning: this process has no worker
+        hosts=True,
+        hosts_why=f"it is the owner's pod of the Kubernetes job {pods.name}",
+        is_host=True,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        takes_part=False,
+    )
+    os.environ[ORDER] = _order(given, job, plan, pods)
+    notes = (f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored",) if strange else ()
+    return Many(with_plan(given, job, plan, max(shape.workers for shape in pods.shapes)), order, notes)
+
+
+def _order(given: Mapping[str, Any], job: JobFile, plan: Any, pods: Plan) -> str:
+    """What is the same in all agents' orders, as their pods carry it: without the key and this pod's environment."""
+    typed = {**given, "job": f"{pods.exchange}/{object_names.JOB_FILE}", "local_addr": None}
+    found = order_for_agents(By.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
+    return msgspec.json.encode(replace(found, directory="", addresses=(), port=object_names.PORT)).decode()
+
+
+def mounted_key(environment: Mapping[str, str]) -> bytes:
+    """The job's key, as its Secret is mounted: readable for all users of this pod only. Raises `BadUsage`."""
+    path = environment.get(object_names.KEY_FILE, "")
+    name, namespace = environment.get(object_names.JOB_NAME, "JOB"), environment.get(object_names.NAMESPACE, "default")
+    hint = f"kubectl -n {namespace} describe secret {object_names.key_secret(name)}"
+    if not path:
+        raise BadUsage(f"{object_names.KEY_FILE} is not set: expected the path of the job's key in this pod", hint=hint)
+    try:
+        found = parse_key(read_file(Path(path), MOST_KEY_BYTES))
+    except OSError as error:
+        raise BadUsage(
+            f"{object_names.KEY_FILE}: the key file {path} cannot be read: {error.strerror}", hint=hint
+        ) from None
+    if found is None:
+        raise BadUsage(f"{object_names.KEY_FILE}: {path} holds no key: expected 32 bytes, or 64 hex digits", hint=hint)
+    return found

@@ -1,0 +1,225 @@
+"""The pod of an agent, as a plain mapping for the API server. Pure: the same plan and index make the same pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan, Shape, resources_of
+from holdfast.platforms.kubernetes.objects.pod_template import merged
+
+END_S = 30
+"""What an agent may take to end beside the grace of its workers."""
+
+EXCHANGE_VOLUME = "holdfast-exchange"
+KEY_VOLUME = "holdfast-key"
+JOB_VOLUME = "holdfast-job"
+HOME_VOLUME = "holdfast-home"
+SHM_VOLUME = "holdfast-shm"
+
+HARMLESS: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""For containers of the holdfast image: they need no privilege."""
+
+
+class OwnersJob(Noun, frozen=True, kw_only=True):
+    """The Job of the owner's pod, to which all else of the job belongs."""
+
+    name: str
+    uid: str
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """No controller's reference: the Job's controller would count the pod as one of its own.
+
+        `blockOwnerDeletion` is left out too: it needs a right on the Job that a namespaced role may lack.
+        """
+        return {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": self.uid}
+
+
+def pod(
+    plan: Plan, index: int, generation: int = 0, *, job: OwnersJob | None = None, avoid: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The pod of node `index`. `avoid`: names of Kubernetes' nodes on which it is not to run.
+
+    `job` None: the pod is for a look at it, or for the API server's judgement. Raises IndexError.
+    """
+    shape = plan.shape(index)
+    metadata: dict[str, Any] = {
+        "name": object_names.pod_name(plan.name, index, generation),
+        "namespace": plan.namespace,
+        "labels": {
+            **object_names.labels(plan.name, object_names.AGENT),
+            object_names.NODE: str(index),
+            object_names.GENERATION: str(generation),
+            **plan.together.labels,
+        },
+        # An autoscaler that wants to empty a node looks for a quieter one.
+        "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", **plan.together.annotations},
+    }
+    if job is not None:
+        metadata["ownerReferences"] = [job.reference]
+    found = merged(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(plan, shape, index)}, shape.template
+    )
+    if avoid:
+        found["spec"]["affinity"] = _elsewhere(found["spec"].get("affinity") or {}, avoid)
+    return found
+
+
+def _spec(plan: Plan, shape: Shape, index: int) -> dict[str, Any]:
+    pull = {"imagePullPolicy": plan.pull_policy} if plan.pull_policy else {}
+    env = _environment(plan, shape, index)
+    exchange = {"name": EXCHANGE_VOLUME, "mountPath": plan.exchange}
+    key = {"name": KEY_VOLUME, "mountPath": object_names.KEY_DIR, "readOnly": True}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": bool(plan.service_account),
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": round(plan.grace_s) + END_S,
+        "initContainers": [
+            {
+                "name": object_names.PREPARE,
+                "image": plan.holdfast_image,
+                **pull,
+                "command": [
+                    "holdfast",
+                    "prepare",
+                    "--into",
+                    plan.exchange,
+                    "--job",
+                    f"{object_names.CONFIG_DIR}/{object_names.JOB_FILE}",
+                    "--result",
+                    object_names.TERMINATION_LOG,
+                ],
+                "env": env,
+                "volumeMounts": [
+                    exchange,
+                    {"name": JOB_VOLUME, "mountPath": object_names.CONFIG_DIR, "readOnly": True},
+                    {"name": HOME_VOLUME, "mountPath": object_names.HOME},
+                    *([key] if plan.secrets else []),
+                ],
+                "securityContext": dict(HARMLESS),
+                "terminationMessagePath": object_names.TERMINATION_LOG,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                **_resources(resources_of(shape)),
+            }
+        ],
+        "containers": [
+            {
+                "name": object_names.TASK,
+                "image": shape.image,
+                **pull,
+                "command": [f"{plan.exchange}/run"],
+                "env": env,
+                "volumeMounts": [
+                    exchange,
+                    key,
+                    {"name": HOME_VOLUME, "mountPath": object_names.HOME},
+                    {"name": SHM_VOLUME, "mountPath": "/dev/shm"},
+                ],
+                "terminationMessagePath": object_names.TERMINATION_LOG,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                **_resources(shape.resources),
+            }
+        ],
+        "volumes": [
+            {"name": EXCHANGE_VOLUME, "emptyDir": {}},
+            {"name": HOME_VOLUME, "emptyDir": {}},
+            {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **({"sizeLimit": plan.shm} if plan.shm else {})}},
+            key_volume(plan.name),
+            {"name": JOB_VOLUME, "configMap": {"name": object_names.job_config(plan.name)}},
+        ],
+    }
+    if plan.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret} for secret in plan.pull_secrets]
+    if plan.service_account:
+        spec["serviceAccountName"] = plan.service_account
+    if plan.priority_class:
+        spec["priorityClassName"] = plan.priority_class
+    if plan.scheduler:
+        spec["schedulerName"] = plan.scheduler
+    if plan.node_selector:
+        spec["nodeSelector"] = dict(plan.node_selector)
+    if plan.tolerations:
+        spec["tolerations"] = [dict(each) for each in plan.tolerations]
+    return merged(spec, plan.together.spec)
+
+
+def key_volume(name: str) -> dict[str, Any]:
+    """The job's key for a container of any user: what is mounted in a pod is seen by that pod alone.
+
+    Mode 0400 would be root's own, and a group for it (fsGroup) would also change the group of the user's volumes.
+    """
+    return {"name": KEY_VOLUME, "secret": {"secretName": object_names.key_secret(name), "defaultMode": 0o444}}
+
+
+def secrets_file(plan: Plan) -> dict[str, str]:
+    """The variable that tells a container where the values of the job file's `secrets` are, where it has any."""
+    return {object_names.SECRETS_FILE: f"{object_names.KEY_DIR}/{object_names.SECRETS}"} if plan.secrets else {}
+
+
+def of_the_pod() -> list[dict[str, Any]]:
+    """Variables with what a pod knows of itself."""
+    fields = {
+        object_names.POD: "metadata.name",
+        object_names.POD_UID: "metadata.uid",
+        object_names.NAMESPACE: "metadata.namespace",
+        object_names.KUBERNETES_NODE: "spec.nodeName",
+    }
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+
+
+def _environment(plan: Plan, shape: Shape, index: int) -> list[dict[str, Any]]:
+    said = {
+        object_names.JOB_NAME: plan.name,
+        object_names.OWNER_ADDRESS: object_names.owner_address(plan.name, plan.namespace),
+        object_names.KEY_FILE: f"{object_names.KEY_DIR}/{object_names.KEY}",
+        object_names.NODE_INDEX: str(index),
+        object_names.SLOTS: str(shape.workers),
+        "HOLDFAST_HOME": object_names.STATE,
+        **secrets_file(plan),
+    }
+    return [*of_the_pod(), *({"name": name, "value": value} for name, value in said.items())]
+
+
+def _resources(asked: Mapping[str, str]) -> dict[str, Any]:
+    """Requests are limits: what a worker may use is what its node has kept for it."""
+    return {"resources": {"requests": dict(asked), "limits": dict(asked)}} if asked else {}
+
+
+def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, Any]:
+    """An affinity of the template, narrowed: its terms are alternatives, so each gets what is to be avoided.
+
+    By the field, and not by the label with the host's name, which may be another than the node's.
+    """
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in dict.fromkeys(avoid)]
+    node = dict(affinity.get("nodeAffinity") or {})
+    required = dict(node.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    terms = required.get("nodeSelectorTerms") or [{}]
+    required["nodeSelectorTerms"] = [
+        {**term, "matchFields": [*(term.get("matchFields") or []), *fields]} for term in terms
+    ]
+    node["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    return {**affinity, "nodeAffinity": node}
+
+
+def rather_elsewhere(spec: dict[str, Any], nodes: Sequence[str]) -> None:
+    """Another node, if there is one: that of the pod before has just fallen silent, and may count as ready still."""
+    affinity = dict(spec.get("affinity") or {})
+    node = dict(affinity.get("nodeAffinity") or {})
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    term = {"weight": 100, "preference": {"matchFields": fields}}
+    node["preferredDuringSchedulingIgnoredDuringExecution"] = [
+        *(node.get("preferredDuringSchedulingIgnoredDuringExecution") or []),
+        term,
+    ]
+    spec["affinity"] = {**affinity, "nodeAffinity": node}

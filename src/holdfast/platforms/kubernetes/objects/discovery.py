@@ -1,0 +1,189 @@
+"""What a server of Kubernetes has, read from its discovery documents, and who places all pods of a gang at once. Pure.
+
+In this order: Kueue, where a queue was asked for; the scheduler's own PodGroup (`scheduling.k8s.io`, from 1.36 on, its
+forerunner Workload of 1.35); coscheduling; Volcano; else nothing: then the gang waits for all of its pods itself, and
+those that have come hold their places meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_plan import Together
+
+NATIVE, KUEUE, COSCHEDULING, VOLCANO = (
+    "scheduling.k8s.io",
+    "kueue.x-k8s.io",
+    "scheduling.x-k8s.io",
+    "scheduling.volcano.sh",
+)
+GROUPS = (NATIVE, KUEUE, COSCHEDULING, VOLCANO)
+_FAILURE_POLICY = (1, 26)
+"""From here on a server has `podFailurePolicy` unless its administrator has switched it off."""
+SCHEDULE_S = 600
+"""How long coscheduling waits for a whole group before it gives the places back."""
+
+
+class Server(Noun, frozen=True, kw_only=True):
+    """What a server has."""
+
+    version: tuple[int, int] = (0, 0)
+    """Major and minor; zeros: not known, and then it is taken for a new one."""
+    kinds: dict[str, tuple[str, ...]] = {}
+    """Group and version → names of its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`."""
+
+    @property
+    def pod_failure_policy(self) -> bool:
+        return self.version == (0, 0) or self.version >= _FAILURE_POLICY
+
+    def having(self, group: str, resource: str) -> str:
+        """The group with its best version that has a resource; empty: none has."""
+        found = [each for each in self.kinds if each.startswith(f"{group}/") and resource in self.kinds[each]]
+        return max(found, key=_stability, default="")
+
+
+class Chosen(Noun, frozen=True, kw_only=True):
+    """Who places the pods, and what is created for that."""
+
+    together: Together = Together()
+    objects: tuple[dict[str, Any], ...] = ()
+    scheduler: str = ""
+    """Which scheduler the pods want; empty: the default one, or what the user has said."""
+    note: str = ""
+    """A line about it for the user."""
+
+
+def version_of(document: Any) -> tuple[int, int]:
+    """What `/version` says; zeros where it says nothing that is known."""
+    if not isinstance(document, Mapping):
+        return 0, 0
+    numbers = [re.match(r"[0-9]+", str(document.get(key, ""))) for key in ("major", "minor")]
+    first, second = (int(each[0]) if each else 0 for each in numbers)
+    return (first, second) if first else (0, 0)
+
+
+def versions_of(document: Any) -> tuple[str, ...]:
+    """Of the groups that matter here, each with each of its versions, from the list at `/apis`."""
+    groups = document.get("groups") if isinstance(document, Mapping) else None
+    return tuple(
+        str(version.get("groupVersion"))
+        for group in groups or ()
+        if isinstance(group, Mapping) and group.get("name") in GROUPS
+        for version in group.get("versions") or ()
+        if isinstance(version, Mapping)
+    )
+
+
+def resources_of(document: Any) -> tuple[str, ...]:
+    """Names of resources, from the list of one group and version."""
+    found = document.get("resources") if isinstance(document, Mapping) else None
+    return tuple(str(each.get("name")) for each in found or () if isinstance(each, Mapping))
+
+
+def _stability(group_version: str) -> tuple[int, int, int]:
+    """`v1` is better than `v1beta2`, that one than `v1beta1`, and any of them than an alpha."""
+    said = re.fullmatch(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?", group_version.partition("/")[2])
+    if said is None:
+        return -1, 0, 0
+    return {None: 2, "beta": 1, "alpha": 0}[said[2]], int(said[1]), int(said[3] or 0)
+
+
+def choose(server: Server, *, name: str, namespace: str, pods: int, queue: str = "", asked: str = "auto") -> Chosen:
+    """Who places the pods of a gang at once. `asked`: the user's word. Raises ValueError where it cannot be had.
+
+    `pods`: as many as the gang cannot begin without.
+    """
+    if asked == "none":
+        return Chosen(note="the gang waits for all of its pods itself, as `gang: none` says")
+    if asked != "auto":
+        if (found := _BY_NAME[asked](server, name, namespace, pods, queue)) is not None:
+            return found
+        raise ValueError(_LACKS[asked])
+    if pods <= 1 and not queue:
+        return Chosen()
+    order = (_kueue, _native, _coscheduling, _volcano) if queue else (_native, _coscheduling, _volcano)
+    for each in order:
+        if (found := each(server, name, namespace, pods, queue)) is not None:
+            return found
+    none = "the cluster has no gang scheduler that holdfast knows"
+    return Chosen(note=f"{none}: the gang waits for all of its {pods} pods itself" if pods > 1 else "")
+
+
+def _kueue(server: Server, name: str, _: str, pods: int, queue: str) -> Chosen | None:
+    if not queue or not server.having(KUEUE, "localqueues"):
+        return None
+    return Chosen(
+        together=Together(
+            kind="Kueue",
+            labels={f"{KUEUE}/queue-name": queue, f"{KUEUE}/pod-group-name": name},
+            annotations={f"{KUEUE}/pod-group-total-count": str(pods)},
+        ),
+        note=f"Kueue places the {pods} pods at once, from its queue {queue}",
+    )
+
+
+def _native(server: Server, name: str, namespace: str, pods: int, _: str) -> Chosen | None:
+    note = f"the scheduler of Kubernetes places the {pods} pods at once (PodGroup {name})"
+    if version := server.having(NATIVE, "podgroups"):
+        group = _object(version, "PodGroup", name, namespace, {"schedulingPolicy": {"gang": {"minCount": pods}}})
+        spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": name}}
+        return Chosen(together=Together(kind="PodGroup", spec=spec), objects=(group,), note=note)
+    if version := server.having(NATIVE, "workloads"):
+        policy = {"podGroups": [{"name": object_names.AGENT, "policy": {"gang": {"minCount": pods}}}]}
+        spec = {"workloadRef": {"name": name, "podGroup": object_names.AGENT}}
+        group = _object(version, "Workload", name, namespace, policy)
+        return Chosen(
+            together=Together(kind="Workload", spec=spec), objects=(group,), note=note.replace("PodGroup", "Workload")
+        )
+    return None
+
+
+def _coscheduling(server: Server, name: str, namespace: str, pods: int, _: str) -> Chosen | None:
+    if not (version := server.having(COSCHEDULING, "podgroups")):
+        return None
+    spec = {"minMember": pods, "scheduleTimeoutSeconds": SCHEDULE_S}
+    return Chosen(
+        together=Together(kind="coscheduling", labels={f"{COSCHEDULING}/pod-group": name}),
+        objects=(_object(version, "PodGroup", name, namespace, spec),),
+        note=f"the coscheduling plug-in places the {pods} pods at once; where it is a scheduler of its own, "
+        "`scheduler` has to name it",
+    )
+
+
+def _volcano(server: Server, name: str, namespace: str, pods: int, queue: str) -> Chosen | None:
+    if not (version := server.having(VOLCANO, "podgroups")):
+        return None
+    spec = {"minMember": pods, **({"queue": queue} if queue else {})}
+    return Chosen(
+        together=Together(kind="Volcano", annotations={"scheduling.k8s.io/group-name": name}),
+        objects=(_object(version, "PodGroup", name, namespace, spec),),
+        scheduler="volcano",
+        note=f"Volcano places the {pods} pods at once{f', from its queue {queue}' if queue else ''}",
+    )
+
+
+def _object(version: str, kind: str, name: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "labels": object_names.labels(name, object_names.OWNER)}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+_BY_NAME = {"native": _native, "kueue": _kueue, "coscheduling": _coscheduling, "volcano": _volcano}
+_LACKS = {
+    "native": f"the server has neither PodGroup nor Workload in {NATIVE}",
+    "kueue": "the server has no Kueue, or no `queue` is said",
+    "coscheduling": f"the server has no PodGroup in {COSCHEDULING}",
+    "volcano": f"the server has no PodGroup in {VOLCANO}",
+}
+
+
+def path(manifest: Mapping[str, Any], *, named: bool = False) -> str:
+    """Where an object is created; `named`: where it lies then."""
+    version, meta = str(manifest["apiVersion"]), manifest["metadata"]
+    start = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = f"{str(manifest['kind']).lower()}s"
+    found = f"{start}/namespaces/{meta['namespace']}/{plural}"
+    return f"{found}/{meta['name']}" if named else found

@@ -1,0 +1,282 @@
+"""The objects of a job beside its agents' pods, as plain mappings for the API server. Pure.
+
+Stable kinds only (v1, batch/v1, rbac.authorization.k8s.io/v1), valid from Kubernetes 1.20 on; a field that is newer is
+left out where the server has not got it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.agent_pod import (
+    HARMLESS,
+    HOME_VOLUME,
+    JOB_VOLUME,
+    KEY_VOLUME,
+    key_volume,
+    of_the_pod,
+    secrets_file,
+)
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.pod_template import merged
+
+OWNER_CONTAINER = "owner"
+_RBAC = "rbac.authorization.k8s.io"
+
+
+class Owner(Noun, frozen=True, kw_only=True):
+    """What is particular to the owner's objects."""
+
+    plan: Plan
+    job_file: str
+    """The text of the job file."""
+    key: str
+    """The job's key: 64 hexadecimal digits."""
+    secrets: dict[str, str] = {}
+    """The values of the job file's `secrets`, by name."""
+    words: tuple[str, ...] = ()
+    """Further options of `holdfast run`."""
+    service_account: str = ""
+    """One that is there, with its rights; empty: the job gets its own."""
+    retries: int = 6
+    """So many pods of the owner may be lost."""
+    keep_s: int | None = None
+    """So many seconds after its end the job is deleted; None: it is kept."""
+    cpus: str = "100m"
+    memory: str = "256Mi"
+    template: dict[str, Any] = {}
+    pod_failure_policy: bool = True
+    """The server knows the field."""
+    groups: tuple[dict[str, Any], ...] = ()
+    """Objects of a gang scheduler."""
+
+    def __repr__(self) -> str:
+        return f"Owner({self.plan.name})"  # without the key and the secrets
+
+
+def manifests(owner: Owner) -> list[dict[str, Any]]:
+    """All of them, in the order of their creation: the Job last, for its pod needs the others."""
+    plan = owner.plan
+    found = [_secret(owner), _job_config(owner), _state_config(plan), _service(plan)]
+    if not owner.service_account:
+        found = [_service_account(plan), _role(plan), _role_binding(plan), *found]
+    return [*found, *owner.groups, _job(owner)]
+
+
+def owned(manifest: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, Any]:
+    """The same object, which is deleted with the Job."""
+    return merged(manifest, {"metadata": {"ownerReferences": [dict(reference)]}})
+
+
+def _meta(plan: Plan, name: str, part: str = object_names.OWNER) -> dict[str, Any]:
+    return {"name": name, "namespace": plan.namespace, "labels": object_names.labels(plan.name, part)}
+
+
+def _secret(owner: Owner) -> dict[str, Any]:
+    plan = owner.plan
+    secrets = {object_names.SECRETS: msgspec.json.encode(owner.secrets).decode()} if owner.secrets else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _meta(plan, object_names.key_secret(plan.name)),
+        "type": "Opaque",
+        "stringData": {object_names.KEY: owner.key, **secrets},
+        "immutable": True,
+    }
+
+
+def _job_config(owner: Owner) -> dict[str, Any]:
+    plan = owner.plan
+    text = msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(plan, object_names.job_config(plan.name)),
+        "data": {object_names.JOB_FILE: owner.job_file, object_names.PLAN_FILE: text + "\n"},
+    }
+
+
+def _state_config(plan: Plan) -> dict[str, Any]:
+    """Empty, so that the owner needs no right to create any."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(plan, object_names.state_config(plan.name)),
+        "data": {},
+    }
+
+
+def _service(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(plan, plan.name),
+        "spec": {
+            "clusterIP": "None",
+            # Agents have to find an owner that waits for them: it is ready when they are there.
+            "publishNotReadyAddresses": True,
+            "selector": object_names.labels(plan.name, object_names.OWNER),
+            "ports": [{"name": "owner", "port": object_names.PORT, "targetPort": object_names.PORT, "protocol": "TCP"}],
+        },
+    }
+
+
+def _service_account(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _meta(plan, plan.name),
+        "automountServiceAccountToken": False,
+    }
+
+
+def rules(name: str) -> list[dict[str, Any]]:
+    """What the owner may do, in its own namespace: pods of agents, its own state, events, a look at its own Job."""
+    return [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [object_names.state_config(name)],
+            "verbs": ["get", "update", "patch"],
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch", "list", "watch"]},
+        {
+            "apiGroups": ["batch"],
+            "resources": ["jobs"],
+            "resourceNames": [name],
+            "verbs": ["get", "list", "watch", "patch"],
+        },
+    ]
+
+
+def _role(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": _meta(plan, plan.name),
+        "rules": rules(plan.name),
+    }
+
+
+def _role_binding(plan: Plan) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": _meta(plan, plan.name),
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": plan.name},
+        "subjects": [{"kind": "ServiceAccount", "name": plan.name, "namespace": plan.namespace}],
+    }
+
+
+def _job(owner: Owner) -> dict[str, Any]:
+    plan = owner.plan
+    spec: dict[str, Any] = {
+        "completions": 1,
+        "parallelism": 1,
+        "backoffLimit": owner.retries,
+        "template": merged(
+            {"metadata": {"labels": object_names.labels(plan.name, object_names.OWNER)}, "spec": _pod_spec(owner)},
+            owner.template,
+        ),
+    }
+    if owner.keep_s is not None:
+        spec["ttlSecondsAfterFinished"] = owner.keep_s
+    if owner.pod_failure_policy:
+        spec["podFailurePolicy"] = failure_policy()
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _meta(plan, plan.name), "spec": spec}
+
+
+def failure_policy() -> dict[str, Any]:
+    """A verdict ends the Job at once; an evicted pod of the owner is not counted; any other death is tried again.
+
+    The empty list stands there for servers up to 1.28, whose schema asks for it.
+    """
+    ends = {
+        "containerName": OWNER_CONTAINER,
+        "operator": "In",
+        "values": sorted((object_names.BAD_USAGE, object_names.DO_NOT_RETRY)),
+    }
+    return {
+        "rules": [
+            {"action": "FailJob", "onExitCodes": ends, "onPodConditions": []},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        ]
+    }
+
+
+def _pod_spec(owner: Owner) -> dict[str, Any]:
+    plan = owner.plan
+    said = {
+        object_names.JOB_NAME: plan.name,
+        object_names.IMAGE: plan.holdfast_image,
+        object_names.KEY_FILE: f"{object_names.KEY_DIR}/{object_names.KEY}",
+        "HOLDFAST_HOME": object_names.STATE,
+        **secrets_file(plan),
+    }
+    container: dict[str, Any] = {
+        "name": OWNER_CONTAINER,
+        "image": plan.holdfast_image,
+        **({"imagePullPolicy": plan.pull_policy} if plan.pull_policy else {}),
+        "command": [
+            "holdfast",
+            "run",
+            "--job",
+            f"{object_names.CONFIG_DIR}/{object_names.JOB_FILE}",
+            *over(plan),
+            *owner.words,
+        ],
+        "env": [*of_the_pod(), *({"name": name, "value": value} for name, value in said.items())],
+        "ports": [{"name": "owner", "containerPort": object_names.PORT, "protocol": "TCP"}],
+        "volumeMounts": [
+            {"name": JOB_VOLUME, "mountPath": object_names.CONFIG_DIR, "readOnly": True},
+            {"name": KEY_VOLUME, "mountPath": object_names.KEY_DIR, "readOnly": True},
+            {"name": HOME_VOLUME, "mountPath": object_names.HOME},
+        ],
+        "resources": {
+            "requests": {"cpu": owner.cpus, "memory": owner.memory},
+            "limits": {"cpu": _twenty(owner.cpus), "memory": _four(owner.memory)},
+        },
+        "securityContext": dict(HARMLESS),
+        "terminationMessagePath": object_names.TERMINATION_LOG,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": owner.service_account or plan.name,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": round(plan.grace_s) + 60,
+        "containers": [container],
+        "volumes": [
+            {"name": JOB_VOLUME, "configMap": {"name": object_names.job_config(plan.name)}},
+            key_volume(plan.name),
+            {"name": HOME_VOLUME, "emptyDir": {}},
+        ],
+    }
+    if plan.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret} for secret in plan.pull_secrets]
+    if plan.priority_class:
+        spec["priorityClassName"] = plan.priority_class
+    return spec
+
+
+def over(plan: Plan) -> list[str]:
+    """What `holdfast run` has to know of the nodes."""
+    nodes = str(plan.nodes) if plan.least in (0, plan.nodes) else f"{plan.least}:{plan.nodes}"
+    return ["--nnodes", nodes, *(["--spares", str(plan.spares)] if plan.spares else [])]
+
+
+def _twenty(cpus: str) -> str:
+    """A limit for moments of much work, such as a start: the owner's requests are for its quiet hours."""
+    return f"{int(cpus[:-1]) * 20}m" if cpus.endswith("m") and cpus[:-1].isdigit() else cpus
+
+
+def _four(memory: str) -> str:
+    digits = memory.rstrip("KMGTkmgti")
+    return f"{int(digits) * 4}{memory[len(digits) :]}" if digits.isdigit() else memory

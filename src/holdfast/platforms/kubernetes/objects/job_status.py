@@ -1,0 +1,258 @@
+"""A job as its objects in a cluster show it: for `jobs`, `show`, `logs`, `stop`. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.model.decisions import JobReport
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.api_records import Event, Phase, Pod, event, moment, pod
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.saved_state import Header
+from holdfast.safe_text import one_line
+from holdfast.untrusted import Malformed, json_as, json_leniently
+
+REPORT = "report.json"
+"""In the ConfigMap of the job's state: its report, once it has one."""
+MOST_PLAN_BYTES = 1 << 20
+MOST_EVENTS = 20
+MOST_MESSAGE_BYTES = 4096
+"""Of a termination message: the kubelet cuts what is longer."""
+
+
+class State(enum.StrEnum):
+    """Of a job in a cluster."""
+
+    PENDING = "pending"
+    """Its owner's pod has not begun."""
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ENDING = "ending"
+    """Its objects are being deleted."""
+
+
+class OfJob(Noun, frozen=True, kw_only=True):
+    """One job."""
+
+    name: str
+    """Of its objects."""
+    namespace: str
+    uid: str
+    state: State
+    created: float
+    """Seconds since the epoch."""
+    ended: float | None = None
+    code: int | None = None
+    """The job's own, where its owner has said it; else the status of the owner's last container."""
+    phrase: str = ""
+    said: str = ""
+    """Why it has ended, or why it waits."""
+    owner: Pod | None = None
+    """Its newest pod."""
+    pods: tuple[Pod, ...] = ()
+    """Of agents, by node and generation."""
+    nodes: int = 0
+    """How many pods it is to have; 0: that is not known."""
+    running: int = 0
+    attempt: int = 0
+    """The last one that its owner has written down; 0: none yet."""
+
+
+def job_seen(
+    job: Mapping[str, Any], pods: Iterable[Any], plan: Plan | None = None, header: Header | None = None
+) -> OfJob:
+    """`job`: the Job as the API server sends it; `pods`: those with the job's label; `header`: of the owner's state."""
+    meta, status = job.get("metadata") or {}, job.get("status") or {}
+    found = [(str((each.get("metadata") or {}).get("creationTimestamp") or ""), pod(each)) for each in pods]
+    own = sorted(
+        (each for each in found if each[1].labels.get(object_names.PART) == object_names.OWNER),
+        key=lambda each: each[0],
+    )
+    agents = sorted((each for _, each in found if each.labels.get(object_names.PART) == object_names.AGENT), key=_place)
+    owner = own[-1][1] if own else None
+    ended, state, said = _end(status)
+    if state is None:
+        state = State.RUNNING if owner is not None and owner.phase is Phase.RUNNING else State.PENDING
+        if meta.get("deletionTimestamp"):
+            state = State.ENDING
+        said = _waits(job, owner) if state is State.PENDING else ""
+    code, phrase, words = verdict(owner) if state in (State.SUCCEEDED, State.FAILED) else (None, "", "")
+    return OfJob(
+        name=str(meta.get("name") or ""),
+        namespace=str(meta.get("namespace") or ""),
+        uid=str(meta.get("uid") or ""),
+        state=state,
+        created=moment(str(meta.get("creationTimestamp") or "")),
+        ended=ended,
+        code=0 if state is State.SUCCEEDED else code,
+        phrase=phrase,
+        said=words or said,
+        owner=owner,
+        pods=tuple(agents),
+        nodes=plan.nodes if plan is not None else 0,
+        running=sum(_runs(each) for each in agents),
+        attempt=header.attempt if header is not None else 0,
+    )
+
+
+def _waits(job: Mapping[str, Any], owner: Pod | None) -> str:
+    """Why a job has not begun."""
+    if (job.get("spec") or {}).get("suspend") is True:
+        queue = ((job.get("metadata") or {}).get("labels") or {}).get("kueue.x-k8s.io/queue-name", "")
+        whose = f"Kueue's queue {one_line(str(queue))}" if queue else "a queue such as Kueue's, or its administrator"
+        return f"the Job is suspended (spec.suspend): {whose} lets it begin"
+    return _before(owner) if owner is not None else ""
+
+
+def _before(owner: Pod) -> str:
+    """Why an owner does not run."""
+    if why := waits(owner):
+        return why
+    code, phrase, words = verdict(owner)
+    why = ": ".join(filter(None, (phrase, words)))
+    return f"its pod {owner.name} ended with {code}{f' ({why})' if why else ''}" if code is not None else ""
+
+
+def is_over(job: Mapping[str, Any]) -> bool:
+    """Whether a Job has ended, well or badly."""
+    return _end(job.get("status") or {})[1] is not None
+
+
+def _place(found: Pod) -> tuple[int, int]:
+    return _number(found.labels.get(object_names.NODE)), _number(found.labels.get(object_names.GENERATION))
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 9 else 0
+
+
+def _runs(found: Pod) -> bool:
+    task = found.container(object_names.TASK)
+    return task is not None and task.running and not found.deleting
+
+
+def _end(status: Mapping[str, Any]) -> tuple[float | None, State | None, str]:
+    for each in status.get("conditions") or ():
+        if each.get("status") == "True" and each.get("type") in ("Complete", "Failed"):
+            state = State.SUCCEEDED if each["type"] == "Complete" else State.FAILED
+            words = one_line(str(each.get("message") or each.get("reason") or ""))
+            return moment(str(each.get("lastTransitionTime") or "")) or None, state, words
+    return None, None, ""
+
+
+def verdict(owner: Pod | None) -> tuple[int | None, str, str]:
+    """Code, phrase and reason as the owner's container has left them in its termination message."""
+    container = owner.container("owner") if owner is not None else None
+    end = (container.end or container.last) if container is not None else None
+    if end is None:
+        return None, "", ""
+    try:
+        said = json_leniently(end.message)
+    except Malformed:
+        said = None
+    if isinstance(said, dict):
+        code = next((said[key] for key in ("code", "exitcode", "exit_code") if isinstance(said.get(key), int)), None)
+        reason = str(said.get("reason") or said.get("words") or "")
+        return (end.code if code is None else code), one_line(str(said.get("phrase") or "")), one_line(reason)
+    lines = end.message.strip().splitlines()
+    return end.code, "", one_line(lines[-1]) if lines else end.reason
+
+
+def said(report: JobReport) -> bytes:
+    """A report as a termination message: what `verdict` reads, and people with `kubectl describe pod`."""
+    why = report.report
+    rank = {"rank": why.first.rank, "node": why.first.node} if why.first is not None else {}
+    whole: dict[str, Any] = {
+        "job": report.name,
+        "outcome": report.outcome.value,
+        "phrase": why.phrase,
+        "code": why.code,
+        "blame": why.blame.value,
+        "rerun": why.rerun.value,
+        "attempts": len(report.attempts),
+        **rank,
+        "reason": why.reason,
+        "solution": why.solution,
+    }
+    for key in ("solution", "reason", "solution", "reason"):
+        over = len(msgspec.json.encode(whole)) - MOST_MESSAGE_BYTES
+        if over > 0:
+            # A letter may be several bytes in JSON: half of it is cut, and then all.
+            text = str(whole[key])
+            whole[key] = text[: max(len(text) - over, 0)] if len(text) > over else ""
+    return msgspec.json.encode(whole)
+
+
+def waits(found: Pod) -> str:
+    """Why a pod has not begun, in Kubernetes' own words; empty: it has."""
+    if found.phase not in (Phase.PENDING, Phase.UNKNOWN):
+        return ""
+    placed = found.condition("PodScheduled")
+    if placed is not None and not placed.true:
+        return f"{placed.reason}: {placed.message}" if placed.message else placed.reason
+    for each in (*found.prepares, *found.containers):
+        if each.waiting and each.waiting not in ("PodInitializing", "ContainerCreating"):
+            return f"{each.waiting}: {each.message}" if each.message else each.waiting
+    for each in found.prepares:
+        if each.running:
+            return "it prepares"
+    return "its containers are being made" if found.node else "no node has been chosen yet"
+
+
+def pod_in_words(found: Pod) -> str:
+    """What becomes of an agent's pod."""
+    if found.deleting:
+        return "is being deleted"
+    if why := waits(found):
+        return f"waits ({why})"
+    task = found.container(object_names.TASK)
+    if task is not None and task.end is not None:
+        return f"ended with {task.end.code}{f' ({task.end.reason})' if task.end.reason not in ('', 'Error') else ''}"
+    if found.reason:
+        return f"{found.phase.value.lower()} ({found.reason}{f': {found.message}' if found.message else ''})"
+    return "runs" if _runs(found) else found.phase.value.lower()
+
+
+def newest(pods: Sequence[Pod]) -> list[Pod]:
+    """The last pod of each node."""
+    return list({each.labels.get(object_names.NODE, each.name): each for each in pods}.values())
+
+
+def plan_of(config: Any) -> Plan | None:
+    """The plan in the ConfigMap of a job; None: there is none that can be read."""
+    text = ((config or {}).get("data") or {}).get(object_names.PLAN_FILE) if isinstance(config, Mapping) else None
+    try:
+        return json_as(text, Plan, most_bytes=MOST_PLAN_BYTES) if isinstance(text, str) else None
+    except Malformed:
+        return None
+
+
+def placement(plan: Plan) -> str:
+    """Who places its pods."""
+    if plan.together.kind:
+        return f"{plan.together.kind} places the {plan.nodes} pods at once"
+    if plan.nodes > 1:
+        return f"the gang waits for all of its {plan.nodes} pods itself: no gang scheduler places them at once"
+    return ""
+
+
+def rank_at(plan: Plan, rank: int) -> tuple[int, int] | None:
+    """In which pod a rank's worker is, and with how many others; None: there is no such rank."""
+    index = 0
+    for shape in plan.shapes:
+        if rank < shape.pods * shape.workers:
+            return index + rank // shape.workers, shape.workers
+        rank -= shape.pods * shape.workers
+        index += shape.pods
+    return None
+
+
+def events_seen(items: Iterable[Any]) -> list[Event]:
+    """The last ones, in the order of their moments."""
+    return sorted(map(event, items), key=lambda each: each.at)[-MOST_EVENTS:]

@@ -1,0 +1,67 @@
+"""What a process in a pod of a job knows: of its environment, and of the files that are mounted there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.errors import BadUsage
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.saved_state import Header
+from holdfast.safe_files import read_file
+from holdfast.untrusted import Malformed, json_as
+
+ORDER = "HOLDFAST_ORDER"
+"""The variable in which an agent's pod has its order, without the key."""
+OWNER_TOKEN = "HOLDFAST_OWNER_TOKEN"
+"""The variable by which all owners of one pod, one after the other, know that the job's state is theirs."""
+CONFIG = "HOLDFAST_CONFIG_DIR"
+"""Where the job's ConfigMap is mounted, unless it is the usual place."""
+MOST_PLAN_BYTES = 1 << 20
+
+
+def in_owners_pod(environment: Mapping[str, str]) -> bool:
+    """Whether this process is to host the owner of a job on Kubernetes."""
+    return (
+        bool(environment.get(object_names.JOB_NAME))
+        and object_names.OWNER_ADDRESS not in environment
+        and "HOLDFAST_ATTEMPT" not in environment
+    )
+
+
+def plan_here(environment: Mapping[str, str]) -> Plan:
+    """What the pods of the job are made of, as `holdfast submit` has planned it. Raises `BadUsage`."""
+    path = Path(environment.get(CONFIG) or object_names.CONFIG_DIR) / object_names.PLAN_FILE
+    name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
+    hint = f"kubectl -n {namespace} get configmap {object_names.job_config(name)} -o yaml"
+    try:
+        return json_as(read_file(path, MOST_PLAN_BYTES), Plan)
+    except OSError as error:
+        raise BadUsage(
+            f"{path}: {error.strerror}: expected the plan of the job's pods, which `holdfast submit --platform "
+            "kubernetes` has written",
+            hint=hint,
+        ) from None
+    except Malformed as error:
+        raise BadUsage(
+            f"{path}: {error}: expected the plan of the job's pods as holdfast {__version__} writes it", hint=hint
+        ) from None
+
+
+def node_name(node: str, pod: str) -> str:
+    """What a pod's agent is called in sentences: by the machine that people look after, and by what kubectl takes."""
+    return f"{node} (pod {pod})" if node else pod
+
+
+def pod_of(name: str) -> str:
+    """The pod that is called so; empty: it is no name of a pod."""
+    found = name.partition(" (pod ")[2]
+    return found.removesuffix(")")
+
+
+def over_words(header: Header) -> tuple[str, int]:
+    """Of a job that has its end already, for a further pod of its owner: a sentence, and the exit status."""
+    words = f"job {header.job_id} is over: {header.phrase} ({header.code}); this pod has nothing to do"
+    return words, object_names.DO_NOT_RETRY if header.code else 0

@@ -1,0 +1,255 @@
+"""Which pods a job has: a node of the gang is a pod, and its workers share the pod. Pure.
+
+`holdfast submit` makes the plan, and the job's ConfigMap holds it beside the job file; the owner makes the pods by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.model.job_spec import JobSpec, Role
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.objects import object_names
+
+FOR_HOLDFAST_BYTES = 256 << 20
+"""What the agent of a pod may use beside the memory of its workers."""
+
+
+class Shape(Noun, frozen=True, kw_only=True):
+    """Pods that are alike. Those of the first shape have the first indices."""
+
+    roles: tuple[str, ...]
+    pods: int
+    workers: int
+    """Of each pod."""
+    image: str
+    resources: dict[str, str] = {}
+    """Requests and limits of the user's container, as Kubernetes writes them: `{"cpu": "8", "nvidia.com/gpu": "4"}`."""
+    template: dict[str, Any] = {}
+    """What is merged into each pod (`holdfast.platforms.kubernetes.objects.pod_template`)."""
+
+
+class Together(Noun, frozen=True, kw_only=True):
+    """How the cluster places a job's pods all at once, or not at all;
+    `holdfast.platforms.kubernetes.objects.discovery`."""
+
+    kind: str = ""
+    """Empty: it does not; the gang waits for all of them itself."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    """Fields of each pod's spec."""
+
+
+class Plan(Noun, frozen=True, kw_only=True):
+    """All that the pods of one job are made of."""
+
+    name: str
+    """Of the objects."""
+    namespace: str
+    job: str
+    """The job's own name."""
+    shapes: tuple[Shape, ...]
+    spares: int = 0
+    """Further pods, of the last shape."""
+    least: int = 0
+    """With fewer pods the gang cannot begin; 0: it needs all."""
+    holdfast_image: str
+    pull_policy: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    exchange: str = object_names.EXCHANGE
+    shm: str = ""
+    """The limit of /dev/shm, as Kubernetes writes it; empty: the container's memory is the limit."""
+    grace_s: float = 30.0
+    service_account: str = ""
+    """Of agents' pods; empty: the namespace's default one. No token of it is mounted unless it is named."""
+    priority_class: str = ""
+    scheduler: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    together: Together = Together()
+    secrets: bool = False
+    """The Secret of the job also has the values of the job file's `secrets`."""
+    may_taint: bool = False
+    """The owner taints a node that a person has to look at."""
+
+    @property
+    def nodes(self) -> int:
+        """Pods that take part, without spares."""
+        return sum(shape.pods for shape in self.shapes)
+
+    def shape(self, index: int) -> Shape:
+        """Of the pod with this index; spares have the last one. Raises IndexError."""
+        if not 0 <= index < self.nodes + self.spares:
+            raise IndexError(index)
+        for shape in self.shapes:
+            if index < shape.pods:
+                return shape
+            index -= shape.pods
+        return self.shapes[-1]
+
+
+class Asked(Noun, frozen=True, kw_only=True):
+    """What a job wants of its pods' sizes."""
+
+    nodes: int | None = None
+    """Of all roles together; None: it follows from the rest."""
+    per_pod: int | None = None
+    roles: dict[str, int] = {}
+    """Role → workers of each of its pods."""
+    image: str = ""
+    gpus: int | None = None
+    """Of each pod."""
+    gpu_resource: str = "nvidia.com/gpu"
+    cpus: str = ""
+    memory: str = ""
+    templates: dict[str, dict[str, Any]] = {}
+    """By role."""
+    template: dict[str, Any] = {}
+
+
+def shapes(spec: JobSpec, asked: Asked) -> tuple[Shape, ...]:
+    """The pods of a job. Raises ValueError, with one sentence, for what cannot be.
+
+    With `nodes` the workers of all roles are spread evenly, in the order of their ranks. Else each role has pods of its
+    own: of `per_pod` workers, else of as many as the GPUs of a pod are enough for, else of one.
+    """
+    return _one_for_all(spec, asked, asked.nodes) if asked.nodes is not None else _by_role(spec, asked)
+
+
+def _one_for_all(spec: JobSpec, asked: Asked, nodes: int) -> tuple[Shape, ...]:
+    images = {role.name: image_of(spec, role, asked) for role in spec.roles}
+    if len(set(images.values())) > 1:
+        told = ", ".join(f"{role} {image}" for role, image in images.items())
+        raise ValueError(f"roles with images of their own have pods of their own ({told}), and `nodes` mixes them")
+    if asked.templates:
+        role = next(iter(asked.templates))
+        raise ValueError(f"role {role} has a template of its own, so pods of its own, and `nodes` mixes them")
+    total = spec.world_size
+    if nodes > total:
+        raise ValueError(f"{total} {'worker' if total == 1 else 'workers'} cannot use {nodes} pods")
+    each = -(-total // nodes)
+    if each * (nodes - 1) >= total:
+        raise ValueError(
+            f"{total} workers with {each} in each pod fill {-(-total // each)} pods, and {nodes} were asked for"
+        )
+    whole = [role for role in spec.roles for _ in range(role.count)]
+    found = (
+        _shape(whole[start : start + each], next(iter(images.values())), asked, asked.template)
+        for start in range(0, total, each)
+    )
+    return tuple(_alike(found))
+
+
+def _by_role(spec: JobSpec, asked: Asked) -> tuple[Shape, ...]:
+    found = []
+    for role in spec.roles:
+        each = min(asked.roles.get(role.name) or asked.per_pod or _by_gpus(role, asked), role.count)
+        own = asked.templates.get(role.name)
+        template = _both(asked.template, own) if own else asked.template
+        image = image_of(spec, role, asked)
+        full, rest = divmod(role.count, each)
+        found.append(replace(_shape([role] * each, image, asked, template), pods=full))
+        if rest:
+            found.append(_shape([role] * rest, image, asked, template))
+    return tuple(found)
+
+
+def _both(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    from holdfast.platforms.kubernetes.objects.pod_template import merged
+
+    return merged(common, own)
+
+
+def image_of(spec: JobSpec, role: Role, asked: Asked) -> str:
+    """What a role's workers run in. Raises ValueError where nothing says it."""
+    if image := role.image or asked.image or spec.image:
+        return image
+    raise ValueError(f"role {role.name} has no image: expected `image: NAME` in the job file")
+
+
+def _by_gpus(role: Role, asked: Asked) -> int:
+    devices = role.resources.devices
+    if asked.gpus is None or devices == 0:
+        return 1
+    return max(1, asked.gpus // (devices or 1))
+
+
+def _shape(roles: Sequence[Role], image: str, asked: Asked, template: dict[str, Any]) -> Shape:
+    return Shape(
+        roles=tuple(dict.fromkeys(role.name for role in roles)),
+        pods=1,
+        workers=len(roles),
+        image=image,
+        resources=_resources(roles, asked),
+        template=template,
+    )
+
+
+def _resources(roles: Sequence[Role], asked: Asked) -> dict[str, str]:
+    """What the section says of a pod, else what its workers need together."""
+    found = {}
+    cpus = [role.resources.cpus for role in roles]
+    memory = [role.resources.memory_bytes for role in roles]
+    devices = sum(role.resources.devices or 0 for role in roles)
+    if asked.cpus:
+        found["cpu"] = asked.cpus
+    elif all(cpus):
+        found["cpu"] = _milli(sum(each or 0 for each in cpus))
+    if asked.memory:
+        found["memory"] = asked.memory
+    elif all(memory):
+        found["memory"] = _bytes(sum(each or 0 for each in memory) + FOR_HOLDFAST_BYTES)
+    gpus = devices if asked.gpus is None or devices else asked.gpus
+    if asked.gpus is not None and devices > asked.gpus:
+        raise ValueError(
+            f"{len(roles)} {'worker' if len(roles) == 1 else 'workers'} of a pod need {devices} devices, and `gpus` "
+            f"gives it {asked.gpus}"
+        )
+    if asked.gpus is not None and any(role.resources.devices != 0 for role in roles):
+        gpus = asked.gpus
+    if gpus:
+        found[asked.gpu_resource] = str(gpus)
+    return found
+
+
+def _milli(cpus: float) -> str:
+    return f"{cpus:g}" if float(cpus).is_integer() else f"{round(cpus * 1000)}m"
+
+
+def _bytes(number: int) -> str:
+    return f"{number >> 20}Mi" if number % (1 << 20) == 0 else str(number)
+
+
+def _alike(found: Iterator[Shape]) -> Iterator[Shape]:
+    """Neighbours that are equal, counted."""
+    last: Shape | None = None
+    for shape in found:
+        if last is not None and replace(last, pods=1) == shape:
+            last = replace(last, pods=last.pods + 1)
+            continue
+        if last is not None:
+            yield last
+        last = shape
+    if last is not None:
+        yield last
+
+
+def in_words(plan: Plan) -> str:
+    """`16 workers in 2 pods of 8`, for people."""
+    parts = []
+    for shape in plan.shapes:
+        each = f"{shape.workers} {'worker' if shape.workers == 1 else 'workers'}"
+        what = ", ".join(f"{number} {key}" for key, number in sorted(shape.resources.items()))
+        pods = "1 pod" if shape.pods == 1 else f"{shape.pods} pods"
+        parts.append(f"{pods} of {each} ({'+'.join(shape.roles)}{'; ' + what if what else ''})")
+    spare = f", {plan.spares} spare" if plan.spares else ""
+    return ", ".join(parts) + spare
+
+
+def resources_of(shape: Shape) -> Mapping[str, str]:
+    """Requests and limits of a container that holds no device: the init container's."""
+    return {key: value for key, value in shape.resources.items() if "/" not in key}

@@ -1,0 +1,334 @@
+"""Kubernetes' API, asked through a helper: the owner never waits for it.
+
+    asking = Asking(reactor)
+    asking.ask(Method.GET, "/api/v1/namespaces/ns/pods/p", done)      done(answer, now) → the events that follow
+    asking.follow("/api/v1/namespaces/ns/pods", heard, query)         heard(pages and changes, now) → the same
+
+The helper is started with the first question, and again where it has ended; what was followed is followed on, from a
+new list. Where the API server is away a question is asked again, with a pause that doubles, as long as `patience_s`
+allows. What waits to be sent is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.children import Child, start
+from holdfast.platforms.kubernetes.objects.client_messages import (
+    MOST_LINE_BYTES,
+    TEMPORARY,
+    Answered,
+    Call,
+    Drop,
+    Follow,
+    FromClient,
+    Listed,
+    Method,
+    ToClient,
+    Trouble,
+    Unseen,
+)
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.platforms.kubernetes.objects.client_messages import Changed
+    from holdfast.reactor import Moment, News, Reactor, Watch
+
+    Done = Callable[[Answered, float], News]
+    Heard = Callable[[Listed | Changed | Unseen, float], News]
+
+LIMIT_S = 5.0
+"""How long one try may take."""
+GRACE_S = 3.0
+"""So long after that the helper's own word for it is waited for."""
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 10.0
+MOST_WAITING_BYTES = 16 << 20
+"""Of questions that the helper has not read yet; what is asked beyond that is answered at once, as AWAY."""
+_BITE = 1 << 20
+
+
+class Asking:
+    """The questions of one process, and its helper."""
+
+    def __init__(self, reactor: Reactor, environment: Mapping[str, str] | None = None) -> None:
+        self.reactor = reactor
+        self._environment = dict(os.environ if environment is None else environment)
+        self._number = 0
+        self._questions: dict[int, _Question] = {}
+        self._followed: dict[int, tuple[Follow, Heard]] = {}
+        self._helper: _Helper | None = None
+        self._again: Moment | None = None
+        self._pause_s = FIRST_PAUSE_S
+        self._closed = False
+
+    def ask(
+        self,
+        method: Method,
+        path: str,
+        done: Done,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        limit_s: float = LIMIT_S,
+        patience_s: float = 0.0,
+    ) -> Callable[[], None]:
+        """Make a request; `done` gets its answer, once, from the reactor. Returns what takes the question back.
+
+        `limit_s`: for one try. `patience_s`: so long after now it is made again where the API server does not answer:
+        only what may be made twice should be.
+        """
+        self._number += 1
+        call = Call(number=self._number, method=method, path=path, query=query or {}, body=body, limit_s=limit_s)
+        question = _Question(self, call, done, self.reactor.now() + patience_s)
+        self._questions[call.number] = question
+        question.begin(self.reactor.now())
+        return question.close
+
+    def follow(self, path: str, heard: Heard, query: Mapping[str, str] | None = None) -> Callable[[], None]:
+        """Have `heard` called with every object there, and with each change. Returns what ends it."""
+        self._number += 1
+        follow = Follow(number=self._number, path=path, query=query or {})
+        self._followed[follow.number] = (follow, heard)
+        if self._helper is not None:
+            self._helper.send(follow)
+        else:
+            self._start()  # a helper begins with all that is followed
+
+        def end() -> None:
+            if self._followed.pop(follow.number, None) is not None and self._helper is not None:
+                self._helper.send(Drop(number=follow.number))
+
+        return end
+
+    def close(self) -> None:
+        """The helper ends; nothing is answered any more."""
+        self._closed = True
+        for question in tuple(self._questions.values()):
+            question.close()
+        self._followed.clear()
+        if self._again is not None:
+            self._again.close()
+        if self._helper is not None:
+            self._helper.end()
+            self._helper = None
+
+    # ------------------------------------------------------------------------------------------ the helper
+
+    def send(self, call: Call) -> bool:
+        """False: it cannot be sent now."""
+        if self._helper is None:
+            self._start()
+        return self._helper is not None and self._helper.send(call)
+
+    def forget(self, number: int, *, asked: bool) -> None:
+        """A question is over. `asked`: the helper has it."""
+        self._questions.pop(number, None)
+        if asked and self._helper is not None:
+            self._helper.send(Drop(number=number))
+
+    def _start(self) -> None:
+        if self._again is not None or self._closed:
+            return
+        command = [sys.executable, "-P", "-m", "holdfast.platforms.kubernetes.client"]
+        try:
+            self._helper = _Helper(self.reactor, command, self._environment, self._heard, self._ended)
+        except OSError:
+            self._later()
+            return
+        for follow, _ in self._followed.values():
+            self._helper.send(follow)
+
+    def _later(self) -> None:
+        self._again = self.reactor.at(self.reactor.now() + self._pause_s, self._due)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def _due(self, now: float) -> News:
+        self._again = None
+        if self._followed or self._questions:
+            self._start()
+        return None
+
+    def _ended(self, now: float) -> News:
+        self._helper = None
+        if self._closed:
+            return None
+        self._later()
+        news: list[Any] = []
+        said = "the client for Kubernetes has ended, and is started again"
+        for question in tuple(self._questions.values()):
+            if question.asked:
+                answer = Answered(number=question.call.number, trouble=Trouble.AWAY, said=said)
+                news += question.answered(answer, now) or ()
+        return news
+
+    def _heard(self, message: FromClient, now: float) -> News:
+        if isinstance(message, Answered):
+            self._pause_s = FIRST_PAUSE_S
+            question = self._questions.get(message.number)
+            return question.answered(message, now) if question is not None else None
+        followed = self._followed.get(message.number)
+        return followed[1](message, now) if followed is not None else None
+
+
+class _Question:
+    """One request, with its tries."""
+
+    def __init__(self, asking: Asking, call: Call, done: Done, until: float) -> None:
+        self.call = call
+        self.asked = False
+        self._asking = asking
+        self._done = done
+        self._until = until
+        self._pause_s = FIRST_PAUSE_S
+        self._moment: Moment | None = None
+
+    def begin(self, now: float) -> News:
+        """One try."""
+        self.asked = self._asking.send(self.call)
+        if self.asked:
+            self._moment = self._asking.reactor.at(now + self.call.limit_s + GRACE_S, self._slow)
+        else:
+            # The answer comes from the reactor also here: who asks has not returned yet.
+            self._moment = self._asking.reactor.at(now, self._not_sent)
+        return None
+
+    def close(self) -> None:
+        self._settle()
+        self._asking.forget(self.call.number, asked=self.asked)
+
+    def answered(self, answer: Answered, now: float) -> News:
+        self._settle()
+        self.asked = False
+        if answer.trouble in TEMPORARY and now + self._pause_s < self._until:
+            self._moment = self._asking.reactor.at(now + self._pause_s, self.begin)
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            return None
+        self._asking.forget(self.call.number, asked=False)
+        return self._done(answer, now)
+
+    def _settle(self) -> None:
+        if self._moment is not None:
+            self._moment.close()
+            self._moment = None
+
+    def _not_sent(self, now: float) -> News:
+        said = "the client for Kubernetes cannot be asked just now"
+        return self.answered(Answered(number=self.call.number, trouble=Trouble.AWAY, said=said), now)
+
+    def _slow(self, now: float) -> News:
+        said = f"the API server has not answered within {self.call.limit_s:g} s"
+        return self.answered(Answered(number=self.call.number, trouble=Trouble.SLOW, said=said), now)
+
+
+class _Helper:
+    """One process, its two pipes, and the lines in them. Raises OSError where it cannot be started."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        heard: Callable[[FromClient, float], News],
+        ended: Callable[[float], News],
+    ) -> None:
+        self._heard = heard
+        self._ended = ended
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            given, self._to, self._from, output = pipes
+            # A SIGTERM to every process of a container must not take the answers with it.
+            child = start(command, output=output, errors=2, given=given, env=environment, deaf=(signal.SIGTERM,))
+        except OSError:
+            for fd in pipes:
+                os.close(fd)
+            raise
+        self._child: Child = child
+        os.close(given)
+        os.close(output)
+        os.set_blocking(self._to, False)
+        os.set_blocking(self._from, False)
+        self._unsent = bytearray()
+        self._unread = bytearray()
+        self._reactor = reactor
+        self._reading = reactor.watch(self._from, self._readable)
+        self._writing: Watch | None = None
+        self._over = reactor.watch(child.pidfd, self._died)
+
+    def send(self, message: ToClient) -> bool:
+        """False: too much waits already."""
+        line = msgspec.json.encode(message) + b"\n"
+        if len(self._unsent) + len(line) > MOST_WAITING_BYTES:
+            return False
+        self._unsent += line
+        self._write()
+        return True
+
+    def end(self) -> None:
+        self._let_go()
+        self._over.close()
+        self._child.end()
+
+    def _write(self) -> None:
+        while self._unsent:
+            try:
+                written = os.write(self._to, self._unsent[:_BITE])
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                self._unsent.clear()  # its end is about to be told
+                break
+            del self._unsent[:written]
+        if self._unsent and self._writing is None:
+            self._writing = self._reactor.watch(self._to, self._writable, writable=True)
+        elif not self._unsent and self._writing is not None:
+            self._writing.close()
+            self._writing = None
+
+    def _writable(self, fd: int, now: float) -> News:
+        self._write()
+        return None
+
+    def _readable(self, fd: int, now: float) -> News:
+        try:
+            data = os.read(fd, _BITE)
+        except BlockingIOError:
+            return None
+        if not data:
+            self._reading.close()
+            return None
+        self._unread += data
+        news: list[Any] = []
+        while (end := self._unread.find(b"\n")) >= 0:
+            line = bytes(self._unread[:end])
+            del self._unread[: end + 1]
+            try:
+                message = json_as(line, FromClient, most_bytes=MOST_LINE_BYTES)
+            except Malformed:
+                self._child.kill()
+                return news
+            news += self._heard(message, now) or ()
+        if len(self._unread) > MOST_LINE_BYTES:
+            self._child.kill()
+        return news
+
+    def _died(self, fd: int, now: float) -> News:
+        self._let_go()
+        self._over.close()
+        self._child.reap()
+        return self._ended(now)
+
+    def _let_go(self) -> None:
+        self._reading.close()
+        if self._writing is not None:
+            self._writing.close()
+        for fd in (self._from, self._to):
+            os.close(fd)

@@ -1,0 +1,117 @@
+"""A job's decisions and its end where people of Kubernetes look.
+
+An Event of the Job for each decision and for the end; the termination message of the owner's container; the state's
+ConfigMap, with the whole report for `holdfast show`; and the Job, which is not to try another pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.codec import encode
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method
+from holdfast.platforms.kubernetes.objects.job_status import REPORT, said
+from holdfast.safe_files import write_given
+from holdfast.safe_text import one_line
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.platforms.kubernetes.owner.api_helper import Asking
+    from holdfast.reactor import News
+
+MOST_REPORT_BYTES = 250_000
+"""A ConfigMap has a MiB for all that stands in it, and the job's events may take the rest."""
+PATIENCE_S = 10.0
+MOST_EVENT = 1000
+"""Letters of an Event's message, of which the API server takes 1024 bytes."""
+
+
+class Verdict:
+    """Of one job."""
+
+    def __init__(self, asking: Asking, namespace: str, name: str, say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._state = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
+        self._job = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+        self._say = say
+        self._namespace = namespace
+        self._name = name
+        self._uid = ""
+        """Of the Job."""
+        self._policy = False
+        """The Job itself knows which exit codes are final."""
+        self._open = 0
+
+    @property
+    def writing(self) -> bool:
+        return self._open > 0
+
+    def job_is(self, job: Mapping[str, Any]) -> None:
+        """The owner's Job, as the API server has it."""
+        self._uid = str((job.get("metadata") or {}).get("uid") or "")
+        self._policy = bool((job.get("spec") or {}).get("podFailurePolicy"))
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt has ended, and what follows is decided."""
+        why = record.report
+        words = f"attempt {record.attempt}: {why.phrase}: {why.reason}; {record.decision.kind.value}: "
+        self._event(f"attempt-{record.attempt}", why.phrase, words + record.decision.reason, why.code != 0)
+
+    def finished(self, report: JobReport) -> None:
+        end = report.report
+        self._event("end", end.phrase, f"{report.outcome.value}: {end.reason}", end.code != 0)
+        path = Path(object_names.TERMINATION_LOG)
+        if path.exists():
+            try:
+                write_given(path, said(report))
+            except OSError as error:
+                self._say(f"{path}: the verdict is not written there: {error.strerror}")
+        whole = encode(report)
+        if len(whole) <= MOST_REPORT_BYTES:
+            self._patch(self._state, {"data": {REPORT: whole.decode()}})
+        if report.report.code != 0 and not self._policy:
+            # An older server would try another pod of the owner, which could only say the same.
+            self._patch(self._job, {"spec": {"backoffLimit": 0}})
+
+    def _event(self, which: str, reason: str, message: str, warning: bool) -> None:
+        at = datetime.fromtimestamp(self._asking.reactor.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = {"kind": "Job", "namespace": self._namespace, "name": self._name, "uid": self._uid}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{self._name}.{which}",
+                "namespace": self._namespace,
+                "labels": object_names.labels(self._name, object_names.OWNER),
+            },
+            "involvedObject": {"apiVersion": "batch/v1", **about},
+            "reason": reason,
+            "message": one_line(message)[:MOST_EVENT],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": "holdfast"},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+
+        def done(answer: Answered, now: float) -> News:
+            self._open -= 1
+            return None  # an event is a help; 409: another pod of the owner has told it
+
+        self._open += 1
+        path = f"/api/v1/namespaces/{self._namespace}/events"
+        self._asking.ask(Method.POST, path, done, body=event, patience_s=PATIENCE_S)
+
+    def _patch(self, path: str, body: Any) -> None:
+        def done(answer: Answered, now: float) -> News:
+            self._open -= 1
+            if not answer.ok:
+                self._say(f"the verdict is not written to {path.rpartition('/')[2]}: {answer.said}")
+            return None
+
+        self._open += 1
+        self._asking.ask(Method.PATCH, path, done, body=body, patience_s=PATIENCE_S)

@@ -1,0 +1,104 @@
+"""Pods that are being deleted while Kubernetes has not said why: a person's `kubectl delete`, or a node that is silent.
+
+The event that tells may come late, and none comes where the kubelet had not reported the pod as ready before its node
+went silent. The agent tells then: a kubelet that works signals it, and it goes on with its beats; one on a silent node
+says nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.kubernetes.objects import api_records
+from holdfast.platforms.kubernetes.objects.pod_context import node_name
+from holdfast.platforms.kubernetes.objects.pod_failures import Gone, by_force, gone, silent
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Moment, News, Reactor
+
+SOON_S = 1.0
+"""So long after the first sign of a pod's end Kubernetes may say why, in an event."""
+
+
+class _Doubt:
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.moment: Moment | None = None
+        """When the pod is looked at again."""
+
+
+class Doubts:
+    """Of one owner's pods. A pod counts as silent `silent_s` after the last word of its agent."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        heard_at: Callable[[str], float | None],
+        silent_s: float,
+        look: Callable[[str, float], News],
+    ) -> None:
+        """`heard_at(node)`: when the agent of a node spoke last, in seconds; None: none has joined. `look(name, now)`
+        is called when a pod is to be looked at again."""
+        self._reactor = reactor
+        self._heard_at = heard_at
+        self._silent_s = silent_s
+        self._look = look
+        self._open: dict[str, _Doubt] = {}
+        self._settled: dict[str, Gone] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def why(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> Gone | None:
+        """Why a pod ends or has ended; None: it goes on, or this is in doubt, and `look` is called again."""
+        found = gone(pod, events)
+        if found is None or found.certain:
+            self._close(pod.name)
+            return found
+        if (settled := self._settled.get(pod.name)) is not None:
+            return settled
+        doubt = self._open.get(pod.name)
+        if doubt is None:
+            doubt = self._open[pod.name] = _Doubt(now)
+            self._again(pod.name, doubt, now)
+            return None
+        heard_at = self._heard_at(node_name(pod.node, pod.name))
+        if not pod.over:
+            lives = heard_at is None or heard_at > doubt.since
+            silent_s = 0.0 if heard_at is None else now - heard_at
+            if now < doubt.since + SOON_S or (not lives and silent_s < self._silent_s):
+                self._again(pod.name, doubt, now)
+                return None
+            if not lives:
+                found = silent(silent_s)
+        self._close(pod.name)
+        self._settled[pod.name] = found
+        return found
+
+    def removed(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> Gone:
+        """Why a pod is no longer on the list."""
+        self._close(pod.name)
+        settled, found = self._settled.pop(pod.name, None), gone(pod, events)
+        if found is not None and found.certain:
+            return found
+        if settled is not None:
+            return settled
+        heard_at = self._heard_at(node_name(pod.node, pod.name))
+        if heard_at is not None and now - heard_at >= self._silent_s:
+            return silent(now - heard_at)
+        return found or by_force()
+
+    def _again(self, name: str, doubt: _Doubt, now: float) -> None:
+        if doubt.moment is None:
+            doubt.moment = self._reactor.at(now + SOON_S, partial(self._due, name, doubt))
+
+    def _due(self, name: str, doubt: _Doubt, now: float) -> News:
+        doubt.moment = None
+        return self._look(name, now)
+
+    def _close(self, name: str) -> None:
+        doubt = self._open.pop(name, None)
+        if doubt is not None and doubt.moment is not None:
+            doubt.moment.close()

@@ -1,0 +1,131 @@
+"""The owner's next pod: it finds the job of the pod before it, in the ConfigMap NAME-state or on a volume."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.errors import HoldfastError
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.pod_context import OWNER_TOKEN
+from holdfast.platforms.kubernetes.objects.saved_state import Events, Header, events_of, header_of, patch, version_of
+from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.state_mirror import new_owner
+from holdfast.reactor import Reactor
+from holdfast.record.database import make_private_dir
+from holdfast.record.job_directory import JobPlace, claim_again
+from holdfast.record.job_views import events
+from holdfast.record.journal import Journal
+from holdfast.record.owner_lock import OwnerInfo
+from holdfast.record.state_directory import job_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.clock import Clock
+    from holdfast.model.events import Event
+
+PATIENCE_S = 300.0
+"""How long an API server that is away is waited for: without it no pod can be made either."""
+TRIES = 5
+"""Where another owner writes at the same moment."""
+
+
+class NotNow(HoldfastError):
+    """The API server does not answer: Kubernetes starts this pod, or another one, again."""
+
+    exit_status = 1
+
+
+class Over(Exception):
+    """The job has its end already."""
+
+    def __init__(self, header: Header) -> None:
+        super().__init__()
+        self.header = header
+
+
+def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
+    """The place of the job that a pod before this one has carried, with its history; None: the job is new.
+
+    From here on the state is this owner's: the one before loses its next write. Raises `Over`, `NotNow`.
+    """
+    environment = os.environ
+    name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
+    os.environ[OWNER_TOKEN] = new_owner(environment.get(object_names.POD_UID, ""))
+    asking = Asking(Reactor(clock.now), environment)
+    try:
+        return _adopt(asking, name, namespace, home, clock, say)
+    finally:
+        asking.close()
+        asking.reactor.close()
+
+
+def _adopt(
+    asking: Asking, name: str, namespace: str, home: Path, clock: Clock, say: Callable[[str], None]
+) -> JobPlace | None:
+    job = _asked(asking, Method.GET, f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
+    meta = (job.body.get("metadata") or {}) if isinstance(job.body, dict) else {}
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
+    shown = f"kubectl -n {namespace} get configmap {object_names.state_config(name)}"
+    for _ in range(TRIES):
+        config = _asked(asking, Method.GET, path)
+        if not config.ok:
+            say(f"no state of a pod before this one can be read: {config.said}")
+            return None
+        header = header_of(config.body)
+        if header is None or header.of != str(meta.get("uid") or ""):
+            return None
+        if header.code is not None:
+            raise Over(header)
+        history = list(events_of(config.body))
+        mine = replace(header, owner=os.environ[OWNER_TOKEN], pod=os.environ.get(object_names.POD, ""))
+        kept = Events()
+        for now, event in history:
+            kept.add(now, event)
+        taken = _asked(asking, Method.PATCH, path, patch(mine, kept, version_of(config.body)))
+        if taken.trouble is Trouble.CONFLICT:
+            continue
+        if not taken.ok:
+            raise NotNow(f"the job's state cannot be taken over: {taken.said}", hint=shown)
+        say(f"job {header.job_id}: this pod takes it over from {header.pod or 'the one before'}")
+        return _place(home, header, history, clock)
+    raise NotNow(f"{TRIES} owners in a row have taken the state of {name}", hint=shown)
+
+
+def _asked(asking: Asking, method: Method, path: str, body: object = None) -> Answered:
+    """An answer that is waited for: nothing else runs yet. Raises `NotNow`."""
+    answers: list[Answered] = []
+    asking.ask(method, path, lambda answer, now: answers.append(answer), body=body, patience_s=PATIENCE_S)
+    while not answers:
+        asking.reactor.wait()
+    if answers[0].trouble in (Trouble.AWAY, Trouble.SLOW):
+        said = f"Kubernetes does not say whether this job runs: {answers[0].said}"
+        raise NotNow(said, hint="kubectl get --raw /readyz")
+    return answers[0]
+
+
+def _place(home: Path, header: Header, history: list[tuple[float, Event]], clock: Clock) -> JobPlace:
+    """The job's directory and journal here; where a volume has them, what they lack is added."""
+    make_private_dir(home / "jobs")
+    directory = job_dir(home, header.job_id)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    known = sum(1 for _ in events(home, header.job_id)) if (home / "holdfast.db").exists() else 0
+    journal = Journal.open(home)
+    try:
+        first = history[0][1] if history else None
+        spec = getattr(first, "spec", None)
+        if not known and spec is not None:
+            journal.create_job(header.job_id, spec, now=header.created, host=os.uname().nodename, pid=os.getpid())
+        for now, event in history[known:]:
+            journal.append(header.job_id, now, event)
+    finally:
+        journal.close()
+    if history:
+        clock.not_before(history[-1][0])
+    before = OwnerInfo(job_id=header.job_id, name=header.name, host=header.pod, pid=0, created=header.created)
+    return claim_again(home, before, run=0)

@@ -1,0 +1,380 @@
+"""The pods of a job's nodes: each node has one that lives or is made; a pod that is lost gets a successor.
+
+Workers restart inside their pod. A pod is lost when Kubernetes ends it, when it has ended by itself, or when the gang
+has lost its agent: holdfast's own lease decides about a silent node, and no pod that hangs in Terminating is waited
+for. Its successor has a name of its own, and what may still live of it is fenced by the gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.phrases import Phrase
+from holdfast.platforms.kubernetes.objects import api_records, object_names
+from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod, rather_elsewhere
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Change, Listed, Method, Trouble, Unseen
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER
+from holdfast.platforms.kubernetes.objects.pod_failures import Gone, Hope, Waits, describe, waits
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.deleted_pods import Doubts
+from holdfast.platforms.kubernetes.owner.node_places import Hopeless, Lost, Seat, Told, Waiting, generation_of
+
+if TYPE_CHECKING:
+    from holdfast.platforms.kubernetes.objects.client_messages import Changed
+    from holdfast.reactor import News
+
+PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
+"""Before each further pod of a node whose last one came to nothing; after that there is no other."""
+WELL_S = 60.0
+"""A pod whose agent was let in, and which lived so long, was well: the tries begin anew."""
+SOME_S = 150.0
+"""How long what a node tries again (a pull, a missing ConfigMap) may fail before the job ends with it."""
+FORCE_S = 15.0
+"""A pod of a lost agent that is still there after that is taken off the list by force."""
+QUIET_S = 60.0
+"""Between two lines on a pod that does not start."""
+PATIENCE_S = 600.0
+MOST_EVENTS = 16
+"""Kept of each pod."""
+
+
+class Pods:
+    """Of one owner. `patience_s()`: how long the gang waits for nodes."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        plan: Plan,
+        order: str,
+        say: Callable[[str], None],
+        told: Told,
+        *,
+        patience_s: Callable[[], float],
+        again: Callable[[str], bool],
+        placed: Callable[[api_records.Pod], None],
+        heard_at: Callable[[str], float | None],
+        silent_s: float,
+    ) -> None:
+        """`order`: what stands in each pod for its agent. `again(phrase)`: whether another try may do better.
+        `placed` gets each pod that has a node. `heard_at`, `silent_s`: as for `Doubts`."""
+        self._asking = asking
+        self._reactor = asking.reactor
+        self._plan = plan
+        self._order = order
+        self._say = say
+        self._told = told
+        self._patience_s = patience_s
+        self._again = again
+        self._placed = placed
+        self._job: OwnersJob | None = None
+        self._seats = [Seat(index) for index in range(plan.nodes + plan.spares)]
+        self._pods: dict[str, api_records.Pod] = {}
+        self._listed: dict[str, api_records.Pod] | None = None
+        self._events: dict[str, list[api_records.Event]] = {}
+        self._told_of: dict[str, bool] = {}
+        """Pods by name whose end was told; True: that they are over, too."""
+        self._joined: dict[str, float] = {}
+        self._doubts = Doubts(self._reactor, heard_at, silent_s, self._look_again)
+        self._avoid: list[str] = []
+        self._seen = False
+        self.deleting = 0
+        """So many deletions are not answered yet."""
+        self.over = False
+
+    # ------------------------------------------------------------------------------------------ what is asked for
+
+    def begin(self, known: Callable[[str], None]) -> None:
+        """Learn which pods there are, and have those made that are missing. `known` gets the uid of the job."""
+        self._known = known
+        path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
+        self._asking.ask(Method.GET, path, self._job_is, patience_s=PATIENCE_S)
+
+    def _job_is(self, answer: Answered, now: float) -> News:
+        body = answer.body if isinstance(answer.body, dict) else {}
+        uid = str((body.get("metadata") or {}).get("uid") or "")
+        if uid:
+            self._job = OwnersJob(name=self._plan.name, uid=uid)
+            self._known(uid)
+        elif answer.trouble is not Trouble.GONE:
+            words = f"Kubernetes does not say which job this is: {answer.said}"
+            command = f"kubectl -n {self._plan.namespace} get job {self._plan.name}"
+            return self._told(Hopeless(Phrase.SCHEDULER_ERROR, words, command), now)
+        labels = {"labelSelector": object_names.selector(self._plan.name, object_names.AGENT)}
+        self._asking.follow(self._path, self._heard, labels)
+        events = {"fieldSelector": "involvedObject.kind=Pod"}
+        self._asking.follow(f"/api/v1/namespaces/{self._plan.namespace}/events", self._event, events)
+        return None
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self._plan.namespace}/pods"
+
+    def joined(self, name: str, now: float) -> None:
+        """The agent of this pod was let in."""
+        self._joined.setdefault(name, now)
+
+    def replace(self, name: str, why: Gone, now: float, *, avoid: bool = False) -> News:
+        """The gang has lost the agent of this pod, or is to do without its node: the pod ends, and another is made.
+
+        `avoid`: no pod of the job goes to its node any more; else the next one had better not.
+        """
+        found = self._pods.get(name)
+        if found is None or self.over:
+            return None
+        seat = self._seat(found)
+        if avoid and found.node and found.node not in self._avoid:
+            self._avoid.append(found.node)
+        if seat is None or not self._is_last(seat, name):
+            return None
+        if not avoid and found.node:
+            seat.shun = (found.node,)
+        self._told_of.setdefault(name, False)
+        if not found.over and not found.deleting:
+            self._delete(name, 5)
+        self._reactor.at(now + FORCE_S, partial(self._force, name, found.uid))
+        return self._succeed(seat, name, why, now)
+
+    def finish(self) -> None:
+        """The job is over: pods whose agents live end by themselves, and those that wait for a node are deleted."""
+        self.over = True
+        for seat in self._seats:
+            if seat.next is not None:
+                seat.next.close()
+            found = self._pods.get(self._name(seat)) if seat.generation >= 0 else None
+            if found is None or found.deleting or found.name in self._joined:
+                continue  # it runs, though its kubelet may not have said so; with a pod its log would go
+            if found.phase is api_records.Phase.PENDING:
+                self._delete(found.name, 0)
+
+    # ------------------------------------------------------------------------------------------ what Kubernetes says
+
+    def _heard(self, word: Listed | Changed | Unseen, now: float) -> News:
+        if isinstance(word, Unseen):
+            if word.trouble in (Trouble.AWAY, Trouble.SLOW):
+                self._say(f"pods cannot be seen: {word.said}; the job goes on, and lost pods are replaced later")
+                return None
+            command = f"kubectl auth can-i watch pods -n {self._plan.namespace}"
+            return self._told(Hopeless(Phrase.SCHEDULER_ERROR, f"pods cannot be watched: {word.said}", command), now)
+        if isinstance(word, Listed):
+            if word.first:
+                self._listed = {}
+            if self._listed is None:
+                return None
+            self._listed |= {found.name: found for item in word.items if (found := api_records.pod(item)).name}
+            return self._all(now) if word.last else None
+        found = api_records.pod(word.item)
+        self._pods[found.name] = found
+        if word.change is Change.DELETED:
+            return self._removed(found, now)
+        return self._look(found, now)
+
+    def _all(self, now: float) -> News:
+        listed, self._listed = self._listed or {}, None
+        news: list[Any] = []
+        vanished = [found for name, found in self._pods.items() if name not in listed]
+        self._pods.update(listed)
+        for found in listed.values():
+            seat = self._seat(found)
+            if seat is not None and not self._seen:
+                seat.generation = max(seat.generation, generation_of(found))
+                seat.began_at = now
+        for found in vanished:
+            news += self._removed(found, now) or ()
+        self._seen = True
+        for found in listed.values():
+            news += self._look(found, now) or ()
+        if not self.over:
+            for seat in self._seats:
+                if seat.generation < 0 and not seat.asked:
+                    self._make(seat, now)
+        return news
+
+    def _event(self, word: Listed | Changed | Unseen, now: float) -> News:
+        if isinstance(word, Unseen):
+            return None  # the pods' own words have to do
+        news: list[Any] = []
+        for item in word.items if isinstance(word, Listed) else [word.item]:
+            event = api_records.event(item)
+            kept = self._events.setdefault(event.name, []) if event.name in self._pods else None
+            if kept is None or event.of != self._pods[event.name].uid:
+                continue
+            kept[:] = [*[other for other in kept if other.uid != event.uid][-MOST_EVENTS + 1 :], event]
+            news += self._look(self._pods[event.name], now) or ()
+        return news
+
+    def _look(self, found: api_records.Pod, now: float) -> News:
+        """What follows from a pod as it is now."""
+        seat = self._seat(found)
+        if seat is None or self.over:
+            return None
+        if found.node:
+            self._placed(found)
+        events = tuple(self._events.get(found.name, ()))
+        if (why := self._doubts.why(found, events, now)) is not None:
+            return self._ends(seat, found, why, now)
+        if self._is_last(seat, found.name) and (held := waits(found, events)) is not None:
+            return self._waits(seat, found, held, now)
+        if any(container.running for container in found.containers):
+            seat.waiting_since, seat.said = None, ""
+        return None
+
+    @property
+    def unsure(self) -> bool:
+        """A pod is ending, and Kubernetes has not said why so far."""
+        return bool(self._doubts)
+
+    def _removed(self, found: api_records.Pod, now: float) -> News:
+        """Its object is gone."""
+        seat = self._seat(found)
+        self._pods.pop(found.name, None)
+        why = self._doubts.removed(found, self._events.pop(found.name, ()), now)
+        if seat is None or self.over:
+            return None
+        return self._ends(seat, found, why, now, removed=True)
+
+    def _ends(self, seat: Seat, found: api_records.Pod, why: Gone, now: float, *, removed: bool = False) -> News:
+        """A pod ends, or has ended: tell it, and make another."""
+        over = found.over or removed
+        before = self._told_of.get(found.name)
+        if before is None or (over and not before):
+            self._told_of[found.name] = over
+            news = [*(self._told(Lost(found, why, over=over), now) or ())]
+        else:
+            news = []
+        if self._is_last(seat, found.name):
+            news += self._succeed(seat, found.name, why, now) or ()
+        return news
+
+    def _waits(self, seat: Seat, found: api_records.Pod, held: Waits, now: float) -> News:
+        """A pod does not start."""
+        if seat.waiting_since is None:
+            seat.waiting_since = now
+            for limit_s in (SOME_S, self._patience_s()):
+                self._reactor.at(now + limit_s, partial(self._look_again, found.name))
+        waited_s = now - seat.waiting_since
+        limit_s = {Hope.NONE: 0.0, Hope.SOME: SOME_S, Hope.YES: self._patience_s()}[held.hope]
+        if waited_s >= limit_s:
+            since = f", {waited_s:.0f} s after its beginning" if waited_s >= 1 else ""
+            words = f"pod {found.name} does not start{since}: {held.words}"
+            return self._told(Hopeless(held.phrase, words, describe(found), seat.index), now)
+        if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
+            seat.said, seat.said_at = held.words, now
+            self._say(f"pod {found.name} waits: {held.words}\n  try: {describe(found)}")
+            return self._told(Waiting(found, held.words), now)
+        return None
+
+    def _look_again(self, name: str, now: float) -> News:
+        found = self._pods.get(name)
+        return self._look(found, now) if found is not None else None
+
+    # ------------------------------------------------------------------------------------------ making and deleting
+
+    def _succeed(self, seat: Seat, name: str, why: Gone, now: float) -> News:
+        """Another pod for a node whose last one is lost."""
+        if self.over or seat.asked or seat.next is not None:
+            return None
+        joined = self._joined.get(name)
+        seat.failures = 0 if joined is not None and now - joined >= WELL_S else seat.failures + 1
+        seat.last = why
+        tries = seat.failures
+        if not why.again or tries > len(PAUSES_S) or (joined is None and not self._again(why.phrase)):
+            times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
+            command = f"kubectl -n {self._plan.namespace} describe pod {name}"
+            words = f"pod {name} came to nothing: {why.words}{times}"
+            return self._told(Hopeless(why.phrase, words, command, seat.index), now)
+        pause_s = PAUSES_S[max(tries - 1, 0)]
+        seat.next = self._reactor.at(now + pause_s, partial(self._due, seat))
+        return None
+
+    def _due(self, seat: Seat, now: float) -> None:
+        seat.next = None
+        self._make(seat, now)
+
+    def _make(self, seat: Seat, now: float) -> None:
+        if self.over:
+            return
+        seat.asked, seat.waiting_since, seat.said = True, None, ""
+        manifest = pod(self._plan, seat.index, seat.generation + 1, job=self._job, avoid=self._avoid)
+        for container in manifest["spec"]["containers"]:
+            if container["name"] == object_names.TASK:
+                # `$(X)` would be filled in from the container's other variables.
+                order = {"name": ORDER, "value": self._order.replace("$(", "$$(")}
+                container["env"] = [*container.get("env", ()), order]
+        if seat.shun:
+            rather_elsewhere(manifest["spec"], seat.shun)
+        self._asking.ask(Method.POST, self._path, partial(self._made, seat), body=manifest, patience_s=PATIENCE_S)
+
+    def _made(self, seat: Seat, answer: Answered, now: float) -> News:
+        seat.asked = False
+        name = object_names.pod_name(self._plan.name, seat.index, seat.generation + 1)
+        if answer.ok or answer.trouble is Trouble.CONFLICT:
+            # It is there already where an answer was lost on its way.
+            seat.generation += 1
+            seat.began_at, seat.shun = now, ()
+            if seat.last is not None and answer.ok:
+                self._say(f"pod {name} takes the place of one that is lost: {seat.last.words}")
+            if answer.ok:
+                found = api_records.pod(answer.body)
+                self._pods.setdefault(found.name, found)
+            return self._look_again(name, now)  # the watch may have told of it before this answer came
+        if self.over:
+            return None
+        if answer.trouble is Trouble.QUOTA or answer.trouble in (Trouble.AWAY, Trouble.SLOW):
+            if seat.waiting_since is None:
+                seat.waiting_since = now
+            if now - seat.waiting_since < self._patience_s():
+                if answer.said != seat.said:
+                    seat.said = answer.said
+                    self._say(f"pod {name} cannot be made yet: {answer.said}")
+                seat.next = self._reactor.at(now + PAUSES_S[3], partial(self._due, seat))
+                return None
+        phrase = Phrase.RESOURCES_INSUFFICIENT if answer.trouble is Trouble.QUOTA else Phrase.SCHEDULER_ERROR
+        command = f"kubectl -n {self._plan.namespace} describe quota"
+        if answer.trouble is not Trouble.QUOTA:
+            command = f"kubectl -n {self._plan.namespace} auth can-i create pods"
+        return self._told(Hopeless(phrase, f"pod {name} cannot be made: {answer.said}", command, seat.index), now)
+
+    def _delete(self, name: str, grace_s: int) -> None:
+        self.deleting += 1
+        self._asking.ask(
+            Method.DELETE,
+            f"{self._path}/{name}",
+            self._deleted,
+            query={"gracePeriodSeconds": str(grace_s)},
+            patience_s=30.0,
+        )
+
+    def _deleted(self, answer: Answered, now: float) -> None:
+        self.deleting -= 1
+
+    def _force(self, name: str, uid: str, now: float) -> News:
+        """A pod that hangs: its node does not say that it has ended, and its agent is fenced."""
+        found = self._pods.get(name)
+        if found is not None and found.uid == uid and not found.over:
+            self._delete(name, 0)
+        return None
+
+    # ------------------------------------------------------------------------------------------ who is who
+
+    def _seat(self, found: api_records.Pod) -> Seat | None:
+        index = found.labels.get(object_names.NODE, "")
+        number = int(index) if index.isdecimal() and len(index) < 7 else -1
+        return self._seats[number] if 0 <= number < len(self._seats) else None
+
+    def _name(self, seat: Seat) -> str:
+        return object_names.pod_name(self._plan.name, seat.index, seat.generation)
+
+    def _is_last(self, seat: Seat, name: str) -> bool:
+        return seat.generation >= 0 and name == self._name(seat)
+
+    def find(self, name: str) -> api_records.Pod | None:
+        """A pod of the job, as it was heard of last."""
+        return self._pods.get(name)
+
+    @property
+    def living(self) -> int:
+        """Pods that are there and do not end."""
+        return sum(not found.over and not found.deleting for found in self._pods.values())

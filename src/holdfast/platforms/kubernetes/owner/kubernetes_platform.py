@@ -1,0 +1,378 @@
+"""Kubernetes as the owner's platform: the pods of the job's nodes, what becomes of them, and the owner's own pod."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.phrases import Phrase
+from holdfast.platforms.kubernetes.objects import api_records
+from holdfast.platforms.kubernetes.objects import object_names as known_names
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER, OWNER_TOKEN, plan_here, pod_of
+from holdfast.platforms.kubernetes.objects.pod_failures import Gone, describe, gone
+from holdfast.platforms.kubernetes.objects.saved_state import Header
+from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
+from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.decision_events import Verdict
+from holdfast.platforms.kubernetes.owner.job_pods import Pods
+from holdfast.platforms.kubernetes.owner.node_places import Hopeless, Lost, Waiting
+from holdfast.platforms.kubernetes.owner.node_tainting import Tainting
+from holdfast.platforms.kubernetes.owner.state_mirror import Mirror
+from holdfast.platforms.kubernetes.owner.stop_requests import Wishes
+from holdfast.record.job_views import events
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.job_spec import JobSpec
+    from holdfast.reactor import News, Reactor
+    from holdfast.record.job_directory import JobPlace
+
+SAVE = 0.75
+"""The part of a pod's grace in which workers that listen may save."""
+MOST_SAVE_S = 30.0
+ANSWER_S = 2.0
+"""How long the API server may take to say what a signal means."""
+LATER_S = 5.0
+"""A pod that the job is to do without ends when its attempt has its record, or so long after."""
+BEATS = 2
+"""So many beats an agent of a pod that is being deleted may leave out, and a second: then its node is silent."""
+MASS_S = 30.0
+"""Where half of the pods fall silent together, the trouble is the owner's: so long they may come back."""
+EVERY_BOOT = 1 << 52
+"""Of an agent in a pod that is gone: higher than any that it had."""
+
+
+def station(
+    spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+) -> KubernetesStation:
+    """The station of the owner in this pod."""
+    return KubernetesStation(spec, Asking(reactor, environment), say, environment)
+
+
+class KubernetesStation:
+    """A `Platform`."""
+
+    def __init__(
+        self, spec: JobSpec, asking: Asking, say: Callable[[str], None], environment: Mapping[str, str]
+    ) -> None:
+        self._spec = spec
+        self._asking = asking
+        self._reactor = asking.reactor
+        self._say = say
+        self._plan = plan_here(environment)
+        self._pod = environment.get(known_names.POD, "")
+        self._attempt = 0
+        self._seated: set[str] = set()
+        self._silent: dict[str, float] = {}
+        self._heard_at: Callable[[str], float | None] = lambda node: None
+        self._signalled: dict[str, float] = {}
+        """When the agent of a node told of a signal."""
+        self._held: dict[str, str] = {}
+        """Pods that end when the attempt has its record, with the reason."""
+        self._questions = 0
+        self._pods = Pods(
+            asking,
+            self._plan,
+            environment.get(ORDER, ""),
+            say,
+            self._told,
+            patience_s=lambda: spec.nodes.replace_s if self._attempt else spec.nodes.join_s,
+            again=_may_do_better,
+            placed=self._placed,
+            heard_at=self._spoke_at,
+            silent_s=BEATS * spec.timers.beat_s + 1.0,
+        )
+        self._verdict = Verdict(asking, self._plan.namespace, self._plan.name, say)
+        self._wishes = Wishes(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
+        self._tainting = Tainting(asking, self._plan.name, self._plan.namespace, say)
+        self._near: dict[str, tuple[str, ...]] = {}
+        """Where each Kubernetes node is, as far as its labels tell; empty while they are asked for."""
+        self._ending = False
+        self._least = self._plan.least or self._plan.nodes
+        self._without: set[int] = set()
+        """Nodes that get no pod any more."""
+        self._token = environment.get(OWNER_TOKEN, "")
+        self._mirror: Mirror | None = None
+        """None: the API server has not said yet which job this is."""
+
+    # ------------------------------------------------------------------------------------------ a Platform
+
+    @property
+    def asking(self) -> bool:
+        return self._questions > 0 or self._pods.unsure
+
+    @property
+    def holding(self) -> bool:
+        return self._tainting.busy
+
+    def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
+        self._heard_at = heard_at
+        header = Header(
+            of="",
+            owner=self._token,
+            pod=self._pod,
+            job_id=place.job_id,
+            name=self._spec.name,
+            created=place.lock.supervisor.created,
+            attempt=self._attempt,
+        )
+
+        def known(uid: str) -> None:
+            self._mirror = Mirror(
+                self._asking, replace(header, of=uid), self._plan.namespace, self._plan.name, self._say, self._taken
+            )
+            self._mirror.begin(events(place.home, place.job_id))
+
+        self._pods.begin(known)
+        self._wishes.begin()
+        return None
+
+    def noted(self, event: ev.Event, now: float) -> None:
+        if self._mirror is not None:
+            self._mirror.noted(event, now)
+
+    def secured(self, event: ev.JournalSecured, now: float) -> News:
+        return [event] if self._mirror is None else self._mirror.secured(event, now)
+
+    @property
+    def handed_over(self) -> bool:
+        """The owner's pod ends, and the job goes on: its next pod takes it over."""
+        return self._ending
+
+    def joined(self, node: str, now: float) -> None:
+        """An agent was let in."""
+        self._silent.pop(node, None)
+        self._pods.joined(pod_of(node), now)
+
+    def labels(self, node: str) -> tuple[str, ...]:
+        """Pods that are alike are ranked by their neighbourhood, others by their indices alone."""
+        found = self._pods.find(pod_of(node)) if len(self._plan.shapes) == 1 else None
+        return self._near.get(found.node, ()) if found is not None else ()
+
+    def _placed(self, pod: api_records.Pod) -> None:
+        if pod.node in self._near:
+            return
+        self._near[pod.node] = neighbourhood(pod.labels)  # since 1.35 a pod has its node's zone itself
+
+        def seen(answer: Answered, now: float) -> None:
+            # A role of the namespace may not look at nodes: then the labels of the pod are all there is.
+            if answer.ok:
+                self._near[pod.node] = neighbourhood(api_records.node(answer.body).labels)
+
+        self._asking.ask(Method.GET, f"/api/v1/nodes/{pod.node}", seen)
+
+    def seated(self, nodes: Collection[str], attempt: int) -> None:
+        """These nodes have the workers of this attempt."""
+        self._seated, self._attempt = {*nodes}, attempt
+        if self._mirror is not None:
+            self._mirror.at(attempt)
+
+    def signalled(self, number: int, node: str, now: float) -> News:
+        self._signalled[node] = now
+        if node != os.uname().nodename:
+            return None  # the watch says what becomes of that pod
+        if number != signal.SIGTERM:
+            return None
+        self._questions += 1
+        path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
+        self._asking.ask(Method.GET, path, self._job_is, limit_s=ANSWER_S)
+        return None
+
+    def _spoke_at(self, node: str) -> float | None:
+        return max((at for at in (self._heard_at(node), self._signalled.get(node)) if at is not None), default=None)
+
+    def felled(self, since: float) -> None:
+        """A kubelet signals the first process of a container alone: it has not ended these."""
+
+    def lost(self, node: str, attempt: int, now: float) -> News:
+        name = pod_of(node)
+        found = self._pods.find(name)
+        if found is None or node in self._silent:
+            return None
+        self._silent[node] = now
+        recent = sum(now - at < MASS_S for at in self._silent.values())
+        if recent > 1 and recent * 2 > self._pods.living:
+            self._reactor.at(now + MASS_S, lambda later: self._still_silent(node, attempt, later))
+            return None
+        return self._replace(node, attempt, now)
+
+    def broken_off(self, attempt: int) -> None:
+        """Kubernetes suspends no pod that runs."""
+
+    def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
+        why = "Kubernetes gives a job new pods while it runs, and starts no other run of it"
+        self._reactor.at(self._reactor.now(), lambda now: done(why, now))
+
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        """The job does without the Kubernetes node from now on; where its user allows that, all others do too."""
+        name = pod_of(node)
+        found = self._pods.find(name)
+        if self._plan.may_taint and found is not None:
+            self._tainting.hold(found.node, reason, attempt, node)
+        self._leave(name, reason)
+
+    def _leave(self, name: str, reason: str) -> None:
+        if not name or name in self._held:
+            return
+        self._held[name] = reason
+        self._reactor.at(self._reactor.now() + LATER_S, self._let_go)
+
+    def avoid(self, names: Sequence[str]) -> None:
+        for name in names:
+            # Of a device too: a pod with a bad device has too few, and the next one gets others.
+            self._leave(pod_of(name.partition("/")[0]), f"the gang leaves {name} out")
+
+    def recorded(self, record: AttemptRecord) -> None:
+        self._verdict.recorded(record)
+        if self._held:
+            self._reactor.at(self._reactor.now(), self._let_go)
+
+    def finished(self, report: JobReport) -> None:
+        self._verdict.finished(report)
+        self._pods.finish()
+        if self._mirror is not None:
+            self._mirror.finished(report)
+
+    @property
+    def writing(self) -> bool:
+        mirroring = self._mirror is not None and self._mirror.writing
+        return self._pods.deleting > 0 or self._verdict.writing or mirroring
+
+    def close(self) -> None:
+        self._asking.close()
+
+    # ------------------------------------------------------------------------------------------ pods that are gone
+
+    def _told(self, said: Lost | Hopeless | Waiting, now: float) -> News:
+        if isinstance(said, Waiting):
+            # Of a gang that does not come up, the report has why. A later attempt has evidence of its own.
+            return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
+        if isinstance(said, Hopeless):
+            fresh = said.index not in self._without
+            self._without.add(said.index)
+            if said.index >= 0 and len(self._without) <= self._plan.nodes + self._plan.spares - self._least:
+                if fresh:
+                    self._say(f"{said.words}; the job goes on without it\n  try: {said.command}")
+                return None
+            request = StopRequest(
+                reason=said.words,
+                solution=f"Try: {said.command}",
+                source=StopSource.PLATFORM,
+                phrase=said.phrase,
+                at=now,
+            )
+            return [ev.StopRequested(request=request)]
+        words = f"pod {said.pod.name}: {said.why.words}"
+        news: list[Any] = []
+        if said.node in self._seated:
+            grace_s = said.pod.delete_grace_s or 0.0
+            ends = said.over or not grace_s
+            request = StopRequest(
+                reason=words,
+                solution=f"Try: {describe(said.pod)}",
+                source=StopSource.PLATFORM,
+                phrase=said.why.phrase,
+                at=now,
+                final=False,
+                save_s=0.0 if ends else min(SAVE * grace_s, MOST_SAVE_S),
+                within_s=None if ends else grace_s,
+            )
+            news.append(ev.StopRequested(request=request))
+            news.append(self._evidence(said.pod, said.why.words, said.node))
+        # Also one that may take its time to end: no further attempt begins there.
+        news.append(ev.NodeLeft(node=said.node, boot=EVERY_BOOT, reason=words, fenced=said.over))
+        return news
+
+    def _evidence(self, pod: api_records.Pod, words: str, node: str) -> ev.PlatformSaid:
+        return ev.PlatformSaid(
+            attempt=self._attempt, subject=f"pod {pod.name}", words=words, command=describe(pod), node=node
+        )
+
+    # ------------------------------------------------------------------------------------------ agents that are lost
+
+    def _still_silent(self, node: str, attempt: int, now: float) -> News:
+        return self._replace(node, attempt, now) if node in self._silent else None
+
+    def _replace(self, node: str, attempt: int, now: float) -> News:
+        """The lease has decided; what Kubernetes knows of the node is evidence, and is asked for."""
+        name = pod_of(node)
+        found = self._pods.find(name)
+        if found is None:
+            return None
+        why = gone(found)
+        if why is None or not why.certain:
+            why = Gone(phrase=Phrase.NODE_FAILED, words=f"its agent on {found.node} does not answer")
+        news = self._pods.replace(name, why, now)
+        if found.node:
+
+            def seen(answer: Answered, then: float) -> News:
+                return self._node_is(found, node, attempt, answer)
+
+            self._asking.ask(Method.GET, f"/api/v1/nodes/{found.node}", seen, limit_s=ANSWER_S)
+        return news
+
+    def _node_is(self, pod: api_records.Pod, node: str, attempt: int, answer: Answered) -> News:
+        command = f"kubectl describe node {pod.node}"
+        if answer.trouble is Trouble.GONE:
+            words = f"Kubernetes has no node {pod.node} any more"
+        elif answer.ok:
+            record = api_records.node(answer.body)
+            ready = record.ready
+            state = "is ready" if ready is None or ready.true else f"is not ready ({ready.reason}: {ready.message})"
+            taints = ", ".join(taint.key for taint in record.taints)
+            words = f"node {pod.node} {state}{f', tainted: {taints}' if taints else ''}"
+        else:
+            return None  # a job's own account may not look at nodes
+        return [ev.PlatformSaid(attempt=attempt, subject=f"node {pod.node}", words=words, command=command, node=node)]
+
+    def _let_go(self, now: float) -> News:
+        held, self._held = self._held, {}
+        news: list[Any] = []
+        for name, reason in held.items():
+            found = self._pods.find(name)
+            if found is not None:
+                self._say(f"node {found.node} gets no pod of this job any more: {reason}")
+                why = Gone(phrase=Phrase.NODE_FAILED, words=f"the job does without its node: {reason}")
+                news += self._pods.replace(name, why, now, avoid=True) or ()
+        return news
+
+    # ------------------------------------------------------------------------------------------ the owner's own end
+
+    def _taken(self, by: str, now: float) -> News:
+        """Another owner has the job's state: this one has no say any more."""
+        self._say(f"another owner has taken the job over ({by}): this one ends")
+        self._ending = True
+        return None
+
+    def _job_is(self, answer: Answered, now: float) -> News:
+        """SIGTERM has reached the owner's pod: is the job to end, or only this pod?"""
+        self._questions -= 1
+        meta = (answer.body.get("metadata") or {}) if isinstance(answer.body, dict) else {}
+        if answer.trouble is not Trouble.GONE and not meta.get("deletionTimestamp"):
+            self._say("the owner's pod ends; the job goes on, and the next pod of the owner takes it over")
+            self._ending = True
+            return None
+        request = StopRequest(
+            reason=f"the Kubernetes job {self._plan.name} was deleted",
+            solution="Nothing to repair: submit the job again when you want it to go on.",
+            source=StopSource.PLATFORM,
+            phrase=Phrase.STOPPED_BY_OPERATOR,
+            at=now,
+            signal=int(signal.SIGTERM),
+        )
+        return [ev.StopRequested(request=request)]
+
+
+def _may_do_better(phrase: str) -> bool:
+    """Whether another pod may start where one came to nothing for this reason."""
+    from holdfast.catalogue.exit_rows import load  # a job whose pods start does not load the rows
+    from holdfast.model.exit_report import Rerun
+
+    return load().row(phrase).rerun is not Rerun.NEVER

@@ -1,0 +1,80 @@
+"""A held node is tainted, where the job's user allows it: it gets no new pod until a person releases it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model import events as ev
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.node_taints import by_hand, hold_patch
+from holdfast.platforms.kubernetes.owner.api_helper import Asking
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News
+
+LIMIT_S = 5.0
+TRIES = 3
+"""Another may change the node between our look and our patch."""
+
+
+class Tainting:
+    """Of one job. A node is tainted once."""
+
+    def __init__(self, asking: Asking, job: str, namespace: str, say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._job = job
+        self._namespace = namespace
+        self._say = say
+        self._asked: set[str] = set()
+        self._open = 0
+
+    @property
+    def busy(self) -> bool:
+        """The API server has not answered yet."""
+        return self._open > 0
+
+    def hold(self, node: str, reason: str, attempt: int, of: str) -> None:
+        """Taint the Kubernetes node `node`; `of`: the job's name for it. The outcome is evidence of the attempt."""
+        if not node or node in self._asked:
+            return
+        self._asked.add(node)
+        self._open += 1
+        self._try(node, reason, attempt, of, TRIES)
+
+    def _try(self, node: str, reason: str, attempt: int, of: str, tries: int) -> None:
+        path = f"/api/v1/nodes/{node}"
+
+        def told(words: str) -> News:
+            self._open -= 1
+            self._say(words)
+            command = f"kubectl describe node {node}"
+            return [ev.PlatformSaid(attempt=attempt, subject=f"node {node}", words=words, command=command, node=of)]
+
+        def failed(answer: Answered) -> News:
+            said = answer.said
+            if answer.trouble is Trouble.REFUSED:
+                said = "the owner's service account may not change nodes (a ClusterRole has to allow it)"
+            command = by_hand(node, self._job)
+            return told(f"node {node} is not tainted: {said}; an administrator types: {command}")
+
+        def seen(answer: Answered, now: float) -> News:
+            if not answer.ok:
+                return failed(answer)
+            because = f"{reason} (job {self._job} in namespace {self._namespace})"
+            body = hold_patch(answer.body, self._job, because)
+            if body is None:
+                return told(f"node {node} is tainted already")
+            self._asking.ask(Method.PATCH, path, tried, body=body, limit_s=LIMIT_S)
+            return None
+
+        def tried(answer: Answered, now: float) -> News:
+            if answer.trouble is Trouble.CONFLICT and tries > 1:
+                self._try(node, reason, attempt, of, tries - 1)
+                return None
+            if not answer.ok:
+                return failed(answer)
+            free = f"holdfast release {node} --platform kubernetes --reason TEXT"
+            return told(f"node {node} is tainted: {reason}; once it is repaired: {free}")
+
+        self._asking.ask(Method.GET, path, seen, limit_s=LIMIT_S)

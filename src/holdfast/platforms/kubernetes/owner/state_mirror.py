@@ -1,0 +1,185 @@
+"""The job's events in the ConfigMap NAME-state, so that the owner's next pod takes the job over where it is.
+
+What has happened is written as soon as the write before it has its answer; before an attempt's number is used, all
+of it must be there. Where the API server is away the job goes on: agents know the highest attempt, and tell it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.model import events as ev
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.saved_state import Events, Header, header_of, patch, version_of
+from holdfast.platforms.kubernetes.owner.api_helper import Asking
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import JobReport
+    from holdfast.reactor import Moment, News
+
+WAIT_S = 10.0
+"""So long an attempt waits for its number to be written, where the API server does not answer."""
+LIMIT_S = 5.0
+AGAIN_S = 2.0
+"""Before another try, where the API server was away."""
+
+
+class Mirror:
+    """Of one owner. `taken()`: another owner has the job."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        header: Header,
+        namespace: str,
+        name: str,
+        say: Callable[[str], None],
+        taken: Callable[[str, float], News],
+    ) -> None:
+        self._asking = asking
+        self._header = header
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
+        self._shown = f"kubectl -n {namespace} get configmap {object_names.state_config(name)}"
+        self._say = say
+        self._taken = taken
+        self._events = Events()
+        self._version = ""
+        self._busy = False
+        self._wanted = False
+        self._lost = False
+        self._told = self._told_cut = False
+        self._again: Moment | None = None
+        self._waiting: list[tuple[ev.JournalSecured, Moment]] = []
+
+    def begin(self, history: Iterable[tuple[float, ev.Event]]) -> None:
+        """`history`: all that has happened so far."""
+        for now, event in history:
+            self._events.add(now, event)
+        self._wanted = True
+        self._read()
+
+    def noted(self, event: ev.Event, now: float) -> None:
+        """Something has happened."""
+        self._events.add(now, event)
+        self._wanted = True
+        self._write()
+
+    def secured(self, event: ev.JournalSecured, now: float) -> News:
+        """The attempt's number is in the journal: `event` follows once it is in the ConfigMap too."""
+        if event.trouble or self._lost or not (self._wanted or self._busy):
+            return [event]
+        moment = self._asking.reactor.at(now + WAIT_S, partial(self._late, event))
+        self._waiting.append((event, moment))
+        return None
+
+    def at(self, attempt: int) -> None:
+        """The gang is at this attempt."""
+        if attempt != self._header.attempt:
+            self._header = replace(self._header, attempt=attempt)
+
+    def finished(self, report: JobReport) -> None:
+        """The job is over: another pod of the owner has nothing to do."""
+        self._header = replace(self._header, code=report.report.code, phrase=report.report.phrase)
+        self._wanted = True
+        self._write()
+
+    @property
+    def writing(self) -> bool:
+        """Not all of it is there."""
+        return not self._lost and (self._wanted or self._busy)
+
+    # ------------------------------------------------------------------------------------------ the API server
+
+    def _read(self) -> None:
+        self._busy = True
+        self._asking.ask(Method.GET, self._path, self._was_read, limit_s=LIMIT_S)
+
+    def _was_read(self, answer: Answered, now: float) -> News:
+        self._busy = False
+        if not answer.ok:
+            return self._trouble(answer, now)
+        found = header_of(answer.body)
+        if found is not None and found.owner != self._header.owner and found.of == self._header.of:
+            return self._is_taken(found, now)
+        self._version = version_of(answer.body)
+        self._write()
+        return None
+
+    def _write(self) -> None:
+        if self._busy or self._lost or not self._wanted or not self._version or self._again is not None:
+            return
+        self._busy, self._wanted = True, False
+        if self._events.cut and not self._told_cut:
+            self._told_cut = True
+            self._say(
+                "the job's history is longer than a ConfigMap holds: a next pod of the owner knows its beginning only\n"
+                "  try: a volume for HOLDFAST_HOME in the owner's pod"
+            )
+        header = replace(self._header, events=self._events.count, cut=self._events.cut)
+        body = patch(header, self._events, self._version)
+        self._asking.ask(Method.PATCH, self._path, self._was_written, body=body, limit_s=LIMIT_S)
+
+    def _was_written(self, answer: Answered, now: float) -> News:
+        self._busy = False
+        if answer.trouble is Trouble.CONFLICT:
+            self._wanted, self._version = True, ""
+            self._read()  # another owner, or an answer that was lost on its way
+            return None
+        if not answer.ok:
+            self._wanted = True
+            return self._trouble(answer, now)
+        self._version = version_of(answer.body)
+        if self._told:
+            self._told = False
+            self._say("the job's state is written again")
+        if self._wanted:
+            self._write()
+            return None
+        return self._release()
+
+    def _trouble(self, answer: Answered, now: float) -> News:
+        if not self._told:
+            self._told = True
+            self._say(
+                f"the job's state is not written: {answer.said}; the job goes on, and a next pod of the owner "
+                f"would know less of it\n  try: {self._shown}"
+            )
+        if answer.trouble in (Trouble.REFUSED, Trouble.GONE, Trouble.INVALID, Trouble.MISSING):
+            self._lost = True
+            return self._release()
+        self._again = self._asking.reactor.at(now + AGAIN_S, self._due)
+        return None
+
+    def _due(self, now: float) -> News:
+        self._again = None
+        if self._version:
+            self._write()
+        else:
+            self._read()
+        return None
+
+    def _is_taken(self, by: Header, now: float) -> News:
+        self._lost = True
+        self._release()
+        return self._taken(by.pod or by.owner, now)
+
+    def _release(self) -> News:
+        waiting, self._waiting = self._waiting, []
+        for _, moment in waiting:
+            moment.close()
+        return [event for event, _ in waiting]
+
+    def _late(self, event: ev.JournalSecured, now: float) -> News:
+        self._waiting = [(kept, moment) for kept, moment in self._waiting if kept is not event]
+        return [event]
+
+
+def new_owner(pod_uid: str) -> str:
+    """What an owner's process is told apart by."""
+    return f"{pod_uid or os.uname().nodename}/{os.urandom(4).hex()}"

@@ -1,0 +1,107 @@
+"""`holdfast stop` from outside of the cluster: the owner follows its own Job, where the wish is written.
+
+wishes = Wishes(asking, namespace, name, say)
+wishes.begin()                          a wish becomes `StopRequested`, and is answered at the Job
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Changed, Listed, Method, Unseen
+from holdfast.platforms.kubernetes.objects.stop_annotation import Heard, Wish, answered, heard_of, wish_of
+from holdfast.safe_text import one_line
+
+if TYPE_CHECKING:
+    from holdfast.platforms.kubernetes.owner.api_helper import Asking
+    from holdfast.reactor import News
+
+NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
+PATIENCE_S = 30.0
+"""How long the answer is tried."""
+
+
+class Wishes:
+    """What people ask of one job through its Job."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        namespace: str,
+        name: str,
+        say: Callable[[str], None],
+        job_is: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """`job_is` gets the Job whenever it changes."""
+        self._asking = asking
+        self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        self._name = name
+        self._say = say
+        self._job_is = job_is
+        self._done = ""
+        """The id of the last wish that was heard."""
+
+    def begin(self) -> Callable[[], None]:
+        """Look from now on; returns what ends it."""
+        return self._asking.follow(self._jobs, self._seen, {"fieldSelector": f"metadata.name={self._name}"})
+
+    def _seen(self, news: Listed | Changed | Unseen, now: float) -> News:
+        match news:
+            case Listed():
+                jobs = news.items
+            case Changed():
+                jobs = [news.item]
+            case Unseen():
+                return None  # a job is stopped by other ways too, and the asker learns that it was not heard
+        return [event for job in jobs for event in self._of(job, now)]
+
+    def _of(self, job: Any, now: float) -> list[ev.Event]:
+        self._job_is(job)
+        wish = wish_of(job)
+        if wish is None or wish.id == self._done:
+            return []
+        heard = heard_of(job)
+        self._done = wish.id
+        if heard is not None and heard.id == wish.id and not heard.ok:
+            return []  # the pod of the owner before this one has refused it
+        why, phrase, code = "", "", None
+        try:
+            phrase, code = _chosen(wish)
+        except ValueError as error:
+            why = str(error)
+        if heard is None or heard.id != wish.id:
+            self._answer(Heard(id=wish.id, ok=not why, message=why or "its workers get SIGTERM now"))
+        if why:
+            self._say(f"a stop was asked for at the Job, and is not heeded: {why}")
+            return []
+        request = StopRequest(
+            reason=one_line(wish.reason),
+            solution=one_line(wish.solution) or (NOTHING_TO_REPAIR if phrase == BY_OPERATOR else ""),
+            phrase=phrase,
+            code=code,
+            who=one_line(wish.who),
+            at=now,
+        )
+        return [ev.StopRequested(request=request)]
+
+    def _answer(self, heard: Heard) -> None:
+        def done(_: Answered, __: float) -> News:
+            return None  # an answer that cannot be written changes nothing
+
+        path = f"{self._jobs}/{self._name}"
+        self._asking.ask(Method.PATCH, path, done, body=answered(heard), patience_s=PATIENCE_S)
+
+
+def _chosen(wish: Wish) -> tuple[str, int | None]:
+    """The phrase and the code of a stop. Raises ValueError with a sentence."""
+    if not one_line(wish.reason).strip():
+        raise ValueError("a reason is needed")
+    if not wish.phrase and wish.code is None:
+        return BY_OPERATOR, None
+    from holdfast.catalogue.exit_rows import load  # most stops have no phrase of their own
+
+    return choose(wish.phrase, wish.code, wish.who, load())

@@ -1,0 +1,149 @@
+"""What a cluster of Kubernetes knows of jobs: read from their objects, which are there while they run and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.decisions import JobReport
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.client.api_config import NoClient
+from holdfast.platforms.kubernetes.client.blocking_client import Api
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.api_records import Event
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Trouble
+from holdfast.platforms.kubernetes.objects.job_status import (
+    REPORT,
+    State,
+    events_seen,
+    job_seen,
+    newest,
+    placement,
+    plan_of,
+    pod_in_words,
+)
+from holdfast.platforms.kubernetes.objects.job_status import OfJob as OfJob  # of what this door gives
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.saved_state import header_of
+from holdfast.untrusted import Malformed, json_as
+
+T = TypeVar("T")
+MOST_JOBS = 500
+
+
+class Looked(Noun, frozen=True, kw_only=True):
+    """One job, with all that its objects tell."""
+
+    job: OfJob
+    plan: Plan | None = None
+    report: JobReport | None = None
+    """Once it is over."""
+    events: tuple[Event, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        return is_over(self.job)
+
+    @property
+    def placement(self) -> str:
+        """Who places its pods."""
+        return placement(self.plan) if self.plan is not None else ""
+
+    @property
+    def pods(self) -> list[tuple[str, str, str]]:
+        """The last pod of each node: its name, where it is, what becomes of it."""
+        return [(each.name, each.node, pod_in_words(each)) for each in newest(self.job.pods)]
+
+
+def with_server(work: Callable[[Api], T]) -> T:
+    """`work` with the server that the user means. Raises HoldfastError where there is none."""
+    try:
+        with Api.here() as api:
+            return work(api)
+    except NoClient as error:
+        raise HoldfastError(str(error), hint="export KUBECONFIG=…; kubectl config get-contexts") from None
+
+
+def jobs(api: Api, namespace: str | None) -> list[OfJob]:
+    """holdfast's jobs of a namespace, the newest first. Raises HoldfastError."""
+    where = namespace or api.namespace
+    label = f"{object_names.MANAGED_BY}=holdfast"
+    of_jobs = _items(
+        api.get(f"/apis/batch/v1/namespaces/{where}/jobs", labelSelector=label, limit=str(MOST_JOBS)), where
+    )
+    pods: dict[str, list[Any]] = {}
+    for each in _items(api.get(f"/api/v1/namespaces/{where}/pods", labelSelector=label), where):
+        pods.setdefault(str(((each.get("metadata") or {}).get("labels") or {}).get(object_names.JOB)), []).append(each)
+    configs = {
+        str(each["metadata"]["name"]): each
+        for each in _items(api.get(f"/api/v1/namespaces/{where}/configmaps", labelSelector=label), where)
+    }
+    found = []
+    for job in of_jobs:
+        name = str(job["metadata"]["name"])
+        plan, state = configs.get(object_names.job_config(name)), configs.get(object_names.state_config(name))
+        found.append(job_seen(job, pods.get(name, ()), plan_of(plan), header_of(state)))
+    return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def look(api: Api, namespace: str | None, name: str) -> Looked:
+    """One job, by its name or by that of its objects. Raises `BadUsage` where there is none, HoldfastError."""
+    where, called = namespace or api.namespace, object_names.object_name(name)
+    job = job_there(api, where, name)
+    pods = _items(api.get(f"/api/v1/namespaces/{where}/pods", labelSelector=object_names.selector(called)), where)
+    plan = plan_of(api.get(f"/api/v1/namespaces/{where}/configmaps/{object_names.job_config(called)}").body)
+    state = api.get(f"/api/v1/namespaces/{where}/configmaps/{object_names.state_config(called)}").body
+    about = f"involvedObject.kind=Job,involvedObject.name={called}"
+    events = api.get(f"/api/v1/namespaces/{where}/events", fieldSelector=about)
+    return Looked(
+        job=job_seen(job, pods, plan, header_of(state)),
+        plan=plan,
+        report=_report(state),
+        events=tuple(events_seen(events.body.get("items") or ())) if events.ok else (),
+    )
+
+
+def job_there(api: Api, namespace: str, name: str) -> dict[str, Any]:
+    """The Job. Raises `BadUsage` where holdfast has none of this name there, HoldfastError."""
+    called = object_names.object_name(name)
+    answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
+    labels = ((answer.body or {}).get("metadata") or {}).get("labels") or {} if answer.ok else {}
+    if answer.status == 404 or (answer.ok and labels.get(object_names.MANAGED_BY) != "holdfast"):
+        import difflib  # for a mistake only
+
+        there = [each.name for each in jobs(api, namespace)]
+        near = difflib.get_close_matches(called, there, n=1)
+        meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(there[:8])}" if there else ""
+        raise BadUsage(
+            f"namespace {namespace} has no job {called} of holdfast{meant}",
+            hint=f"holdfast jobs --platform kubernetes -n {namespace}",
+        )
+    must(answer, namespace)
+    found: dict[str, Any] = answer.body
+    return found
+
+
+def must(answer: Answered, namespace: str) -> None:
+    """Raises HoldfastError where the server has not answered well."""
+    if answer.ok:
+        return
+    hint = f"kubectl auth can-i --list -n {namespace}" if answer.trouble is Trouble.REFUSED else "kubectl version"
+    raise HoldfastError(f"namespace {namespace} cannot be looked at: {answer.said}", hint=hint)
+
+
+def _items(answer: Answered, namespace: str) -> list[Any]:
+    must(answer, namespace)
+    return [each for each in (answer.body or {}).get("items") or () if isinstance(each, dict)]
+
+
+def _report(config: Any) -> JobReport | None:
+    text = ((config or {}).get("data") or {}).get(REPORT) if isinstance(config, dict) else None
+    try:
+        return json_as(text, JobReport) if isinstance(text, str) else None
+    except Malformed:
+        return None
+
+
+def is_over(job: OfJob) -> bool:
+    return job.state in (State.SUCCEEDED, State.FAILED)

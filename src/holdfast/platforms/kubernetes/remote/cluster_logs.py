@@ -1,0 +1,172 @@
+"""`holdfast logs` of a job in a cluster: the logs of its pods, through the API server."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.client.blocking_client import Api, Broken
+from holdfast.platforms.kubernetes.client.pod_log_tail import MOST_PODS, Tail, follow
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.api_records import Pod
+from holdfast.platforms.kubernetes.objects.job_status import pod_in_words, rank_at
+from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.remote.cluster_jobs import Looked, look
+
+_OF_A_RANK = re.compile(rb"\[([A-Za-z0-9._-]+)-(\d+)\] ")
+"""How a pod's console begins a worker's line."""
+
+
+class PodLine(Noun, frozen=True, kw_only=True):
+    """A line of a pod's log."""
+
+    pod: str
+    at: float | None
+    """When it came, in seconds since the epoch, by the clock of its node."""
+    role: str = ""
+    rank: int | None = None
+    """The worker whose line it is; None: one of holdfast's own."""
+    whole: bytes
+    """As it is in the log, with its end."""
+    text: bytes
+    """Without its worker in front, and without its end."""
+
+
+class Wanted(Noun, frozen=True, kw_only=True):
+    """Which lines are wanted."""
+
+    rank: int | None = None
+    since: float | None = None
+    until: float | None = None
+    """In seconds since the epoch; a line of that moment itself is not meant."""
+    fits: Callable[[bytes], object] | None = None
+    """A search in the text of a line."""
+    tail: int | None = None
+    """So many last ones of each pod."""
+
+    @property
+    def all(self) -> bool:
+        """Each line of a pod's log is wanted, or each of the last ones."""
+        return self.rank is None and self.since is None and self.until is None and self.fits is None
+
+
+class Chosen:
+    """Which lines of which pods are wanted."""
+
+    def __init__(self, found: Looked, wanted: Wanted) -> None:
+        """Raises `BadUsage` where the job has no such rank."""
+        self.wanted = wanted
+        self.index: int | None = None
+        self.alone = False
+        """The pod has one worker, and all of its lines are that worker's."""
+        if wanted.rank is not None:
+            place = rank_at(_plan(found), wanted.rank)
+            if place is None:
+                workers = sum(shape.pods * shape.workers for shape in _plan(found).shapes)
+                raise BadUsage(
+                    f"--rank {wanted.rank}: job {found.job.name} has the ranks 0 to {workers - 1}",
+                    hint=f"holdfast logs {found.job.name} --platform kubernetes -n {found.job.namespace} --rank 0",
+                )
+            self.index, workers = place
+            self.alone = workers == 1
+
+    def pod(self, found: Pod) -> bool:
+        if self.wanted.rank is None:
+            return True
+        return found.labels.get(object_names.PART) == object_names.AGENT and found.labels.get(object_names.NODE) == str(
+            self.index
+        )
+
+    def line(self, of: Pod, came: int | None, line: bytes) -> PodLine | None:
+        """What is shown of it; None: nothing. `came`: in nanoseconds since the epoch."""
+        # To the millisecond, as it is printed: a time that was printed means its own line too.
+        wanted, at = self.wanted, None if came is None else came // 1_000_000 / 1000
+        if at is not None and ((wanted.since or 0.0) > at or (wanted.until is not None and at >= wanted.until)):
+            return None
+        said = _OF_A_RANK.match(line)
+        text = line[said.end() if said else 0 :].removesuffix(b"\n")
+        if wanted.fits is not None and not wanted.fits(text):
+            return None
+        rank = int(said[2]) if said else wanted.rank if self.alone and not line.startswith(b"holdfast: ") else None
+        if wanted.rank is not None and rank != wanted.rank:
+            return None
+        role = said[1].decode() if said else ""
+        return PodLine(pod=of.name, at=at, role=role, rank=rank, whole=line, text=text)
+
+
+def _plan(found: Looked) -> Plan:
+    if found.plan is None:
+        raise HoldfastError(
+            f"the plan of job {found.job.name} cannot be read, and ranks stand in it",
+            hint=f"kubectl get configmap {object_names.job_config(found.job.name)} -n {found.job.namespace} -o yaml",
+        )
+    return found.plan
+
+
+def logs(
+    api: Api,
+    namespace: str | None,
+    name: str,
+    wanted: Wanted,
+    *,
+    out: Callable[[PodLine], None],
+    say: Callable[[str], None],
+    following: bool,
+) -> None:
+    """Give the lines to `out`, by time; those that are followed as they come. Raises `BadUsage`, HoldfastError."""
+    found = look(api, namespace, name)
+    chosen = Chosen(found, wanted)
+    if following:
+
+        def take(of: Pod, came: int | None, line: bytes) -> None:
+            if (shown := chosen.line(of, came, line)) is not None:
+                out(shown)
+
+        tail = Tail(
+            found.job.namespace,
+            found.job.name,
+            take=take,
+            say=say,
+            wanted=chosen.pod,
+            since=wanted.since,
+            lines=wanted.tail,
+            fits=None if wanted.all else lambda of, came, line: chosen.line(of, came, line) is not None,
+        )
+        follow(tail)
+        return
+    every = [*([found.job.owner] if found.job.owner is not None else []), *found.job.pods]
+    pods = [each for each in every if chosen.pod(each)]
+    if not pods:
+        say(f"job {found.job.name} has no such pod now; a pod's log ends with the pod")
+    if len(pods) > MOST_PODS:
+        say(f"the job has {len(pods)} pods: the logs of the first {MOST_PODS} are shown; say --rank for another one")
+    with ExitStack() as stack:
+        merged = [_lines(stack, api, each, chosen, say) for each in pods[:MOST_PODS]]
+        for line in heapq.merge(*merged, key=lambda line: line.at or 0.0):
+            out(line)
+
+
+def _lines(stack: ExitStack, api: Api, of: Pod, chosen: Chosen, say: Callable[[str], None]) -> Iterator[PodLine]:
+    wanted = chosen.wanted
+    query = query_of(of, since=wanted.since, lines=wanted.tail if wanted.all else None)
+    path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}/log"
+
+    def shown() -> Generator[PodLine]:
+        try:
+            with api.log(path, query) as blocks:
+                for line in lines_in(blocks):
+                    if (found := chosen.line(of, *timed(line))) is not None:
+                        yield found
+        except Broken as error:
+            refused = error.answer.status == 400
+            say(f"pod {of.name} has no log: it {pod_in_words(of)}" if refused else f"pod {of.name}: {error}")
+
+    lines = shown()
+    stack.callback(lines.close)
+    return iter(deque(lines, maxlen=wanted.tail)) if wanted.tail is not None and not wanted.all else lines

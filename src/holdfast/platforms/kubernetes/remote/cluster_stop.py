@@ -1,0 +1,82 @@
+"""`holdfast stop` of a job in a cluster: the wish is written at its Job, where the owner sees and answers it."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.platforms.kubernetes.client.blocking_client import Api, Broken
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.job_status import State, job_seen
+from holdfast.platforms.kubernetes.objects.stop_annotation import Heard, Wish, heard_of, written
+from holdfast.platforms.kubernetes.remote.cluster_jobs import is_over, job_there, must
+from holdfast.untrusted import Malformed, json_value
+
+HEARD_S = 20
+"""So long the owner's answer is waited for: its helper may be listing anew."""
+
+
+def stop(
+    api: Api, namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
+) -> str:
+    """Have a job end; what to tell. Raises `BadUsage`, HoldfastError."""
+    where = namespace or api.namespace
+    job = job_there(api, where, name)
+    called = str(job["metadata"]["name"])
+    path = f"/apis/batch/v1/namespaces/{where}/jobs/{called}"
+    pods = api.get(f"/api/v1/namespaces/{where}/pods", labelSelector=object_names.selector(called))
+    must(pods, where)
+    seen = job_seen(job, pods.body.get("items") or ())
+    if is_over(seen):
+        return f"job {called} in namespace {where} is over already: it has {seen.state.value}; there is nothing to stop"
+    if seen.state is State.ENDING:
+        return f"job {called} in namespace {where} is being deleted already"
+    if seen.state is State.PENDING and not seen.pods:
+        must(api.delete(path), where)
+        why = f" ({seen.said})" if seen.said else ""
+        return f"job {called} in namespace {where}, pending{why}: deleted before it began"
+    wish = Wish(id=os.urandom(8).hex(), reason=reason, solution=solution, phrase=phrase, code=code, who=who)
+    answer = api.patch(path, written(wish))
+    must(answer, where)
+    if seen.state is State.PENDING:
+        why = f" ({seen.said})" if seen.said else ""
+        return (
+            f"job {called} in namespace {where} has no owner now{why}: its next pod hears that it is to stop\n"
+            f"look at it: holdfast show {called} --platform kubernetes -n {where}"
+        )
+    heard = _heard(api, where, called, wish, str(answer.body["metadata"]["resourceVersion"]))
+    if heard is None:
+        raise HoldfastError(
+            f"job {called} in namespace {where} was asked to stop, and its owner has not answered within {HEARD_S} s: "
+            "it sees the wish when it can",
+            hint=f"holdfast show {called} --platform kubernetes -n {where}; kubectl delete job {called} -n {where}, "
+            "which ends it without your reason",
+        )
+    if not heard.ok:
+        raise BadUsage(f"job {called} goes on: {heard.message}", hint="holdfast exits")
+    return (
+        f"job {called} in namespace {where}: {heard.message}\n"
+        f"watch it end: holdfast logs {called} --platform kubernetes -n {where} --follow"
+    )
+
+
+def _heard(api: Api, namespace: str, name: str, wish: Wish, version: str) -> Heard | None:
+    query = {
+        "fieldSelector": f"metadata.name={name}",
+        "resourceVersion": version,
+        "watch": "true",
+        "timeoutSeconds": str(HEARD_S),
+    }
+    try:
+        with api.lines(f"/apis/batch/v1/namespaces/{namespace}/jobs", query) as lines:
+            for line in lines:
+                try:
+                    job = json_value(line).get("object") or {}
+                except (Malformed, AttributeError):
+                    return None
+                heard = heard_of(job)
+                if heard is not None and heard.id == wish.id:
+                    return heard
+    except Broken:
+        pass  # the wish is written all the same
+    return None

@@ -1,0 +1,66 @@
+"""`holdfast submit --wait`: until the Job on Kubernetes has ended, by a watch; nothing is asked again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError
+from holdfast.platforms.kubernetes.client.blocking_client import Api, Broken
+from holdfast.platforms.kubernetes.objects.job_status import State, is_over
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.remote.cluster_jobs import look
+from holdfast.untrusted import Malformed, json_value
+
+MOST_BREAKS = 20
+"""So often in a row, at most, a watch is taken up again."""
+
+
+def await_end(api: Api, plan: Plan, say: Callable[[str], None]) -> int:
+    """The job's own exit status. Raises HoldfastError where the server answers no more, or the job is gone."""
+    where = f"/apis/batch/v1/namespaces/{plan.namespace}/jobs"
+    breaks = 0
+    while breaks < MOST_BREAKS:
+        found = api.get(f"{where}/{plan.name}")
+        if found.status == 404:
+            raise HoldfastError(
+                f"job {plan.name} is gone from namespace {plan.namespace}: it was deleted before its end",
+                hint=f"kubectl get events -n {plan.namespace}",
+            )
+        if found.ok and is_over(found.body):
+            return _told(api, plan, say)
+        breaks += 1
+        if found.ok and _watched(api, where, plan.name, str(found.body["metadata"]["resourceVersion"])):
+            breaks = 0
+    raise HoldfastError(
+        f"job {plan.name} runs on, and the API server answers no more",
+        hint=f"holdfast show {plan.name} --platform kubernetes -n {plan.namespace}",
+    )
+
+
+def _watched(api: Api, where: str, name: str, version: str) -> bool:
+    """Until the Job has ended, or the watch has. False: nothing was heard."""
+    query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version, "watch": "true"}
+    heard = False
+    try:
+        with api.lines(where, query) as lines:
+            for line in lines:
+                try:
+                    event = json_value(line)
+                except Malformed:
+                    return heard
+                heard = True
+                if event.get("type") in ("DELETED", "ERROR") or is_over(event.get("object") or {}):
+                    return True
+    except Broken:
+        pass  # it is taken up again, so often
+    return heard
+
+
+def _told(api: Api, plan: Plan, say: Callable[[str], None]) -> int:
+    job = look(api, plan.namespace, plan.name).job
+    if job.state is State.SUCCEEDED:
+        say(f"job {job.name} has succeeded")
+        return 0
+    words = ": ".join(filter(None, (job.phrase, job.said)))
+    say(f"job {job.name} has failed{f': {words}' if words else ''}")
+    return job.code or 1

@@ -1,0 +1,1 @@
+"""`holdfast submit --platform kubernetes`: a job file becomes objects of a cluster."""

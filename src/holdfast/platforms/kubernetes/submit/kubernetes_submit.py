@@ -1,0 +1,317 @@
+"""`holdfast submit --platform kubernetes`: the objects of a job file, made in a cluster, all of them or none."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.launch.jobfile.job_file_mistakes import Mistakes, malformed
+from holdfast.launch.jobfile.job_file_reader import parsed
+from holdfast.launch.jobfile.secret_values import HIDDEN, hidden, secrets_of
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.client.blocking_client import Api
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, Trouble
+from holdfast.platforms.kubernetes.objects.discovery import Chosen, Server, choose, path
+from holdfast.platforms.kubernetes.objects.job_manifests import Owner, manifests, owned
+from holdfast.platforms.kubernetes.objects.kubernetes_options import Given, Wanted, wanted
+from holdfast.platforms.kubernetes.objects.pod_plan import Plan, in_words, shapes
+from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
+from holdfast.platforms.kubernetes.submit.create_refusals import refusal
+from holdfast.platforms.submitting.submit_request import Request, must_know_its_names
+from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.yaml_sections import deep_defaults, deep_section
+from holdfast.untrusted import Malformed, yaml_value
+
+MOST_CONFIG_BYTES = 900_000
+"""A ConfigMap holds a MiB."""
+
+
+class Prepared(Noun, frozen=True, kw_only=True):
+    """A job, judged as far as this machine can judge it."""
+
+    owner: Owner
+    """Without what only a server can tell: its namespace may be empty still, and nothing places the pods at once."""
+    wanted: Wanted
+    queue: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.owner.plan.name})"
+
+
+def prepare(request: Request, settings: Settings, text: bytes) -> Prepared:
+    """Raises `BadUsage`; nothing is asked."""
+    given = request.path
+    job = parsed(given, text, here=False)
+    hint = f"{os.environ.get('EDITOR') or 'vi'} {given}"
+    try:
+        said = deep_section(text, object_names.PLATFORM) or {}
+        copy = hidden(text)
+        data = yaml_value(text)
+    except Malformed as error:
+        raise malformed(given, error) from None
+    file = {
+        key: Given(value=value, origin=f"job file {given}: `{object_names.PLATFORM}.{key}`", hint=hint)
+        for key, value in said.items()
+    }
+    typed = {
+        key: Given(value=each.value, origin=each.option, hint="holdfast submit --help")
+        for key, each in request.options.items()
+    }
+    asked = wanted([typed, file, *_defaults(request)], [role.name for role in job.spec.roles])
+    found = Mistakes(given)
+    values = secrets_of(found, data.get("secrets"), here=True) if data.get("secrets") else {}
+    found.end()
+    name = str(settings.value("name")) if settings.source("name") is Source.OPTION else job.spec.name
+    try:
+        made = shapes(job.spec, asked.asked)
+    except ValueError as error:
+        where = next((asked.origins[key] for key in ("nodes", "gpus") if key in asked.origins), f"job file {given}")
+        raise BadUsage(f"{where}: {error}", hint=hint) from None
+    image = asked.text("holdfast_image") or os.environ.get(object_names.IMAGE, "")
+    if not image:
+        raise BadUsage(
+            "no image with holdfast is named: expected `holdfast_image` in the section `kubernetes:` of the job file "
+            "or of the settings, --holdfast-image, or the variable HOLDFAST_IMAGE",
+            hint=f"holdfast submit --holdfast-image registry.example/holdfast:0.2.0 {given}",
+        )
+    values_ = asked.values
+    plan = Plan(
+        name=object_names.object_name(name),
+        namespace=asked.text("namespace"),
+        job=name,
+        shapes=made,
+        spares=asked.number("spares") or 0,
+        least=asked.least,
+        holdfast_image=image,
+        pull_policy=asked.text("pull_policy"),
+        pull_secrets=values_.get("pull_secrets", ()),
+        exchange=asked.text("exchange") or object_names.EXCHANGE,
+        shm=asked.text("shm"),
+        grace_s=job.spec.timers.grace_s,
+        service_account=asked.text("service_account"),
+        priority_class=asked.text("priority_class"),
+        scheduler=asked.text("scheduler"),
+        node_selector=values_.get("node_selector", {}),
+        tolerations=values_.get("tolerations", ()),
+        secrets=bool(values),
+        may_taint=bool(values_.get("may_taint")),
+    )
+    _can_be_spared(plan, asked, hint)
+    owner = Owner(
+        plan=plan,
+        job_file=copy.decode(),
+        key=secrets.token_hex(32),
+        words=request.run_words,
+        secrets=values,
+        service_account=asked.text("owner_service_account"),
+        retries=6 if asked.number("owner_retries") is None else asked.number("owner_retries") or 0,
+        keep_s=asked.number("keep"),
+        cpus=asked.text("owner_cpus") or "100m",
+        memory=asked.text("owner_memory") or "256Mi",
+        template=values_.get("owner_template", {}),
+    )
+    containers = manifests(owner)[-1]["spec"]["template"]["spec"]["containers"]
+    has = {each["name"]: str(each.get("value", "")) for one in containers for each in one.get("env") or ()}
+    must_know_its_names(given, job, values, has)
+    if len(copy) > MOST_CONFIG_BYTES:
+        raise BadUsage(f"{given} has {len(copy)} bytes, and a ConfigMap holds {MOST_CONFIG_BYTES} beside the plan")
+    notes = []
+    if plan.name != name:
+        notes.append(
+            f"on Kubernetes the job {name} is called {plan.name}: names there have small letters, digits and -"
+        )
+    queue = asked.text("queue") or job.spec.virtual_cluster
+    return Prepared(owner=owner, wanted=asked, queue=queue, notes=tuple(notes))
+
+
+def _can_be_spared(plan: Plan, asked: Wanted, hint: str) -> None:
+    """A pod that may replace any other one has to be like any other one."""
+    if len(plan.shapes) == 1:
+        return
+    for key, wants in (("spares", plan.spares), ("nodes", plan.least)):
+        if wants:
+            raise BadUsage(
+                f"{asked.origins[key]}: the pods of this job are not alike ({in_words(plan)}), and none can take "
+                "another's place",
+                hint=hint,
+            )
+
+
+def _defaults(request: Request) -> list[dict[str, Given]]:
+    try:
+        files = deep_defaults(request.home, object_names.PLATFORM)
+    except Malformed as error:
+        raise BadUsage(str(error), hint="holdfast config") from None
+    return [
+        {
+            key: Given(value=value, origin=f"{file}: `{object_names.PLATFORM}.{key}`", hint=f"grep -n {key!r} {file}")
+            for key, value in said.items()
+        }
+        for file, said in files
+    ]
+
+
+# ------------------------------------------------------------------------------------------------- with a server
+
+
+def settled(prepared: Prepared, server: Server, namespace: str) -> tuple[Owner, str]:
+    """The job as this server gets it, and a line about who places its pods. Raises `BadUsage`."""
+    owner, asked = prepared.owner, prepared.wanted
+    plan = replace(owner.plan, namespace=owner.plan.namespace or namespace)
+    try:
+        chosen = choose(
+            server,
+            name=plan.name,
+            namespace=plan.namespace,
+            pods=plan.least or plan.nodes,
+            queue=prepared.queue,
+            asked=asked.text("gang") or "auto",
+        )
+    except ValueError as error:
+        raise BadUsage(
+            f"{asked.origins['gang']}: {error}", hint="kubectl api-resources | grep -i -e podgroup -e queue"
+        ) from None
+    return replace(_placed(owner, plan, chosen), pod_failure_policy=server.pod_failure_policy), chosen.note
+
+
+def _placed(owner: Owner, plan: Plan, chosen: Chosen) -> Owner:
+    plan = replace(plan, together=chosen.together, scheduler=plan.scheduler or chosen.scheduler)
+    return replace(owner, plan=plan, groups=chosen.objects)
+
+
+def dry(prepared: Prepared) -> str:
+    """The objects as YAML, for a server that has all that is stable in Kubernetes. Nothing is asked."""
+    owner = prepared.owner
+    return as_yaml(replace(owner, plan=replace(owner.plan, namespace=owner.plan.namespace or "default")))
+
+
+def as_yaml(owner: Owner) -> str:
+    """The objects, and one agent's pod as a comment: the owner makes those. The values of secrets are not shown."""
+    owner = replace(owner, secrets=dict.fromkeys(owner.secrets, HIDDEN))
+    from holdfast.platforms.kubernetes.submit.yaml_output import yaml_text  # for who looks at them only
+
+    made = [yaml_text(each) for each in manifests(owner)]
+    example = yaml_text(pod(owner.plan, 0)).rstrip("\n").replace("\n", "\n# ")
+    about = f"# The owner makes the pods of its agents: {in_words(owner.plan)}. The first of them:\n# {example}\n"
+    return "---\n".join([*made, about])
+
+
+class Submitted(Noun, frozen=True, kw_only=True):
+    """A job that is in the cluster."""
+
+    plan: Plan
+    uid: str
+    note: str = ""
+    """Who places its pods."""
+
+    @property
+    def pods(self) -> str:
+        """Its pods, for people."""
+        return in_words(self.plan)
+
+
+def submit(api: Api, prepared: Prepared, *, only_judge: bool = False) -> tuple[Submitted, str]:
+    """Have the objects made, all or none; and their YAML. Raises `BadUsage`, HoldfastError.
+
+    `only_judge`: the server judges each of them, and makes none.
+    """
+    owner, note = settled(prepared, api.has(), api.namespace)
+    _not_there_yet(api, owner.plan)
+    _judged(api, prepared, owner)
+    text = as_yaml(owner)
+    if only_judge:
+        return Submitted(plan=owner.plan, uid="", note=note), text
+    return Submitted(plan=owner.plan, uid=_made(api, prepared, owner), note=note), text
+
+
+def _not_there_yet(api: Api, plan: Plan) -> None:
+    there = api.get(f"/apis/batch/v1/namespaces/{plan.namespace}/jobs/{plan.name}")
+    if not there.ok:
+        return  # the server says more when it judges the objects
+    options = f"--platform kubernetes -n {plan.namespace}"
+    labels = there.body["metadata"].get("labels") or {}
+    if labels.get(object_names.MANAGED_BY) != "holdfast":
+        raise BadUsage(
+            f"a Job {plan.name} of another maker is in namespace {plan.namespace}: expected another name",
+            hint="holdfast submit --name OTHER …",
+        )
+    over = any(
+        each.get("type") in ("Complete", "Failed") and each.get("status") == "True"
+        for each in (there.body.get("status") or {}).get("conditions") or ()
+    )
+    if over:
+        raise BadUsage(
+            f"a job {plan.name} has ended in namespace {plan.namespace}, and its objects are there still: expected "
+            "another name, or that one's deletion",
+            hint=f"kubectl delete job {plan.name} -n {plan.namespace}; or holdfast submit --name OTHER …",
+        )
+    raise BadUsage(
+        f"a job {plan.name} runs in namespace {plan.namespace}: expected another name, or that one's end",
+        hint=f"holdfast show {plan.name} {options}; holdfast stop {plan.name} {options} --reason TEXT",
+    )
+
+
+_CANNOT_JUDGE = ("does not support dry run",)
+_NEEDS_OTHERS = frozenset({"RoleBinding"})
+"""Its Role has to be there before the server judges it."""
+
+
+def _judged(api: Api, prepared: Prepared, owner: Owner) -> None:
+    """The server's word about each object, and about the first pod of each kind, before any is made."""
+    for each in manifests(owner):
+        if each["kind"] in _NEEDS_OTHERS:
+            continue
+        _must(api.create(path(each), each, only_judge=True), each, prepared, judging=True)
+    start = 0
+    for shape in owner.plan.shapes:
+        first = pod(owner.plan, start)
+        answer = api.create(path(first), first, only_judge=True)
+        # Who may not make pods may have the owner make them.
+        if not (answer.trouble is Trouble.REFUSED and "cannot create resource" in answer.said):
+            _must(answer, first, prepared, judging=True)
+        start += shape.pods
+
+
+def _made(api: Api, prepared: Prepared, owner: Owner) -> str:
+    """The Job's uid. It comes first, without a pod, so that all the rest belongs to it; then it may begin."""
+    *others, job = manifests(owner)
+    waiting = {**job, "spec": {**job["spec"], "parallelism": 0}}
+    answer = api.create(path(job), waiting)
+    _must(answer, job, prepared)
+    uid = str(answer.body["metadata"]["uid"])
+    reference = OwnersJob(name=owner.plan.name, uid=uid).reference
+    done = [job]
+    try:
+        for each in others:
+            _must(api.create(path(each), owned(each, reference)), each, prepared)
+            done.append(each)
+        _must(api.patch(path(job, named=True), {"spec": {"parallelism": 1}}), job, prepared)
+    except BaseException:
+        for each in reversed(done):
+            api.delete(path(each, named=True))
+        raise
+    return uid
+
+
+def _must(answer: Answered, manifest: Mapping[str, Any], prepared: Prepared, *, judging: bool = False) -> None:
+    """Raises `BadUsage` or HoldfastError unless the server has taken it."""
+    if answer.ok or (judging and any(words in answer.said for words in _CANNOT_JUDGE)):
+        return
+    kind, meta = str(manifest["kind"]), manifest["metadata"]
+    if answer.trouble is Trouble.CONFLICT:
+        raise BadUsage(
+            f"the job was not submitted: {answer.said}; it is left from another job of this name, or of another maker",
+            hint=f"kubectl get {kind.lower()} {meta['name']} -n {meta['namespace']} --show-labels; "
+            "holdfast submit --name OTHER …",
+        )
+    found = refusal(answer, kind=kind, namespace=str(meta["namespace"]))
+    error = HoldfastError if found.ours else BadUsage
+    raise error(refused_in_words(found, prepared.wanted.origins), hint=found.hint)

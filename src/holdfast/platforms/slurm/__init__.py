@@ -1,0 +1,1 @@
+"""Slurm: start a job in an allocation, watch it, submit it."""

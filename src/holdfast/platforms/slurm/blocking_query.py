@@ -1,0 +1,94 @@
+"""One question to Slurm, for commands that have nothing else to do: they wait for its answer, so long and no longer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.children import start
+from holdfast.clock import Clock
+from holdfast.platforms.slurm.slurm_commands import LIMIT_S, Answer, Asking, meant, program
+from holdfast.reactor import Reactor
+
+
+def asked(words: Sequence[str], *, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None) -> Answer:
+    """What a command of Slurm's answers. `environment`: as it is, for one that hands it on; None: ours, without what
+    would change its answer."""
+    reactor = Reactor(Clock().now)
+    asking = Asking(reactor)
+    if environment is not None:
+        asking.environment = dict(environment)
+    answers: list[Answer] = []
+    try:
+        asking.ask(words, lambda answer, now: answers.append(answer), limit_s=limit_s)
+        while not answers:
+            reactor.wait()
+    finally:
+        asking.close()
+        reactor.close()
+    return answers[0]
+
+
+def waited(words: Sequence[str], environment: Mapping[str, str], first_line: Callable[[str], None]) -> tuple[int, str]:
+    """Run a command to its end, however late, and hand its first line on when it comes: its status and its errors.
+
+    Raises OSError where it cannot be run. An interrupt ends the command.
+    """
+    reactor = Reactor(Clock().now)
+    pipes = [*os.pipe(), *os.pipe()]
+    try:
+        command = [program(words[0], environment), *words[1:]]
+        child = start(command, output=pipes[1], errors=pipes[3], env=environment)
+    except OSError:
+        for fd in pipes:
+            os.close(fd)
+        raise
+    out, _, err, _ = pipes
+    os.close(pipes[1])
+    os.close(pipes[3])
+    printed: dict[int, bytes] = {out: b"", err: b""}
+    told = False
+    over = False
+
+    def readable(fd: int, now: float) -> None:
+        nonlocal told
+        data = os.read(fd, 65536)
+        if not data:
+            reactor.forget(fd)
+        printed[fd] = (printed[fd] + data)[-65536:]
+        if fd == out and not told and b"\n" in printed[out]:
+            told = True
+            first_line(printed[out].partition(b"\n")[0].decode(errors="replace"))
+
+    def ended(fd: int, now: float) -> None:
+        nonlocal over
+        over = True
+        reactor.forget(fd)
+
+    try:
+        for fd in (out, err):
+            reactor.watch(fd, readable)
+        reactor.watch(child.pidfd, ended)
+        while not over:
+            reactor.wait()
+        for fd in (out, err):
+            os.set_blocking(fd, False)
+            try:
+                readable(fd, 0.0)
+            except BlockingIOError:
+                continue  # nothing more was printed
+        status = child.reap()
+    except BaseException:
+        child.end()
+        raise
+    finally:
+        reactor.close()
+        os.close(out)
+        os.close(err)
+    return status if status is not None else 1, printed[err].decode(errors="replace")
+
+
+def trouble_of(words: Sequence[str], status: int, err: str) -> Answer:
+    """What the end of a command that was `waited` for means."""
+    trouble, said = meant(words, status, err, 0.0)
+    return Answer(words=tuple(words), err=err, status=status, trouble=trouble, said=said)

@@ -1,0 +1,85 @@
+"""`srun holdfast run`: the first task hosts the owner, and a file in the shared state directory tells the others where.
+
+The file is named after the srun that has started them all, so one of an earlier step is never taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.model.noun_base import Noun
+from holdfast.reactor import Reactor
+from holdfast.safe_files import read_file, replace_file
+from holdfast.untrusted import Malformed, json_as
+
+_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_MOST_BYTES = 64 * 1024
+
+
+class Notice(Noun, frozen=True, kw_only=True):
+    """Where the owner is dialled."""
+
+    addresses: tuple[str, ...]
+    port: int
+
+
+def notice_path(home: Path, job: str, step: int, env: Mapping[str, str]) -> Path:
+    """Where the notice of this step lies."""
+    launcher = env.get("SLURM_LAUNCH_NODE_IPADDR", ""), env.get("SLURM_STEP_LAUNCHER_PORT", "")
+    of_srun = "-".join(part for part in launcher if part.replace(".", "").replace(":", "").isalnum())
+    return home / "slurm" / f"{job}.{step}{'-' if of_srun else ''}{of_srun}.json"
+
+
+class FirstTask:
+    """A `Starter` that starts nothing: Slurm has started the other tasks, and they are told where the owner is."""
+
+    news_fd = -1
+
+    def __init__(self, path: Path, addresses: tuple[str, ...]) -> None:
+        self._path = path
+        self._addresses = addresses
+
+    def __call__(self, address: str, port: int, guard_fd: int) -> int:
+        """Keep the notice there until the job is over. Raises OSError where it cannot be written."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(self._path, msgspec.json.encode(Notice(addresses=self._addresses, port=port)))
+        try:
+            while any(os.read(guard_fd, 128)):
+                pass  # a signal is the owner's affair
+        finally:
+            self._path.unlink(missing_ok=True)
+        return 0
+
+
+def await_notice(path: Path, limit_s: float) -> Notice | None:
+    """What the first task has written; None: nothing within `limit_s` seconds."""
+    found: list[Notice] = []
+    reactor = Reactor(Clock().now)
+    until = reactor.now() + limit_s
+    tries = 0
+    while not found and reactor.now() < until:
+        found.extend(_read(path))
+        if not found:
+            reactor.at(min(until, reactor.now() + _PAUSES_S[min(tries, len(_PAUSES_S) - 1)]), _nothing)
+            reactor.wait()
+            tries += 1
+    reactor.close()
+    return found[0] if found else None
+
+
+def _nothing(now: float) -> None:
+    """Only the wait is wanted."""
+
+
+def _read(path: Path) -> tuple[Notice, ...]:
+    try:
+        # A network file system remembers for half a minute that a file was not there, unless its directory has changed.
+        os.utime(path.parent)
+        return (json_as(read_file(path, _MOST_BYTES), Notice, most_bytes=_MOST_BYTES),)
+    except (OSError, Malformed):
+        return ()

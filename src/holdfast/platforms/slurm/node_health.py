@@ -1,0 +1,319 @@
+"""A node's own check for Slurm's hooks (HealthCheckProgram, Prolog, Epilog), and what follows from it.
+
+slurmd gives HealthCheckProgram an environment of SLURMD_NODENAME and PWD: no PATH, no HOME, no SLURM_CONF. What is
+missing is found here: `scontrol` in the usual folders, the configuration where the running slurmd has it.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import os
+import pwd
+import shlex
+import signal
+import stat
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from holdfast.clock import Clock
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble
+from holdfast.platforms.slurm.text import scontrol_records
+from holdfast.platforms.slurm.text.node_treatment import NODE_CHECKS, Doing, Treatment, is_ours, treat
+from holdfast.reactor import Reactor
+from holdfast.record.held_devices import make_folder, notes
+from holdfast.safe_files import open_file, read_file
+from holdfast.safe_text import one_line
+
+__all__ = [
+    "NODE_CHECKS",
+    "Busy",
+    "Tended",
+    "Use",
+    "after_release",
+    "alone",
+    "furnish",
+    "of_slurmd",
+    "tend",
+    "told_by_jobs",
+    "use_of",
+]
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CONFIGS = (
+    Path("/etc/slurm/slurm.conf"),
+    Path("/run/slurm/conf/slurm.conf"),
+    Path("/var/spool/slurmd/conf-cache/slurm.conf"),
+    Path("/etc/slurm-llnl/slurm.conf"),
+    Path("/usr/local/etc/slurm.conf"),
+    Path("/opt/slurm/etc/slurm.conf"),
+)
+"""slurm.conf in the usual places: the system's, then what slurmd has fetched from slurmctld."""
+ALL_S = 40.0
+"""All checks together: Slurm ends HealthCheckProgram after 60 s."""
+ASK_S = 5.0
+PATIENCE_S = 6.0
+"""How long slurmctld may be away. The next interval is the next try."""
+TURN_S = 20.0
+"""How long a prolog waits for a check of the same node that runs already."""
+_ABOVE = 8
+_BYTES = 256 << 10
+
+
+class Use(enum.StrEnum):
+    """Who runs the check."""
+
+    HEALTH = "HealthCheckProgram"
+    PROLOG = "Prolog"
+    EPILOG = "Epilog"
+    PERSON = "a person"
+
+
+class Tended(Noun, frozen=True, kw_only=True):
+    """What was done with the node, or what it would take."""
+
+    node: str
+    doing: Doing = Doing.NOTHING
+    done: bool = False
+    """Slurm has done it."""
+    said: str = ""
+    """One sentence; empty: nothing needed to be done."""
+    command: str = ""
+    """What does it, as a person would type it."""
+
+
+def use_of(environ: Mapping[str, str]) -> Use:
+    """Which of Slurm's hooks this process is."""
+    context = environ.get("SLURM_SCRIPT_CONTEXT", "")
+    if context.startswith("epilog"):
+        return Use.EPILOG
+    if context.startswith("prolog") or ("SLURMD_NODENAME" in environ and "SLURM_JOB_ID" in environ):
+        return Use.PROLOG
+    return Use.HEALTH if "SLURMD_NODENAME" in environ else Use.PERSON
+
+
+def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
+    """Give this process what slurmd leaves out; where slurm.conf is, or nothing where Slurm is left to find it.
+
+    `conf`: as the user says.
+    """
+    environ.setdefault("PATH", PATH)
+    found = conf or environ.get("SLURM_CONF") or of_slurmd(os.getppid())
+    if not found:
+        found = next((str(path) for path in CONFIGS if path.exists()), "")
+    if found:
+        environ["SLURM_CONF"] = found
+    return found
+
+
+def of_slurmd(pid: int) -> str:
+    """The slurm.conf of the slurmd that is above this process: its -f, else its SLURM_CONF; nothing where none is."""
+    for _ in range(_ABOVE):
+        try:
+            name, parent = _named(pid)
+            if name == "slurmd":
+                return _option(_words(f"/proc/{pid}/cmdline")) or _variable(_words(f"/proc/{pid}/environ"))
+        except (OSError, ValueError, IndexError):
+            return ""  # it has ended, or is another user's
+        if parent <= 1:
+            return ""
+        pid = parent
+    return ""
+
+
+def _named(pid: int) -> tuple[str, int]:
+    text = read_file(f"/proc/{pid}/stat", _BYTES).decode(errors="replace")
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    return name, int(rest.split()[1])
+
+
+def _words(path: str) -> list[str]:
+    return read_file(path, _BYTES, cut=True).decode(errors="replace").split("\0")
+
+
+def _option(words: Sequence[str]) -> str:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "-f":
+            return following
+        if word.startswith("-f") and not word.startswith("--"):
+            return word[2:]
+    return ""
+
+
+def _variable(words: Sequence[str]) -> str:
+    return next((word.partition("=")[2] for word in words if word.startswith("SLURM_CONF=")), "")
+
+
+# ------------------------------------------------------------------------------------------------------ one at a time
+
+
+class Busy(Exception):
+    """Another check of this node runs."""
+
+
+@contextmanager
+def alone(node: str, *, waits: bool) -> Iterator[None]:
+    """No two checks of a node at once. `waits`: for the other one, up to TURN_S; else Busy is raised.
+
+    The check runs all the same where no lock file can be made, and where the other one takes longer than that.
+    """
+    try:
+        fd = open_file(_own_folder() / f"check-{node.replace('/', '_')[:64]}.lock", os.O_RDWR | os.O_CREAT)
+    except OSError:
+        yield
+        return
+    try:
+        _take(fd, waits)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int, waits: bool) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        if not waits:
+            raise Busy from None
+    before = signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, TURN_S)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except TimeoutError:
+        pass  # a job waits for this answer
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
+    raise TimeoutError
+
+
+def _own_folder() -> Path:
+    """Of this user on this node, where no other user can make a file. Raises OSError."""
+    place = Path("/run/holdfast") if os.geteuid() == 0 else Path(f"/tmp/holdfast-{os.geteuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(f"{place} is not this user's directory")
+    return place
+
+
+# ----------------------------------------------------------------------------------------------------- jobs' own word
+
+
+def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
+    """What runs of these users hold against devices of the node; None: of all users.
+
+    Where any user is believed, the folder for such notes is made, so that runs leave them from now on.
+    """
+    if users is not None and not users:
+        return []
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            make_folder()
+    found = []
+    for uid, note in notes(node):
+        if users is None or uid in users:
+            found += [
+                one_line(f"{each.device[:64]} is HELD by jobs of {_user(uid)}: {each.reason[:200]}")
+                for each in note.devices
+            ]
+    return found
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+# -------------------------------------------------------------------------------------------------------------- Slurm
+
+
+def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
+    """No device of the node is kept out any more: end holdfast's drain for this one. What became of it, or nothing.
+
+    A drain for anything else stays, whichever user has made it. A machine that is no node of Slurm's is asked nothing.
+    """
+    if not furnish(environ, None):
+        return ""
+    with _Slurm(environ) as slurm:
+        found = slurm.ask(("scontrol", "show", "node", node))
+        record = next((each for each in scontrol_records.nodes(found.out) if each.name == node), None)
+        if record is None or not is_ours(record) or f"{device} is HELD" not in record.reason:
+            return ""
+        treatment = treat(record, (), gives_back=True)
+        return _outcome(node, treatment, slurm.ask(treatment.command)).said
+
+
+def tend(
+    node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool, environ: Mapping[str, str] = os.environ
+) -> Tended:
+    """Ask Slurm about the node, and do what follows; what was done, or what it would take. Never raises for Slurm's.
+
+    `drains`: it may be drained. `gives_back`: a drain of holdfast's may end where there is no trouble. A node of ten
+    thousand that is well asks slurmctld nothing, unless a person wants to know.
+    """
+    if not troubles and not gives_back and use_of(environ) is not Use.PERSON:
+        return Tended(node=node)
+    with _Slurm(environ) as slurm:
+        found = slurm.ask(("scontrol", "show", "node", node))
+        record = next((each for each in scontrol_records.nodes(found.out) if each.name == node), None)
+        if record is None:
+            return _unknown(node, found, troubles)
+        treatment = treat(record, troubles, gives_back=gives_back)
+        command = shlex.join(treatment.command)
+        if treatment.doing is Doing.NOTHING:
+            return Tended(node=node, said=treatment.said, command=command)
+        if treatment.doing is Doing.DRAIN and not drains:
+            return Tended(node=node, doing=treatment.doing, said=f"{node} would be drained: {command}", command=command)
+        answer = slurm.ask(treatment.command)
+    return _outcome(node, treatment, answer)
+
+
+def _outcome(node: str, treatment: Treatment, answer: Answer) -> Tended:
+    command = shlex.join(treatment.command)
+    done = {Doing.DRAIN: "drained", Doing.RESUME: "given back to work"}[treatment.doing]
+    if answer.ok:
+        said = f"{node} is {done}: {treatment.said}"
+    else:
+        said = f"{node} is not {done}: {answer.said}; an administrator types: {command}"
+    return Tended(node=node, doing=treatment.doing, done=answer.ok, said=said, command=command)
+
+
+def _unknown(node: str, answer: Answer, troubles: Sequence[str]) -> Tended:
+    if answer.ok or answer.trouble is Trouble.UNKNOWN:
+        said = f"Slurm knows no node {node}: SLURMD_NODENAME names the node where its host has another name"
+    else:
+        said = f"Slurm was not asked about {node}: {answer.said}"
+    return Tended(node=node, doing=Doing.DRAIN if troubles else Doing.NOTHING, said=said)
+
+
+class _Slurm:
+    """Asks one thing after the other, and waits for each."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._reactor = Reactor(Clock().now)
+        self._asking = Asking(self._reactor, environ)
+
+    def __enter__(self) -> _Slurm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._asking.close()
+        self._reactor.close()
+
+    def ask(self, words: Sequence[str]) -> Answer:
+        found: list[Answer] = []
+        self._asking.ask(words, lambda answer, now: found.append(answer), limit_s=ASK_S, patience_s=PATIENCE_S)
+        while not found:
+            self._reactor.wait()
+        return found[0]

@@ -1,0 +1,88 @@
+"""One warning at the start, where the batch script lets Slurm end the job before holdfast can act."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from holdfast.platforms.slurm.owner.batch_script_lint import asks_for_no_kill, dies_of_sigterm, has_no_kill, line_of_run
+from holdfast.platforms.slurm.owner.job_ids import Ids
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.reactor import Moment
+
+_SHOWN = 120
+_LATE_S = (10.0, 30.0)
+"""slurmdbd learns of a job some time after its start: before each further look."""
+
+
+class BatchScript:
+    """Looks at the script of this job, once. `many`: the job has several nodes."""
+
+    def __init__(self, asking: Asking, ids: Ids, say: Callable[[str], None], *, many: bool) -> None:
+        self._asking = asking
+        self._ids = ids
+        self._say = say
+        self._many = many
+        self._shell = False
+        """The batch shell would end before holdfast."""
+        self._wrong: list[str] = []
+        self._hints: list[str] = []
+        self._looks = 0
+        self._again: Moment | None = None
+
+    def begin(self) -> None:
+        """Ask for the script where something may be wrong with it."""
+        if self._ids.in_step or not self._ids.node:
+            return  # a task of srun, or salloc's shell on a login node
+        self._shell = dies_of_sigterm(os.getppid())
+        if self._shell or self._many:
+            self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
+
+    def _read(self, answer: Answer, now: float) -> None:
+        if not answer.ok or not answer.out.startswith("#!"):
+            return  # what is not known is not warned of
+        script = answer.out
+        if self._shell:
+            run = line_of_run(script)
+            where = f"line {run[0]} of the batch script" if run else "the batch script"
+            line = run[1][:_SHOWN] if run else "holdfast run …"
+            self._wrong.append(
+                f"{where} starts holdfast without exec: at Slurm's SIGTERM (scancel, a time limit, preemption) the "
+                "shell ends at once, and Slurm kills holdfast before it can save or report"
+            )
+            self._hints.append(f"exec {line}   (as the last line)")
+        if not self._many or asks_for_no_kill(script, os.environ):
+            self._tell()
+        else:
+            self._ask_accounting(now)
+
+    def _ask_accounting(self, now: float) -> None:
+        self._again = None
+        words = ("sacct", "-X", "-n", "-P", "-j", self._ids.shown, "-o", "SubmitLine%4096")
+        self._asking.ask(words, self._submitted)
+
+    def _submitted(self, answer: Answer, now: float) -> None:
+        """With accounting Slurm knows what was typed for sbatch; without, the script is all there is."""
+        known = answer.ok and bool(answer.out.strip())
+        if answer.ok and not known and self._looks < len(_LATE_S):
+            self._again = self._asking.reactor.at(now + _LATE_S[self._looks], self._ask_accounting)
+            self._looks += 1
+            return
+        if not (known and has_no_kill(answer.out)):
+            unless = "" if known else "; where it was not typed for sbatch"
+            self._wrong.append(
+                f"the batch script has no line `#SBATCH --no-kill`{unless}: Slurm ends the whole job when one of its "
+                "nodes fails"
+            )
+            self._hints.append("#SBATCH --no-kill   (below the script's first line)")
+        self._tell()
+
+    def close(self) -> None:
+        """The job is over."""
+        if self._again is not None:
+            self._again.close()
+
+    def _tell(self) -> None:
+        if self._wrong:
+            hints = "".join(f"\n  try: {hint}" for hint in self._hints)
+            self._say("warning: " + "\nwarning: ".join(self._wrong) + hints)

@@ -1,0 +1,112 @@
+"""What Slurm says once: its configuration, the job's partition, the job's script. It is asked when the owner begins.
+
+The answers come in any order: what follows from two of them follows when both are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, Partition, config, partition
+from holdfast.platforms.slurm.text.signal_meaning import Warned, warned_by
+
+if TYPE_CHECKING:
+    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.reactor import Moment, News
+
+ACCOUNTED_S = 10.0
+"""From the start of a job until accounting surely has it."""
+PATIENCE_S = 120.0
+"""At the beginning nothing is in a hurry: so long a slurmctld that is away is asked again."""
+_CONFIG = ("scontrol", "show", "config")
+
+
+class Known:
+    """Of one job. `learned()`: the configuration or the partition has been told."""
+
+    def __init__(self, asking: Asking, ids: Ids, learned: Callable[[], None], say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._ids = ids
+        self._learned = learned
+        self._say = say
+        self._accounts: Moment | None = None
+        self.config = Config()
+        self.configured = False
+        """`config` is Slurm's own; else its usual values."""
+        self.partition: Partition | None = None
+        self.warned: Warned | None = None
+
+    @property
+    def preemptable(self) -> bool:
+        """The job's partition lets others preempt it."""
+        found = self.partition
+        return found is not None and found.preempt_mode not in ("", "OFF") and self.config.preempts
+
+    @property
+    def has_grace(self) -> bool:
+        """A preemption of the job begins with a grace."""
+        return self.preemptable and self.partition is not None and self.partition.grace_s > 0
+
+    def begin(self) -> None:
+        self._ask(_CONFIG, self._config)
+        self._ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._script)
+
+    def close(self) -> None:
+        if self._accounts is not None:
+            self._accounts.close()
+
+    def seen(self, record: JobRecord) -> None:
+        """The job's record: its partition may be another one now."""
+        if self.partition is None or self.partition.name != record.partition:
+            self._ask(("scontrol", "show", "partition", record.partition), self._partition)
+        self.warned = warned_by(record.fields.get("SubmitLine", "")) or self.warned
+
+    def ask_config(self, then: Callable[[float], News], limit_s: float) -> None:
+        """Once more, in a hurry: the first answer has not come yet."""
+        self._asking.ask(_CONFIG, lambda answer, now: self._late(self._config, answer, then, now), limit_s=limit_s)
+
+    def ask_partition(self, name: str, then: Callable[[float], News], limit_s: float) -> None:
+        """The same."""
+        words = ("scontrol", "show", "partition", name)
+        self._asking.ask(words, lambda answer, now: self._late(self._partition, answer, then, now), limit_s=limit_s)
+
+    def _late(
+        self, read: Callable[[Answer, float], News], answer: Answer, then: Callable[[float], News], now: float
+    ) -> News:
+        if answer.ok:
+            read(answer, now)
+        return then(now)
+
+    def _ask(self, words: tuple[str, ...], done: Callable[[Answer, float], News]) -> None:
+        self._asking.ask(words, done, patience_s=PATIENCE_S)
+
+    def _config(self, answer: Answer, now: float) -> News:
+        if not answer.ok:
+            self._say(f"Slurm does not tell its configuration: {answer.said}; KillWait is taken for 30 s")
+            return None
+        first, self.config, self.configured = not self.configured, config(answer.out), True
+        if first and self.config.accounting:
+            # What was typed for sbatch stands in no record of an older slurmctld's.
+            words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
+            # Accounting learns of a job some seconds after its start.
+            self._accounts = self._asking.reactor.at(now + ACCOUNTED_S, lambda now: self._ask(words, self._submitted))
+        self._learned()
+        return None
+
+    def _submitted(self, answer: Answer, now: float) -> News:
+        if answer.ok:
+            self.warned = warned_by(answer.out) or self.warned
+        return None
+
+    def _script(self, answer: Answer, now: float) -> News:
+        if answer.ok:
+            self.warned = self.warned or warned_by(answer.out)
+        return None
+
+    def _partition(self, answer: Answer, now: float) -> News:
+        if answer.ok:
+            self.partition = partition(answer.out)
+        self._learned()
+        return None

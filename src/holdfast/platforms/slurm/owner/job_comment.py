@@ -1,0 +1,79 @@
+"""What an attempt died of, in the comment of Slurm's job: `sacct` shows it where the cluster keeps comments.
+
+It is written while the job runs: once a job is over Slurm takes no comment of an ordinary user's any more. A job that
+succeeds at once costs slurmctld no question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble
+from holdfast.platforms.slurm.text.comment_line import line, update, with_line
+from holdfast.platforms.slurm.text.scontrol_records import job as job_of
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.reactor import News
+
+LIMIT_S = 2.0
+_EXPECTED = frozenset({Trouble.LATE, Trouble.UNKNOWN})
+"""The job is over for Slurm: its own state says why."""
+
+
+class JobComment:
+    """Of one job. One question at a time; what comes meanwhile is written after it, the last one only."""
+
+    def __init__(self, asking: Asking, job: int, say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._job = job
+        self._say = say
+        self._wanted = ""
+        self._written = ""
+        self._told = False
+        self.busy = False
+        """An answer of Slurm's is on its way."""
+
+    def attempt(self, record: AttemptRecord) -> None:
+        """An attempt has ended."""
+        if record.report.code != 0:
+            self._want(line(record.report))
+
+    def finished(self, report: JobReport) -> None:
+        """The job has its report: that of the last attempt, or another one. A success takes a failure's place."""
+        if report.report.code != 0 or self._wanted or len(report.attempts) > 1:
+            self._want(line(report.report))
+
+    def _want(self, own: str) -> None:
+        self._wanted = own
+        if not self.busy and own != self._written:
+            self.busy = True
+            self._asking.ask(("scontrol", "show", "job", str(self._job)), self._read, limit_s=LIMIT_S)
+
+    def _read(self, answer: Answer, now: float) -> News:
+        record = job_of(answer.out, self._job) if answer.ok else None
+        if record is None:
+            return self._failed(answer)
+        self._written = self._wanted
+        comment = with_line(record.comment, self._wanted)
+        if comment == record.comment:
+            return self._done()
+        self._asking.ask(update(self._job, comment), self._answered, limit_s=LIMIT_S)
+        return None
+
+    def _answered(self, answer: Answer, now: float) -> News:
+        return self._done() if answer.ok else self._failed(answer)
+
+    def _done(self) -> News:
+        self.busy = False
+        if self._wanted != self._written:
+            self._want(self._wanted)
+        return None
+
+    def _failed(self, answer: Answer) -> News:
+        self.busy = False
+        if answer.trouble not in _EXPECTED and not self._told:
+            self._told = True
+            self._say(f"what the attempt died of does not reach the comment of Slurm's job {self._job}: {answer.said}")
+        return None

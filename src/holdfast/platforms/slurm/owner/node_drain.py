@@ -1,0 +1,63 @@
+"""A node with a device that a person has to look at: drained where the job's user may, else told in the report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model import events as ev
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.text.node_treatment import Doing, treat
+from holdfast.platforms.slurm.text.scontrol_records import nodes
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News
+
+LIMIT_S = 2.0
+"""For each of two questions: the evidence of the attempt waits for the answer."""
+
+
+class Holding:
+    """Of one job. A node is asked about once for each reason."""
+
+    def __init__(self, asking: Asking, say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._say = say
+        self._asked: set[tuple[str, str]] = set()
+        self._open = 0
+
+    @property
+    def busy(self) -> bool:
+        """Slurm has not answered yet."""
+        return self._open > 0
+
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        """Have Slurm place nothing more on this node; what it says is evidence of the attempt."""
+        if (node, reason) in self._asked:
+            return
+        self._asked.add((node, reason))
+        self._open += 1
+
+        def seen(answer: Answer, now: float) -> News:
+            record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
+            # What Slurm does not know, or does not say now, the node's own check finds.
+            treatment = treat(record, (reason,), gives_back=False) if record is not None else None
+            if treatment is None or treatment.doing is not Doing.DRAIN:
+                self._open -= 1
+                return None
+            self._asking.ask(treatment.command, tried, limit_s=LIMIT_S)
+            return None
+
+        def tried(answer: Answer, now: float) -> News:
+            self._open -= 1
+            command = shlex.join(answer.words)
+            if answer.ok:
+                self._say(f"{node} is drained: {reason}")
+                words = f"{node} is drained by holdfast: {reason}"
+            else:
+                self._say(f"{node} is not drained: {answer.said}; an administrator types: {command}")
+                words = f"{node} should be drained ({reason}); {answer.said}"
+            return (ev.PlatformSaid(attempt=attempt, subject=node, words=words, command=command, node=node),)
+
+        self._asking.ask(("scontrol", "show", "node", node), seen, limit_s=LIMIT_S)

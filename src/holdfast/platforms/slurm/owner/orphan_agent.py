@@ -1,0 +1,105 @@
+"""An agent without an owner: where the node of the batch script is lost, no process is left that could end the job.
+
+Under `--no-kill` Slurm leaves such a job RUNNING. An agent that has dialled in vain looks at the job's record: where
+its script has gone with its node, the agent has Slurm start the job again, or end it where that may not be. Agents look
+one after the other, so that normally one of them acts; a job that has been started again meanwhile is left alone. The
+lost node is down, so that Slurm does without it until it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.slurm.owner.job_ids import ids_of
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.text.end_reasons import node_words
+from holdfast.platforms.slurm.text.requeue_conditions import is_left_alone, refusal
+from holdfast.platforms.slurm.text.scontrol_records import JobRecord, job, nodes
+
+if TYPE_CHECKING:
+    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.reactor import News, Reactor
+
+AFTER_S = 3.0
+"""Each agent looks so long after the one before it."""
+LONGEST_AFTER_S = 30.0
+LOOKS_S = 5.0
+MOST_LOOKS_S = 60.0
+"""Between two looks while Slurm does not know yet that the node is lost (SlurmdTimeout, 300 s by default)."""
+PATIENCE_S = 1800.0
+"""After that the agent leaves: the batch script's node answers Slurm all the time."""
+_ENDED_S = 60.0
+"""How long Slurm may take to end this agent once it was asked."""
+
+
+def orphan(
+    reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
+) -> Orphan | None:
+    """Look after the job of this agent; `done` is called when nothing is left to do.
+
+    None: Slurm's variables name no job that can be read.
+    """
+    ids = ids_of(environment)
+    return Orphan(Asking(reactor, environment), ids, say, done) if ids is not None else None
+
+
+class Orphan:
+    """One agent that no owner answers."""
+
+    def __init__(self, asking: Asking, ids: Ids, say: Callable[[str], None], done: Callable[[], None]) -> None:
+        self._asking = asking
+        self._reactor = asking.reactor
+        self._ids = ids
+        self._say = say
+        self._done = done
+        self._pause_s = LOOKS_S
+        self._until = self._reactor.now() + PATIENCE_S
+        self._record: JobRecord | None = None
+        wait_s = min(AFTER_S * ids.node_index, LONGEST_AFTER_S)
+        self._reactor.at(self._reactor.now() + wait_s, self._look)
+
+    def _look(self, now: float) -> News:
+        self._asking.ask(("scontrol", "show", "job", self._ids.shown), self._shown)
+        return None
+
+    def _shown(self, answer: Answer, now: float) -> News:
+        record = self._record = job(answer.out, self._ids.job) if answer.ok else None
+        if record is None:
+            return self._again(now)
+        if record.restarts > self._ids.restarts or not is_left_alone(record):
+            self._done()
+            return None
+        self._asking.ask(("scontrol", "show", "node", record.batch_host), self._node)
+        return None
+
+    def _node(self, answer: Answer, now: float) -> News:
+        record = self._record
+        assert record is not None, "it was shown"
+        found = nodes(answer.out) if answer.ok else ()
+        if not is_left_alone(record, found[0] if found else None):
+            return self._again(now)
+        words = f" ({node_words(found[0])})" if found else ""
+        lost = f"the node of the batch script, {record.batch_host}, is lost{words}, and the job's owner with it"
+        if why := refusal(record):
+            self._say(f"{lost}; Slurm is asked to end job {self._ids.shown}, since {why}")
+            self._asking.ask(("scancel", self._ids.shown), self._ended)
+        else:
+            self._say(f"{lost}; Slurm is asked to start job {self._ids.shown} again")
+            self._asking.ask(("scontrol", "requeue", self._ids.shown), self._ended)
+        return None
+
+    def _ended(self, answer: Answer, now: float) -> News:
+        if not answer.ok:
+            self._say(f"`{answer.command}`: {answer.said}")
+        self._reactor.at(now + _ENDED_S, lambda now: self._done())
+        return None
+
+    def _again(self, now: float) -> News:
+        """Slurm does not answer, or has not seen yet that the node is gone."""
+        if now >= self._until:
+            self._done()
+            return None
+        self._reactor.at(now + self._pause_s, self._look)
+        self._pause_s = min(2 * self._pause_s, MOST_LOOKS_S)
+        return None

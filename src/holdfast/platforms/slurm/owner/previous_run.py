@@ -1,0 +1,56 @@
+"""How the run before this one ended, in Slurm's words: asked once, when another run of a job takes it over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.decide.gang_view import GangView
+from holdfast.decide.phases import Phase
+from holdfast.model.events import PlatformSaid
+from holdfast.platforms.slurm.blocking_query import asked
+from holdfast.platforms.slurm.text.end_reasons import End, Row, judged, rows
+from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
+
+LIMIT_S = 3.0
+"""For each of two questions: a slurmctld that is away holds the next run up no longer."""
+MOST_NODES = 64
+"""So many nodes of the run before are asked about."""
+
+
+def end_of_run(shown: str, before: GangView) -> tuple[End, tuple[PlatformSaid, ...]]:
+    """`shown`: the job as squeue shows it. `before`: the gang as the journal of the runs before leaves it."""
+    if before.phase is Phase.QUEUED:
+        return End(reason=f"as asked: {before.asked}"), ()
+    names = tuple(dict.fromkeys(seat.node for seat in before.seats))
+    command = ("sacct", "-D", "-X", "-n", "-P", "-j", shown, "-o", "State,NodeList,End")
+    accounted = rows(answer.out) if (answer := asked(command, limit_s=LIMIT_S)).ok else ()
+    found = _nodes(names)
+    end = judged(shown, accounted, found)
+    return end, tuple(_said(before, end, shown, accounted)) if before.pending else ()
+
+
+def _nodes(names: Sequence[str]) -> tuple[NodeRecord, ...]:
+    if not names:
+        return ()
+    answer = asked(("scontrol", "show", "node", ",".join(names[:MOST_NODES])), limit_s=LIMIT_S)
+    return nodes(answer.out) if answer.ok else ()
+
+
+def _said(before: GangView, end: End, shown: str, accounted: Sequence[Row]) -> list[PlatformSaid]:
+    said = [
+        PlatformSaid(
+            attempt=before.attempt,
+            subject=node.name,
+            words=words,
+            command=f"scontrol show node {node.name}",
+            node=node.name,
+        )
+        for node, words in end.bad
+    ]
+    if len(accounted) > 1:
+        row = accounted[-2]
+        words = f"{row.state} on {row.nodes}"
+        said.append(
+            PlatformSaid(attempt=before.attempt, subject=f"job {shown}", words=words, command=f"sacct -D -j {shown}")
+        )
+    return said

@@ -1,0 +1,179 @@
+"""Slurm is asked to start the job again, and not to give it these nodes; at most once in each run of the job.
+
+    scontrol show job J                        has it been started again already, may it be, which nodes does it exclude
+    scontrol show partition P                  are there enough nodes without those that are to be left out
+    scontrol update jobid=J nodelist=…         lost nodes leave the job first: it stays COMPLETING until they are down
+    scontrol requeue J
+    scontrol update jobid=J excnodelist=…      only a job that is queued can exclude nodes; its own list is kept
+
+Slurm begins to kill this run with the fourth one: the fifth follows from its answer, some milliseconds later. Without
+accounting Slurm changes nothing more of a job that has lost nodes (it waits for a number that no database gives): there
+the third one is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble
+from holdfast.platforms.slurm.text.requeue_conditions import excluded, refusal, shrunk, too_few
+from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job, partition
+
+if TYPE_CHECKING:
+    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.reactor import News
+
+    Done = Callable[[str, float], News]
+
+PATIENCE_S = 120.0
+"""So long a slurmctld that is away is asked again."""
+LIMIT_S = 5.0
+SLOW_S = 30.0
+"""With a SlurmdTimeout of so many seconds or more, holdfast takes lost nodes out of the job before the requeue."""
+WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
+_EXCLUDING = 3
+"""Tries to exclude nodes: between two states of the job Slurm refuses it."""
+_PAUSE_S = 0.3
+
+
+class Requeues:
+    """Of one run of a job. `kill_s()`: until Slurm kills this run, in seconds; None: it does not."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        ids: Ids,
+        say: Callable[[str], None],
+        kill_s: Callable[[float], float | None],
+        config: Callable[[], Config],
+    ) -> None:
+        self._asking = asking
+        self._config = config
+        self._ids = ids
+        self._say = say
+        self._kill_s = kill_s
+        self.asked = False
+        """Slurm is asked to start the job again, or has said yes."""
+        self.busy = False
+        """Slurm has said yes, and is being told which nodes are to be left out."""
+
+    def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
+        """`done` gets why the job is not started again, or nothing, once. Asked again meanwhile: it is the same."""
+        if self.asked:
+            return
+        self.asked = True
+        _Requeue(self, tuple(without), done).begin()
+
+    def run(self, words: tuple[str, ...], done: Callable[[Answer, float], News]) -> None:
+        """A command of Slurm's. Where Slurm kills this run, it is tried no longer than that takes."""
+        left_s = self._kill_s(self._asking.reactor.now())
+        patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
+        self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
+
+    @property
+    def ids(self) -> Ids:
+        return self._ids
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether it helps that lost nodes leave the job first."""
+        config = self._config()
+        return config.accounting and config.slurmd_timeout_s >= SLOW_S
+
+    def say(self, text: str) -> None:
+        self._say(text)
+
+    def later(self, act: Callable[[float], News]) -> None:
+        reactor = self._asking.reactor
+        reactor.at(reactor.now() + _PAUSE_S, act)
+
+
+class _Requeue:
+    """One question, from its first command to its last."""
+
+    def __init__(self, requeues: Requeues, without: tuple[str, ...], done: Done) -> None:
+        self._requeues = requeues
+        self._without = without
+        self._done = done
+        self._record: JobRecord | None = None
+        self._tries = 0
+
+    @property
+    def _id(self) -> str:
+        return self._requeues.ids.shown
+
+    def begin(self) -> None:
+        self._requeues.run(("scontrol", "show", "job", self._id), self._shown)
+
+    def _shown(self, answer: Answer, now: float) -> News:
+        record = self._record = job(answer.out, self._requeues.ids.job) if answer.ok else None
+        if record is None:
+            return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
+        if record.restarts > self._requeues.ids.restarts:
+            # It has been started again: by an operator, by Slurm, or by an agent. Perhaps it runs already.
+            return self._exclude(now) if record.state in WAITING else self._done("", now)
+        if why := refusal(record, self._without):
+            return self._done(why, now)
+        if not self._without:
+            return self._requeue(now)
+        self._requeues.run(("scontrol", "show", "partition", record.partition), self._counted)
+        return None
+
+    def _counted(self, answer: Answer, now: float) -> News:
+        assert self._record is not None, "it was shown before"
+        record, found = self._record, partition(answer.out) if answer.ok else None
+        if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
+            # A node that is down gets no job; the others may be well again by then.
+            self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {why}")
+            self._without = ()
+            return self._requeue(now)
+        rest = shrunk(record, self._without) if self._requeues.shrinks else ""
+        if not rest:
+            return self._requeue(now)
+        self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"nodelist={rest}"), self._left)
+        return None
+
+    def _left(self, answer: Answer, now: float) -> News:
+        return self._requeue(now)  # where that was refused, the job only stays COMPLETING for longer
+
+    def _requeue(self, now: float) -> News:
+        self._requeues.run(("scontrol", "requeue", self._id), self._requeued)
+        return None
+
+    def _requeued(self, answer: Answer, now: float) -> News:
+        if not answer.ok:
+            if answer.trouble is Trouble.LATE:
+                # It may be on its way already: by whom does not matter.
+                self._requeues.run(("scontrol", "show", "job", self._id), self._looked)
+                return None
+            return self._done(answer.said, now)
+        return self._exclude(now)
+
+    def _looked(self, answer: Answer, now: float) -> News:
+        record = job(answer.out, self._requeues.ids.job) if answer.ok else None
+        if record is not None and record.restarts > self._requeues.ids.restarts:
+            return self._exclude(now)
+        return self._done("Slurm ends the job and does not start it again", now)
+
+    def _exclude(self, now: float) -> News:
+        """Slurm starts it again."""
+        self._leave_out(now)
+        return self._done("", now)
+
+    def _leave_out(self, now: float) -> News:
+        names = excluded(self._record, self._without) if self._record is not None else ""
+        self._requeues.busy = bool(names)
+        if names:
+            self._tries += 1
+            self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"excnodelist={names}"), self._excluded)
+        return None
+
+    def _excluded(self, answer: Answer, now: float) -> News:
+        if not answer.ok and self._tries < _EXCLUDING:
+            self._requeues.later(self._leave_out)
+            return None
+        self._requeues.busy = False
+        if not answer.ok:
+            self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {answer.said}")
+        return None

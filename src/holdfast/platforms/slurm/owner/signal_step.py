@@ -1,0 +1,111 @@
+"""A step that only listens: for a job that Slurm may preempt with a grace, and that has no step which would hear of it.
+
+Slurm signals the *steps* of a job when the grace begins, and the batch script only when it is over. A job whose workers
+run below its batch script would learn of it too late to save. Two ways were weighed:
+
+- to read the job's record every few seconds: for a grace of 30 s at least every 5 s, so 10,000 jobs are 2,000 questions
+  a second to a slurmctld that also has to schedule;
+- a step of one task that sleeps: an srun and a slurmstepd on this node (about 15 MB together), and no question at all.
+  Slurm ends it within 0.1 s of the preemption.
+
+So the step it is, and only where the partition says that it preempts, with a grace.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.children import start
+from holdfast.platforms.slurm.slurm_commands import program
+
+if TYPE_CHECKING:
+    from holdfast.children import Child
+    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.platforms.slurm.slurm_commands import Asking
+    from holdfast.reactor import News, Watch
+
+_SIGNALLED = 128
+"""From here on srun's status tells of a signal that has ended the step; below it the step could not be made."""
+
+
+class Listener:
+    """`there(now)` when the step runs: of what Slurm did before it hears nothing. `heard(now)` when Slurm has ended
+    it."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        ids: Ids,
+        there: Callable[[float], News],
+        heard: Callable[[float], News],
+        say: Callable[[str], None],
+    ) -> None:
+        self._reactor = asking.reactor
+        self._there = there
+        self._heard = heard
+        self._say = say
+        self._child: Child | None = None
+        self._watch: Watch | None = None
+        self._begins: Watch | None = None
+        words = [program("srun", asking.environment), f"--jobid={ids.job}", "--overlap", "--nodes=1", "--ntasks=1"]
+        words += [f"--nodelist={ids.node}"] if ids.node else []
+        quiet = (
+            "--mem=0",
+            "--gres=none",
+            "--input=none",
+            "--error=none",
+            "--quiet",
+            "--job-name=holdfast-listens",
+        )
+        told, tells = os.pipe()
+        try:
+            # A SIGTERM to all processes of the batch script must not look like the end of the step.
+            self._child = start(
+                (*words, *quiet, "sh", "-c", "echo; exec sleep infinity"),
+                output=tells,
+                env=asking.environment,
+                deaf=(signal.SIGTERM,),
+            )
+        except OSError as error:
+            say(f"no step listens for a preemption: srun cannot be run: {error.strerror}")
+            os.close(told)
+        else:
+            self._watch = self._reactor.watch(self._child.pidfd, self._ended)
+            self._begins = self._reactor.watch(told, self._begun)
+        finally:
+            os.close(tells)
+
+    def close(self) -> None:
+        """End it."""
+        self._let_go()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.end()
+
+    def _begun(self, fd: int, now: float) -> News:
+        begun = bool(os.read(fd, 1))
+        self._let_go()
+        return self._there(now) if begun else None
+
+    def _let_go(self) -> None:
+        if self._begins is not None:
+            self._begins.close()
+            os.close(self._begins.fd)
+            self._begins = None
+
+    def _ended(self, fd: int, now: float) -> News:
+        assert self._child is not None and self._watch is not None, "it is watched"
+        self._watch.close()
+        self._watch = None
+        child, self._child = self._child, None
+        status = child.reap()
+        if status is not None and 0 <= status < _SIGNALLED:
+            self._say(f"no step listens for a preemption: srun ended with status {status}")
+            return None
+        return self._heard(now)

@@ -1,0 +1,127 @@
+"""Slurm as the owner's platform: the stations that ask it, each for its own, under one roof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.slurm.owner.batch_script_warning import BatchScript
+from holdfast.platforms.slurm.owner.job_comment import JobComment
+from holdfast.platforms.slurm.owner.job_ids import Ids, ids_of
+from holdfast.platforms.slurm.owner.lost_nodes import LostNodes
+from holdfast.platforms.slurm.owner.node_drain import Holding
+from holdfast.platforms.slurm.owner.requeue_requests import Requeues
+from holdfast.platforms.slurm.owner.slurm_signals import SlurmSignals
+from holdfast.platforms.slurm.slurm_commands import Asking
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.events import Event, JournalSecured
+    from holdfast.model.job_spec import JobSpec
+    from holdfast.reactor import News, Reactor
+    from holdfast.record.job_directory import JobPlace
+
+
+def station(
+    spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+) -> SlurmStation | None:
+    """The station of this process's job; None where Slurm's variables name no job that can be read."""
+    ids = ids_of(environment)
+    return SlurmStation(spec, Asking(reactor, environment), ids, say) if ids is not None else None
+
+
+class SlurmStation:
+    """A `Platform`."""
+
+    def __init__(self, spec: JobSpec, asking: Asking, ids: Ids, say: Callable[[str], None]) -> None:
+        self._ids = ids
+        self._asking = asking
+        self._say = say
+        self._holding = Holding(asking, say)
+        self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
+        self._lost = LostNodes(asking, ids, say)
+        self._requeues = Requeues(asking, ids, say, self._kill_s, lambda: self._signals.config)
+        self._script = BatchScript(asking, ids, say, many=spec.nodes.many)
+        self._signals = SlurmSignals(
+            asking,
+            ids,
+            spec.timers.grace_s,
+            say,
+            lambda: self._requeues.asked,
+            at_limit=spec.requeue.at_time_limit,
+        )
+
+    def _kill_s(self, now: float) -> float | None:
+        """Until Slurm kills this run of the job, where it has begun to end it."""
+        ends_at = self._signals.ends_at
+        return None if ends_at is None else ends_at - now
+
+    @property
+    def asking(self) -> bool:
+        return self._signals.asking or self._lost.asking
+
+    @property
+    def holding(self) -> bool:
+        return self._holding.busy
+
+    def noted(self, event: Event, now: float) -> None:
+        """The journal is on a file system that all runs of the job share."""
+
+    def secured(self, event: JournalSecured, now: float) -> News:
+        return [event]
+
+    def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
+        self._script.begin()
+        return self._signals.begin(now)
+
+    def signalled(self, number: int, node: str, now: float) -> News:
+        return self._signals.signalled(number, node, now)
+
+    @property
+    def handed_over(self) -> bool:
+        return False
+
+    def joined(self, node: str, now: float) -> None:
+        """An allocation has its nodes from the start."""
+
+    def labels(self, node: str) -> tuple[str, ...]:
+        return ()  # each agent has them in its environment
+
+    def seated(self, nodes: Collection[str], attempt: int) -> None:
+        """Slurm's words are of the job."""
+
+    def avoid(self, names: Sequence[str]) -> None:
+        """What another run is not to get is told when it is asked for."""
+
+    def felled(self, since: float) -> None:
+        self._signals.felled(since)
+
+    def lost(self, node: str, attempt: int, now: float) -> News:
+        self._lost.ask(node, attempt)
+        return None
+
+    def broken_off(self, attempt: int) -> None:
+        self._lost.ask_of_job(attempt)
+
+    def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
+        self._requeues.ask(reason, without, done)
+
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        self._holding.hold(node, reason, attempt)
+
+    def recorded(self, record: AttemptRecord) -> None:
+        if self._comment is not None:
+            self._comment.attempt(record)
+
+    def finished(self, report: JobReport) -> None:
+        if self._comment is not None:
+            self._comment.finished(report)
+
+    @property
+    def writing(self) -> bool:
+        return self._requeues.busy or (self._comment is not None and self._comment.busy)
+
+    def close(self) -> None:
+        self._script.close()
+        self._signals.close()
+        self._asking.close()

@@ -1,0 +1,370 @@
+"""What Slurm's signals mean, and when the job's time is over: asked of Slurm, told to the owner as `StopRequested`.
+
+The job's record is read when the owner begins, at each signal, every `LOOK_S`, and when the notice of the time limit is
+due: a limit can be moved. So a job costs slurmctld six questions an hour.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.human_format import duration
+from holdfast.platforms.slurm.owner.cluster_facts import PATIENCE_S, Known
+from holdfast.platforms.slurm.owner.signal_step import Listener
+from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.text.requeue_conditions import refusal
+from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job
+from holdfast.platforms.slurm.text.signal_meaning import (
+    Asked,
+    Meaning,
+    Warned,
+    Why,
+    cancelled_for,
+    is_warning,
+    left_s,
+    notice_at,
+    why,
+)
+from holdfast.record.local_time import local
+from holdfast.safe_files import end_of_file
+
+if TYPE_CHECKING:
+    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.reactor import Moment, News
+
+LOOK_S = 600.0
+"""Between two looks at the job's record."""
+ANSWER_S = 2.0
+"""How long Slurm may take to say what a signal means; at most a third of KillWait."""
+SAVE = 0.75
+"""The part of the time that is left in which workers that listen may save; then SIGTERM, and SIGKILL at its end."""
+SAID_S = 4.0
+"""slurmstepd's line is as old as the signal, or a little older. Slurm starts no job again within 5 s."""
+_END_BYTES = 1 << 16
+_WAYS = {"linuxproc", "pgid"}
+"""Types of process tracking under which Slurm's signals reach the workers by themselves."""
+
+
+class SlurmSignals:
+    """One job's. `grace_s`: of the job, for a stop that Slurm sets no limit to. `leaving()`: the job itself has asked
+    Slurm to start it again. `at_limit`: it is to do so at its time limit."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        ids: Ids,
+        grace_s: float,
+        say: Callable[[str], None],
+        leaving: Callable[[], bool],
+        *,
+        at_limit: bool = False,
+    ) -> None:
+        self._asking = asking
+        self._reactor = asking.reactor
+        self._ids = ids
+        self._grace_s = grace_s
+        self._say = say
+        self._leaving = leaving
+        self._at_limit = at_limit
+        self._refused = ""
+        """Why Slurm starts the job not again, as the job was last told."""
+        self._known = Known(asking, ids, self._listen, say)
+        self._record: JobRecord | None = None
+        """The last that was read."""
+        self._open: _Open | None = None
+        self._said: Why | None = None
+        """What the job was last told of."""
+        self._look: Moment | None = None
+        self._listener: Listener | None = None
+        if ids.ends_at is not None and ids.started_at is not None:
+            # What newer versions say without a question.
+            self._record = JobRecord(
+                job=ids.job,
+                state="RUNNING",
+                restarts=ids.restarts,
+                started_at=ids.started_at,
+                ends_at=ids.ends_at,
+                limit_s=ids.ends_at - ids.started_at,
+            )
+
+    @property
+    def asking(self) -> bool:
+        """Slurm has not said yet what a signal means."""
+        return self._open is not None
+
+    def begin(self, now: float) -> News:
+        """Learn what is needed before a signal comes."""
+        self._known.begin()
+        self._look_again(now)
+        return None
+
+    def close(self) -> None:
+        if self._look is not None:
+            self._look.close()
+        self._known.close()
+        if self._listener is not None:
+            self._listener.close()
+
+    # ------------------------------------------------------------------------------------------ what comes in
+
+    def signalled(self, number: int, node: str, now: float) -> News:
+        """A signal of Slurm's has come, or one by hand."""
+        if number != signal.SIGTERM:
+            record = self._record
+            if record is None or not is_warning(number, now, record, self._known.warned):
+                return None  # it is the workers' own
+        if self._open is not None:
+            # The answer that is on its way is younger than this signal's cause.
+            self._open.came |= number == self._open.number
+            return None
+        self._begin_to_ask(_Open(number, now))
+        return None
+
+    def felled(self, since: float) -> None:
+        """Workers have died of SIGTERM: Slurm may have sent it to all processes of the job, and holdfast's comes."""
+        if self._open is None:
+            self._begin_to_ask(_Open(int(signal.SIGTERM), since, came=False))
+
+    def _begin_to_ask(self, opened: _Open) -> None:
+        self._open = opened
+        self._asking.ask(self._show(), self._answered, limit_s=min(ANSWER_S, self._known.config.kill_wait_s / 3))
+
+    def _answered(self, answer: Answer, now: float) -> News:
+        assert self._open is not None, "it was asked for"
+        record = job(answer.out, self._ids.job) if answer.ok else None
+        self._open.record, self._open.trouble = record, answer.said
+        return self._ask_more(now)
+
+    def _ask_more(self, now: float) -> News:
+        """A preemption and `scontrol requeue` leave the same record: ask what tells them apart, one after the other."""
+        opened = self._open
+        assert opened is not None, "it was asked for"
+        found = self._judge(opened)
+        if not found.again or opened.record is None or self._was_preempted():
+            return self._close(found, now)
+        opened.line = opened.line or self._line(opened)
+        known = self._known
+        limit_s = min(ANSWER_S, known.config.kill_wait_s / 6)
+        if not known.configured and opened.first("config"):
+            known.ask_config(self._ask_more, limit_s)
+        elif known.config.accounting and opened.first("accounting"):
+            words = ("sacct", "-D", "-X", "-n", "-P", "-o", "State", "-j", str(self._ids.shown))
+            self._asking.ask(words, self._accounted, limit_s=limit_s)
+        elif known.partition is None and opened.first("partition"):
+            known.ask_partition(opened.record.partition, self._ask_more, limit_s)
+        else:
+            return self._close(self._judge(opened), now)
+        return None
+
+    def _accounted(self, answer: Answer, now: float) -> News:
+        """`sacct -D` has a line for each run of the job, and may have this run's end only later."""
+        assert self._open is not None, "it was asked for"
+        states = [line.strip() for line in answer.out.splitlines() if line.strip()] if answer.ok else []
+        ended = [state for state in states if not state.startswith(("PENDING", "RUNNING"))]
+        self._open.accounted = ended[-1] if len(ended) > self._ids.restarts else ""
+        return self._ask_more(now)
+
+    def _line(self, opened: _Open) -> str:
+        """What slurmstepd has written below the output of the batch script, on its node."""
+        path = opened.record.fields.get("StdErr", "") if opened.record is not None else ""
+        try:
+            end = end_of_file(path, _END_BYTES) if path.startswith("/") else b""
+        except OSError:
+            return ""
+        return cancelled_for(end.decode(errors="replace"), self._ids.job, opened.at - SAID_S)
+
+    def _judge(self, opened: _Open) -> Why:
+        return why(
+            Asked(
+                job=self._ids.shown,
+                number=opened.number,
+                at=opened.at,
+                now=opened.record,
+                before=self._record,
+                restarts=self._ids.restarts,
+                config=self._known.config,
+                warned=self._known.warned,
+                accounted=opened.accounted,
+                line=opened.line,
+                preemptable=self._known.preemptable,
+                trouble=opened.trouble,
+                utc_offset_s=local(opened.at),
+            )
+        )
+
+    @property
+    def config(self) -> Config:
+        """Slurm's, as far as it has told it."""
+        return self._known.config
+
+    @property
+    def ends_at(self) -> float | None:
+        """When Slurm kills this run of the job, in seconds since the epoch; None: it has not begun to end it."""
+        return self._said.ends_at if self._said is not None else None
+
+    def _was_preempted(self) -> bool:
+        return self._record is not None and self._record.preempted_at is not None
+
+    def _close(self, found: Why, now: float) -> News:
+        opened, self._open = self._open, None
+        assert opened is not None, "it was asked for"
+        if opened.record is not None and not found.hard:
+            self._record = opened.record
+        if not opened.came and not found.hard and found.meaning is not Meaning.PREEMPTING:
+            return None  # the workers' SIGTERM was not Slurm's
+        if opened.number == signal.SIGTERM:
+            return self._tell(found, opened.number, opened.at, now, everywhere=self._known.config.proctrack in _WAYS)
+        if found.meaning in (Meaning.SIGNALLED, Meaning.UNKNOWN):
+            return None  # the limit has been moved: it is the workers' own
+        return self._tell(found, None, opened.at, now, everywhere=False)
+
+    # ------------------------------------------------------------------------------------------ what it tells
+
+    def _tell(self, found: Why, number: int | None, at: float, now: float, *, everywhere: bool) -> News:
+        if not self._is_news(found):
+            return None
+        self._said = found
+        if found.again and self._leaving():
+            return None  # the job knows why it ends here
+        left = None if found.ends_at is None else left_s(found.ends_at, now)
+        if found.meaning is Meaning.UNKNOWN:
+            # It may be the end of the job: then so much is left.
+            left = left_s(now + self._known.config.kill_wait_s, now)
+        save_s = SAVE * left if left is not None else min(self._grace_s, SAVE * self._known.config.kill_wait_s)
+        refused = f"; not queued again: {self._refused}" if found.meaning is Meaning.TIME_WARNING else ""
+        request = StopRequest(
+            reason=f"{found.reason}{refused if self._refused else ''}",
+            source=StopSource.PLATFORM,
+            phrase=found.phrase,
+            at=at,
+            signal=number,
+            everywhere=everywhere and number is not None,
+            save_s=save_s,
+            within_s=left,
+            grace_s=self._grace_s if left is None else min(self._grace_s, left),
+            requeue=found.again or found.may_requeue,
+        )
+        if left is not None:
+            self._say(f"{found.reason}: the workers have {duration(left)} to save and leave")
+        return [ev.StopRequested(request=request)]
+
+    def _is_news(self, found: Why) -> bool:
+        """Steps get one SIGTERM after another: what has been told already is not told again."""
+        said = self._said
+        if said is None:
+            return True
+        if said.hard:
+            return False
+        sooner = found.ends_at is not None and (said.ends_at is None or found.ends_at < said.ends_at - 1.0)
+        return found.meaning is not said.meaning or sooner
+
+    # ------------------------------------------------------------------------------------------ the time limit
+
+    def _look_again(self, now: float) -> News:
+        """Read the record: the limit may have been moved."""
+        self._look = None
+        self._asking.ask(self._show(), self._seen, patience_s=PATIENCE_S)
+        return None
+
+    def _seen(self, answer: Answer, now: float) -> News:
+        record = job(answer.out, self._ids.job) if answer.ok else None
+        if record is not None and record.state in ("RUNNING", "SUSPENDED", "RESIZING"):
+            self._known.seen(record)
+            self._record = record
+            self._warn_of_the_limit(record)
+            if record.preempted_at is not None and self._open is None:
+                return self._in_its_grace(record, now)
+        due = notice_at(self._record, self._grace_s) if self._record is not None else None
+        if due is not None and self._record is not None and now >= due:
+            return self._time_is_over(self._record, now)
+        self._look = self._reactor.at(min(now + LOOK_S, due or now + LOOK_S), self._look_again)
+        return None
+
+    def _warn_of_the_limit(self, record: JobRecord) -> None:
+        """Where Slurm would not start the job again at its time limit, although the job asks for that."""
+        refused, self._refused = self._refused, refusal(record) if self._at_limit and record.limit_s else ""
+        if self._refused and self._refused != refused:
+            hint = f"\n  try: scontrol update jobid={self._ids.shown} requeue=1" if record.batch else ""
+            self._say(
+                "warning: --requeue-at-limit: the job ends at its time limit, and is not started again: "
+                f"{self._refused}{hint}"
+            )
+
+    def _looked(self, answer: Answer, now: float) -> News:
+        record = job(answer.out, self._ids.job) if answer.ok else None
+        if record is None or record.state != "RUNNING" or record.preempted_at is None or self._open is not None:
+            return None
+        self._record = record
+        return self._in_its_grace(record, now)
+
+    def _in_its_grace(self, record: JobRecord, now: float) -> News:
+        """Slurm wants the nodes, and its signal has reached no process of holdfast's."""
+        asked = Asked(
+            job=self._ids.shown,
+            number=int(signal.SIGTERM),
+            at=now,
+            now=record,
+            before=record,
+            config=self._known.config,
+            utc_offset_s=local(now),
+        )
+        return self._tell(why(asked), None, now, now, everywhere=False)
+
+    def _time_is_over(self, record: JobRecord, now: float) -> News:
+        warning = Warned(number=int(signal.SIGTERM), before_s=float("inf"))
+        asked = Asked(
+            job=self._ids.shown,
+            number=int(signal.SIGTERM),
+            at=now,
+            now=replace(record, state="RUNNING", preempted_at=None, reason="", restarts=0),
+            config=self._known.config,
+            warned=warning,
+            utc_offset_s=local(now),
+        )
+        return self._tell(why(asked), None, now, now, everywhere=False)
+
+    # ------------------------------------------------------------------------------------------ the step that listens
+
+    def _listen(self) -> None:
+        """Where the job can be preempted with a grace, and no step of it would hear of that, one is made that does."""
+        if self._known.has_grace and not self._ids.in_step and self._listener is None:
+            self._listener = Listener(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
+
+    def _listens(self, now: float) -> News:
+        """The grace may have begun before the step that listens."""
+        self._asking.ask(self._show(), self._looked, patience_s=PATIENCE_S)
+        return None
+
+    def _heard_by_step(self, now: float) -> News:
+        """Slurm has ended the step that listens: as it does first of all when it wants the nodes."""
+        return self.signalled(int(signal.SIGTERM), self._ids.node, now)
+
+    def _show(self) -> tuple[str, ...]:
+        return ("scontrol", "show", "job", self._ids.shown)
+
+
+class _Open:
+    """A signal whose meaning is being asked for."""
+
+    def __init__(self, number: int, at: float, *, came: bool = True) -> None:
+        self.number = number
+        self.at = at
+        self.came = came
+        """holdfast has it; else it has ended workers, and may be on its way."""
+        self.record: JobRecord | None = None
+        self.trouble = ""
+        self.accounted = ""
+        self.line = ""
+        self._asked: set[str] = set()
+
+    def first(self, what: str) -> bool:
+        """Whether this has not been asked for yet; it is now."""
+        asked_before = what in self._asked
+        self._asked.add(what)
+        return not asked_before

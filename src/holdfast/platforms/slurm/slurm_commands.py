@@ -1,0 +1,348 @@
+"""Slurm's commands, as helpers: the owner never waits for slurmctld.
+
+    Asking(reactor).ask(["scontrol", "show", "job", "42"], done)     done(answer, now) → the events that follow
+
+A command that slurmctld does not answer is killed at the end of its time. Where slurmctld is away it is asked again,
+with a pause that doubles, as long as `patience_s` allows. What a command prints is bounded, and cut.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import shlex
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.children import start
+from holdfast.model.noun_base import Noun
+from holdfast.safe_text import one_line
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Moment, News, Reactor, Watch
+
+    Done = Callable[["Answer", float], News]
+
+LIMIT_S = 5.0
+"""How long one try may take. Slurm's own commands try for about MessageTimeout (10 s by default) and longer."""
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 10.0
+"""Between two tries while slurmctld is away."""
+MOST_KILLED = 3
+"""Tries that a signal from outside may end."""
+OUTPUT_BYTES = 4 << 20
+"""Of one stream; what a command prints beyond that is dropped. A job of a large array takes about 1 KiB."""
+
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+_OF_SLURM = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_")
+_FOLDERS = (
+    "/usr/bin",
+    "/usr/local/bin",
+    "/opt/slurm/bin",
+    "/opt/slurm/current/bin",
+    "/cm/shared/apps/slurm/current/bin",
+)
+_AWAY = (
+    "unable to contact slurm controller",
+    "unable to connect to slurm daemon",
+    "unable to establish controller machine",
+    "socket timed out",
+    "connection refused",
+    "connect failure",
+    "communication connection failure",
+    "slurm backup controller in standby",
+    "communications connection failure",
+    "unexpected message received",
+    "zero bytes were transmitted",
+)
+_MUNGE = ("munge", "protocol authentication error", "invalid authentication credential", "authentication plugin")
+_UNKNOWN = ("invalid job id", "invalid node name", "not found", "unknown node")
+_REFUSED = ("access/permission denied", "invalid user id", "permission denied", "not permitted", "access denied")
+_LATE = ("already finished", "already completing", "job is pending execution", "transition")
+
+
+class Trouble(enum.StrEnum):
+    """Why a command of Slurm's has no answer."""
+
+    NONE = "none"
+    MISSING = "missing"
+    """The command is not there."""
+    AWAY = "away"
+    """slurmctld does not answer."""
+    SLOW = "slow"
+    """It had not answered when the time was over."""
+    MUNGE = "munge"
+    """The node cannot prove to slurmctld who asks."""
+    REFUSED = "refused"
+    """This user may not."""
+    UNKNOWN = "unknown"
+    """Slurm knows no such job or node (any more)."""
+    LATE = "late"
+    """The job is in a state in which that cannot be done."""
+    FAILED = "failed"
+    """Anything else."""
+
+
+TEMPORARY = frozenset({Trouble.AWAY, Trouble.SLOW})
+"""Troubles that another try may end."""
+
+
+class Answer(Noun, frozen=True, kw_only=True):
+    """What a command has printed, or why it has not."""
+
+    words: tuple[str, ...]
+    """The command."""
+    out: str = ""
+    err: str = ""
+    status: int | None = None
+    """Its exit status, or minus its signal; None: it never started, or had not ended in time."""
+    trouble: Trouble = Trouble.NONE
+    said: str = ""
+    """The trouble in words, for a sentence: "slurmctld does not answer (…)"."""
+
+    @property
+    def ok(self) -> bool:
+        return self.trouble is Trouble.NONE
+
+    @property
+    def command(self) -> str:
+        """As a person would type it."""
+        return shlex.join(self.words)
+
+
+class Asking:
+    """Runs the commands of one process. Any number may run at a time."""
+
+    def __init__(self, reactor: Reactor, environment: Mapping[str, str] = os.environ) -> None:
+        self.reactor = reactor
+        self.environment = scrubbed(environment)
+        self._running: set[_Question] = set()
+
+    def ask(
+        self, words: Sequence[str], done: Done, *, limit_s: float = LIMIT_S, patience_s: float = 0.0
+    ) -> Callable[[], None]:
+        """Run a command; `done` gets its answer, once, from the reactor. Returns what takes the question back.
+
+        `limit_s`: for one try. `patience_s`: so long after now it is tried again where slurmctld does not answer.
+        """
+        question = _Question(self, tuple(words), done, limit_s, self.reactor.now() + patience_s, self._running)
+        self._running.add(question)
+        question.begin(self.reactor.now())
+        return question.close
+
+    def close(self) -> None:
+        """What still runs is killed, and answers no more."""
+        for question in tuple(self._running):
+            question.close()
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for Slurm's commands: no setting of the job's or the user's changes what they do or print."""
+    kept = {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_OF_SLURM)}
+    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+
+
+def program(name: str, environment: Mapping[str, str]) -> str:
+    """Where a command of Slurm's lies: PATH, then the usual folders; the bare name where it is in none of them."""
+    if "/" in name:
+        return name
+    folders = [folder for folder in environment.get("PATH", "").split(":") if folder]
+    for folder in (*folders, *_FOLDERS):
+        path = f"{folder}/{name}"
+        if os.access(path, os.X_OK):
+            return path
+    return name
+
+
+def meant(words: Sequence[str], status: int | None, err: str, limit_s: float) -> tuple[Trouble, str]:
+    """What the end of a command means. `status`: see `Answer`; None: it was killed when `limit_s` was over."""
+    last = one_line(next((line for line in reversed(err.splitlines()) if line.strip()), "").strip())[:300]
+    lower, name = err.lower(), words[0].rpartition("/")[2]
+    quoted = f" ({last})" if last else ""
+    if status is None:
+        return Trouble.SLOW, f"slurmctld has not answered `{name}` within {limit_s:g} s{quoted}"
+    if status == 0:
+        return Trouble.NONE, ""
+    table = ((_MUNGE, Trouble.MUNGE), (_AWAY, Trouble.AWAY), (_REFUSED, Trouble.REFUSED), (_UNKNOWN, Trouble.UNKNOWN))
+    for patterns, trouble in (*table, (_LATE, Trouble.LATE)):
+        if any(pattern in lower for pattern in patterns):
+            return trouble, f"{_SAID[trouble]}{quoted}"
+    ended = f"exit status {status}" if status > 0 else signal.Signals(-status).name
+    return Trouble.FAILED, f"`{shlex.join(words)}` ended with {ended}{quoted}"
+
+
+_SAID = {
+    Trouble.MUNGE: "munge does not work on this node",
+    Trouble.AWAY: "slurmctld does not answer",
+    Trouble.REFUSED: "Slurm does not allow it to this user",
+    Trouble.UNKNOWN: "Slurm does not know it",
+    Trouble.LATE: "Slurm cannot do that any more",
+}
+
+
+class _Question:
+    """One command, with its tries."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        words: tuple[str, ...],
+        done: Done,
+        limit_s: float,
+        until: float,
+        running: set[_Question],
+    ) -> None:
+        self._asking = asking
+        self._reactor = asking.reactor
+        self._words = words
+        self._done = done
+        self._limit_s = limit_s
+        self._until = until
+        self._pause_s = FIRST_PAUSE_S
+        self._killed = 0
+        self._running = running
+        self._try: _Try | None = None
+        self._moment: Moment | None = None
+
+    def begin(self, now: float) -> News:
+        """One try."""
+        self._moment = None
+        try:
+            self._try = _Try(self._asking, self._words, self._ended)
+        except FileNotFoundError:
+            # The answer comes from the reactor also here: who asks has not returned yet.
+            self._moment = self._reactor.at(now, self._missing)
+        except OSError as error:
+            self._why = f"`{self._words[0]}` cannot be run: {error.strerror}"
+            self._moment = self._reactor.at(now, self._not_run)
+        else:
+            self._moment = self._reactor.at(now + self._limit_s, self._slow)
+        return None
+
+    def close(self) -> None:
+        if self._moment is not None:
+            self._moment.close()
+            self._moment = None
+        if self._try is not None:
+            self._try.abandon()
+            self._try = None
+        self._running.discard(self)
+
+    def _missing(self, now: float) -> News:
+        said = f"`{self._words[0]}` is not on this node (looked in PATH, {', '.join(_FOLDERS)})"
+        return self._answer(Answer(words=self._words, trouble=Trouble.MISSING, said=said), now)
+
+    def _not_run(self, now: float) -> News:
+        return self._answer(Answer(words=self._words, trouble=Trouble.FAILED, said=self._why), now)
+
+    def _slow(self, now: float) -> News:
+        assert self._try is not None, "its time is set with it"
+        out, err = self._try.printed()
+        self._try.abandon()
+        return self._found(None, out, err, now)
+
+    def _ended(self, status: int | None, out: str, err: str, now: float) -> News:
+        if self._moment is not None:
+            self._moment.close()
+        return self._found(1 if status is None else status, out, err, now)
+
+    def _found(self, status: int | None, out: str, err: str, now: float) -> News:
+        self._try = self._moment = None
+        if status is not None and status < 0:
+            # Slurm's own signals reach every process of a step where it has no cgroups, its commands too.
+            self._killed += 1
+            if self._killed < MOST_KILLED:
+                return self.begin(now)
+        # `Node n9 not found` is what scontrol prints, where other refusals are errors.
+        spoken = err if err.strip() or status is None else out
+        trouble, said = meant(self._words, status, spoken, self._limit_s)
+        if trouble in TEMPORARY and now + self._pause_s < self._until:
+            self._moment = self._reactor.at(now + self._pause_s, self.begin)
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            return None
+        return self._answer(Answer(words=self._words, out=out, err=err, status=status, trouble=trouble, said=said), now)
+
+    def _answer(self, answer: Answer, now: float) -> News:
+        self._running.discard(self)
+        return self._done(answer, now)
+
+
+class _Try:
+    """One process, and what it prints. Raises OSError where it cannot be started."""
+
+    def __init__(
+        self, asking: Asking, words: Sequence[str], ended: Callable[[int | None, str, str, float], News]
+    ) -> None:
+        self._reactor = asking.reactor
+        self._ended = ended
+        self._streams: dict[int, bytearray] = {}
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            out_in, out_out, err_in, err_out = pipes
+            command = [program(words[0], asking.environment), *words[1:]]
+            # A SIGTERM of Slurm's to every process of the step must not take the answer with it.
+            child = start(command, output=out_out, errors=err_out, env=asking.environment, deaf=(signal.SIGTERM,))
+        except OSError:
+            for fd in pipes:
+                os.close(fd)
+            raise
+        self._child = child
+        os.close(out_out)
+        os.close(err_out)
+        self._out, self._err = out_in, err_in
+        self._watches: list[Watch] = []
+        for fd in (out_in, err_in):
+            os.set_blocking(fd, False)
+            self._streams[fd] = bytearray()
+            self._watches.append(self._reactor.watch(fd, self._readable))
+        self._watch = self._reactor.watch(child.pidfd, self._over)
+
+    def printed(self) -> tuple[str, str]:
+        """So far."""
+        return self._streams[self._out].decode(errors="replace"), self._streams[self._err].decode(errors="replace")
+
+    def abandon(self) -> None:
+        """Kill it; it is reaped when it has died."""
+        self._let_go()
+        self._ended = _no_matter
+        self._child.kill()
+
+    def _readable(self, fd: int, now: float) -> News:
+        if not self._read(fd):
+            self._reactor.forget(fd)
+        return None
+
+    def _read(self, fd: int) -> bool:
+        """False at the end of the stream."""
+        kept = self._streams[fd]
+        for _ in range(64):  # a bounded bite
+            try:
+                data = os.read(fd, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            kept += data[: OUTPUT_BYTES - len(kept)]
+        return True
+
+    def _over(self, fd: int, now: float) -> News:
+        self._watch.close()
+        for each in (self._out, self._err):
+            if self._watches:
+                self._read(each)
+        self._let_go()
+        status = self._child.reap()
+        return self._ended(status, *self.printed(), now)
+
+    def _let_go(self) -> None:
+        watches, self._watches = self._watches, []
+        for watch in watches:
+            watch.close()
+            os.close(watch.fd)
+
+
+def _no_matter(status: int | None, out: str, err: str, now: float) -> News:
+    return None

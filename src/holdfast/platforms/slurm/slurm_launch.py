@@ -1,0 +1,312 @@
+"""Inside a Slurm allocation: the user types the command once, and one step starts an agent on each node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.errors import BadUsage
+from holdfast.file_modes import users_umask
+from holdfast.launch.agent_launch import (
+    AgentOrder,
+    By,
+    answering,
+    line_of,
+    order_for_agents,
+    owner_addresses,
+    owner_port,
+)
+from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.launch_spec import NodesOrder
+from holdfast.launch.multi_node import (
+    Many,
+    identity,
+    key_of,
+    owner_wait_s,
+    plan_of,
+    port_range,
+    readable_again,
+    rendezvous_conf,
+    slots_of,
+    with_plan,
+)
+from holdfast.launch.torchrun_options import ORIGINS, named
+from holdfast.model.job_spec import NodePlan
+from holdfast.platforms.slurm.agent_step import Steps
+from holdfast.platforms.slurm.first_task import FirstTask, await_notice, notice_path
+from holdfast.platforms.slurm.step_starter import Srun
+from holdfast.platforms.slurm.text.allocation import Allocation, Step, allocation
+from holdfast.platforms.slurm.text.srun_command import environment_of_srun, kept_back
+from holdfast.settings.resolved_settings import Settings, Source
+
+NOTICE_S = 90.0
+"""How long the other tasks wait for the first one's answer: a network file system may show it late."""
+REPLACE_S = 5.0
+"""The default of `--replace-wait`. An allocation gets no further node, so a node that is not back soon will not come:
+it is better to start the job again without it."""
+_MEETING = ("rdzv_endpoint", "master_addr")
+"""With one of these options the user types the command on each node, and starts it there."""
+
+
+def over_allocation(
+    given: dict[str, Any],
+    settings: Settings,
+    job_of: Callable[[bool], JobFile],
+    nodes: tuple[int, int],
+    home: Path,
+    *,
+    look: bool,
+) -> Many | None:
+    """The job over the nodes of this allocation; None: it stays on this machine, or another way of starting applies.
+
+    `given` gets the number of workers per node where the user has typed none. `look`: this process only looks, and
+    hands the job back to its guard. Raises `BadUsage`.
+    """
+    found = _allocation()
+    if found is None:
+        return None
+    step = found.step if found.step is not None and not found.step.terminal else None
+    elsewhere = given.get("standalone") or any(given[name] for name in _MEETING) or _one(given, settings)
+    if elsewhere or len(found.own_nodes) == 1 or step is not None:
+        workers_of(given, found)
+    if elsewhere:
+        return None
+    if step is not None and step.tasks > 1:
+        _one_task_a_node(found, step)
+        return _over_tasks(given, settings, job_of(True), found, step, nodes, home, look=look)
+    if step is None and not found.node and len(found.nodes) == 1:
+        raise BadUsage(
+            f"this machine is not {found.nodes[0]}, the one node of Slurm job {found.shown}, and a job on one node "
+            "runs where it is typed",
+            hint="srun --ntasks=1 holdfast run …; or, to run it here: holdfast run --standalone …",
+        )
+    if step is not None or len(found.own_nodes) == 1:
+        return None
+    return _over_step(given, settings, job_of(True), found, nodes)
+
+
+def joined_here(given: dict[str, Any]) -> tuple[str, ...]:
+    """The launch of an agent that Slurm has started: its node's neighbourhood is the topology's; `given` gets its
+    workers."""
+    found = _allocation()
+    if found is None:
+        return ()
+    workers_of(given, found)
+    return found.labels
+
+
+def _allocation() -> Allocation | None:
+    try:
+        return allocation(os.environ)
+    except ValueError as error:
+        raise BadUsage(
+            f"{error}: expected a list of hosts as Slurm writes it",
+            hint="scontrol show hostnames $SLURM_JOB_NODELIST; or holdfast run --standalone …",
+        ) from None
+
+
+def _one(given: Mapping[str, Any], settings: Settings) -> bool:
+    """The user asked for exactly one node and no spare."""
+    spare = settings.source("spares") is Source.OPTION and settings.count("spares")
+    return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1" and not spare
+
+
+def workers_of(given: dict[str, Any], found: Allocation) -> None:
+    """Where the user typed no number of workers, the allocation gives it: tasks per node, else GPUs per node."""
+    if given["nproc_per_node"] or given["job"]:
+        return
+    tasks = _tasks(found)
+    if tasks:
+        given["nproc_per_node"], origin = str(tasks), f"Slurm's {tasks} tasks a node"
+    elif found.gpus:
+        given["nproc_per_node"], origin = str(found.gpus), f"SLURM_GPUS_ON_NODE={found.gpus}"
+    else:
+        return
+    given[ORIGINS] = {**given.get(ORIGINS, {}), "nproc_per_node": origin}
+
+
+def _tasks(found: Allocation) -> int:
+    """How many tasks the user wants per node; 0: one, as launchers are started, or no number was asked for."""
+    return found.tasks_per_node if found.step is None and found.tasks_per_node > 1 else 0
+
+
+def _over_step(
+    given: dict[str, Any], settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
+) -> Many:
+    """This process hosts the owner, and one step of the job starts an agent on each node."""
+    readable_again(given)
+    if shutil.which("srun") is None:
+        raise BadUsage(
+            f"srun is not in PATH here, and starts the agents on the {len(found.own_nodes)} nodes of Slurm job "
+            f"{found.shown}: expected Slurm's client commands",
+            hint="module load slurm; or PATH=$PATH:/opt/slurm/bin holdfast run …",
+        )
+    conf, strange = rendezvous_conf(given)
+    range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
+    plan = _plan(settings, conf, range_, found.own_nodes)
+    key, key_from = os.urandom(32), "this run, which made it"
+    if settings.source("job-key") is not Source.DEFAULT:
+        key, key_from = key_of(settings, Path.cwd())
+    text = order_for_agents(
+        By.SLURM,
+        given,
+        job.spec.name,
+        replace(plan, names=()),
+        key,
+        environment=kept_back(os.environ),
+        slots=None if given["nproc_per_node"] or given["job"] else _tasks(found) or None,
+    )
+    steps = Steps(
+        job=found.job,
+        nodes=found.own_nodes,
+        order=partial(_line, text),
+        # srun would pass on this process's own umask, with which only the user can read what workers save.
+        environment=environment_of_srun(os.environ) | {"SLURM_UMASK": f"{users_umask():04o}"},
+        python=sys.executable,
+        output=2 if settings.flag("json") or settings.flag("events") else 1,
+        gpus=found.even_gpus,
+    )
+    order = NodesOrder(
+        host=text.addresses[0],
+        port=owner_port(given),
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=1,  # without meaning: this process has no worker
+        hosts=True,
+        hosts_why="the command was typed here",
+        is_host=True,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        starter=Srun(steps),
+        takes_part=False,
+    )
+    notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    if found.components > 1:
+        notes.append(
+            f"Slurm job {found.shown} has {found.components} components: the job takes the nodes of this one, "
+            f"{len(found.own_nodes)} of them"
+        )
+    if found.uneven_gpus:
+        notes.append(
+            f"Slurm has spread the {found.uneven_gpus} GPUs of job {found.shown} unevenly over "
+            f"{len(found.own_nodes)} nodes ({found.gpus} are on {found.node or 'this one'}), and may give the agents "
+            "fewer than the job has: sbatch --gpus-per-node=N asks for equally many"
+        )
+    if given.get("node_rank") is not None:
+        notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
+    return Many(with_plan(given, job, plan, 1), order, tuple(notes))
+
+
+# ---------------------------------------------------------------------------------------------- srun holdfast run
+
+
+def _one_task_a_node(found: Allocation, step: Step) -> None:
+    """Raises `BadUsage` in the first task, and ends the others, where srun has started more than one task per node."""
+    if step.tasks == len(step.nodes):
+        return
+    if step.rank:
+        raise SystemExit(BadUsage.exit_status)  # one of the tasks prints it
+    each = -(-step.tasks // len(step.nodes))
+    many = "1 node" if len(step.nodes) == 1 else f"{len(step.nodes)} nodes"
+    raise BadUsage(
+        f"srun has started holdfast {step.tasks} times on {many} (Slurm job {found.shown}): expected one task a node: "
+        "holdfast starts the workers of its node itself",
+        hint=f"holdfast run --nproc-per-node {each} …  (without srun); or "
+        f"srun --ntasks={len(step.nodes)} --ntasks-per-node=1 holdfast run --nproc-per-node {each} …",
+    )
+
+
+def _over_tasks(
+    given: dict[str, Any],
+    settings: Settings,
+    job: JobFile,
+    found: Allocation,
+    step: Step,
+    nodes: tuple[int, int],
+    home: Path,
+    *,
+    look: bool,
+) -> Many:
+    """Slurm has started this command on each node; the first task hosts the owner."""
+    readable_again(given)
+    conf, strange = rendezvous_conf(given)
+    range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
+    plan = _plan(settings, conf, range_, step.nodes)
+    slots = slots_of(given, job.spec, plan)
+    key, key_from = key_of(settings, home)
+    path = notice_path(home, found.job, step.number, os.environ)
+    addresses, _ = owner_addresses(given)
+    hosts = step.rank == 0
+    port = owner_port(given)
+    if not hosts and not look:
+        limit_s = min(NOTICE_S, plan.join_s)
+        notice = await_notice(path, limit_s)
+        if notice is None:
+            raise BadUsage(
+                f"{found.node}: task 0 on {step.nodes[0]} has written no {path} within {limit_s:g} s, where it says "
+                "where the owner of the job is: expected a state directory that all nodes share",
+                hint="holdfast run …  (without srun, in the batch script); or export HOLDFAST_HOME=/shared/holdfast",
+            )
+        addresses, port = (answering(notice.addresses, notice.port),), notice.port
+    order = NodesOrder(
+        host=addresses[0],
+        port=port,
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=hosts,
+        hosts_why=f"its task is the step's {'first' if hosts else f'number {step.rank}'}",
+        is_host=hosts,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        starter=FirstTask(path, addresses) if hosts else None,
+        labels=found.labels,
+        quiet=not hosts,
+    )
+    notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
+
+
+# ---------------------------------------------------------------------------------------------- the nodes
+
+
+def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
+    """The least and the most nodes of the gang; the rest of the allocation are spares. Raises `BadUsage`."""
+    own = len(found.own_nodes)
+    if given["nnodes"] is None:
+        nodes = (own - spares, own - spares)
+    elif nodes[0] < nodes[1] and own >= nodes[0]:
+        # `sbatch --nodes=2-5` may get any of these: the gang gets the nodes that it needs before there are spares.
+        most = min(nodes[1], max(own - spares, nodes[0]))
+        return nodes[0], most
+    if not 1 <= nodes[1] <= own - spares:
+        spare = f" and --spares {spares}" if spares else ""
+        asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
+        raise BadUsage(
+            f"{asked}{spare}: Slurm job {found.shown} has {own} nodes: expected as many as nodes and spares together, "
+            "or more",
+            hint=f"holdfast run --nnodes {max(own - spares, 1)} …; or sbatch --nodes={nodes[1] + spares} …",
+        )
+    return nodes
+
+
+def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
+    """All nodes of the allocation take part or are spares."""
+    plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
+    return plan if settings.source("replace-wait") is not Source.DEFAULT else replace(plan, replace_s=REPLACE_S)
+
+
+def _line(text: AgentOrder, address: str, port: int) -> bytes:
+    """The order to every agent."""
+    return line_of(replace(text, port=port))

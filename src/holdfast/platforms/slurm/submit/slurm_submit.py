@@ -1,0 +1,300 @@
+"""`holdfast submit --platform slurm`: the batch script of a job file, handed to Slurm's queue."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.launch.jobfile.job_file_mistakes import malformed
+from holdfast.launch.jobfile.job_file_reader import parsed
+from holdfast.launch.slurm_job_identity import NAME as SLURM
+from holdfast.model.job_spec import JobSpec, PlatformJob
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.slurm.slurm_commands import Answer, Trouble
+from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, Refusal, refusal
+from holdfast.platforms.slurm.text.sbatch_script import Order, directives, script
+from holdfast.platforms.slurm.text.slurm_options import BY_KEY, Given, Wanted, nearest, wanted
+from holdfast.platforms.submitting.submit_request import Request, must_know_its_names
+from holdfast.record.submitted_jobs import Submitted, job_file_place, keep_job_file, note
+from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.yaml_sections import defaults, section
+from holdfast.untrusted import Malformed, yaml_value
+
+SBATCH_S = 60.0
+"""How long sbatch may take: it tries again by itself while slurmctld is busy."""
+LOOK_S = 2.0
+"""How long a look at what became of a job may take: it is a help, and no more."""
+
+_OF_A_JOB = ("SLURM_", "PMI_", "PMIX_")
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+_VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", "switches": "REQ_SWITCH"}
+
+
+class Prepared(Noun, frozen=True, kw_only=True):
+    """All that is needed to hand the job over."""
+
+    order: Order
+    script: str
+    text: bytes
+    """Of the job file."""
+    home: Path
+    notes: tuple[str, ...] = ()
+
+
+def prepare(request: Request, settings: Settings, text: bytes, *, cwd: Path) -> Prepared:
+    """The script of a job. Raises `BadUsage`; nothing is written and nothing asked."""
+    path = request.path
+    job = parsed(path, text, here=False)
+    hint = f"{os.environ.get('EDITOR') or 'vi'} {path}"
+    try:
+        said = section(text, SLURM) or {}
+    except Malformed as error:
+        raise malformed(path, error) from None
+    file = {
+        key: Given(value=value, origin=f"job file {path}: `{SLURM}.{key}`", hint=hint) for key, value in said.items()
+    }
+    typed = {
+        key: Given(value=each.value, origin=each.option, hint="holdfast submit --help")
+        for key, each in request.options.items()
+    }
+    _no_image(path, job.spec, hint)
+    vc = job.spec.virtual_cluster
+    charged = {"partition": Given(value=vc, origin=f"job file {path}: `virtualCluster`", hint=hint)} if vc else {}
+    asked = wanted([typed, file, charged, *_defaults(request.home)])
+    name = str(settings.value("name")) if settings.source("name") is Source.OPTION else job.spec.name
+    spares = _spares(asked, settings)
+    order = Order(
+        name=name,
+        wanted=asked,
+        spares=spares,
+        home=str(request.home),
+        job_file=str(job_file_place(request.home, job.spec.name, text)),
+        source=_harmless(path),
+        python=asked.text("python") or sys.executable,
+        words=request.run_words,
+        version=__version__,
+    )
+    data = yaml_value(text)  # a mapping, as it has been read
+    must_know_its_names(path, job, data.get("secrets") or (), os.environ)
+    made = script(order)
+    chdir = dict(asked.further).get("chdir")
+    start = cwd / chdir if chdir else cwd
+    _must_be_there(asked, "output", start)
+    _must_be_there(asked, "report", start)
+    most, workers = asked.nodes[1], job.spec.world_size
+    notes = [_doubt(asked, key) for key, _ in asked.further if nearest(key)]
+    if most > workers:
+        notes.append(
+            f"the {workers} {'worker' if workers == 1 else 'workers'} of {path} cannot use {most} nodes: `count` of a "
+            "role is the number of workers on all nodes together"
+        )
+    return Prepared(order=order, script=made, text=text, home=request.home, notes=tuple(filter(None, notes)))
+
+
+def _no_image(path: Path, spec: JobSpec, hint: str) -> None:
+    """Slurm starts no containers by itself, and to leave out what a job was built for would be worse than to refuse."""
+    image = next(filter(None, (spec.image, *(role.image for role in spec.roles))), "")
+    if image:
+        raise BadUsage(
+            f"job file {path}: image {image}: Slurm runs no image by itself, and holdfast's steps ask for none: "
+            f"expected a command that starts it, as in [apptainer, exec, --nv, docker://{image}, python, train.py], or "
+            "a batch script with `srun --container-image` (pyxis), and no `image` in the job file",
+            hint=hint,
+        )
+
+
+def _defaults(home: Path) -> list[dict[str, Given]]:
+    try:
+        files = defaults(home, SLURM)
+    except Malformed as error:
+        raise BadUsage(str(error), hint="holdfast config") from None
+    return [
+        {
+            key: Given(value=value, origin=f"{file}: `{SLURM}.{key}`", hint=f"grep -n {key!r} {file}")
+            for key, value in said.items()
+        }
+        for file, said in files
+    ]
+
+
+def _spares(asked: Wanted, settings: Settings) -> int:
+    """As `holdfast run` counts them: what settings say of jobs over nodes does not make this one."""
+    if asked.spares is not None:
+        return asked.spares
+    return (settings.count("spares") or 0) if asked.nodes[1] > 1 else 0
+
+
+def _harmless(path: Path) -> str:
+    """For a comment: a path may have line ends."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(path))
+
+
+def _must_be_there(asked: Wanted, key: str, cwd: Path) -> None:
+    """Where a directory is missing, Slurm drops the output without a word, and a report has no place in the end."""
+    pattern = asked.text(key)
+    if pattern is None:
+        return
+    folder = (cwd / pattern.partition("%")[0] / "x").parent if pattern.partition("%")[0].endswith("/") else None
+    folder = folder or (cwd / pattern.partition("%")[0]).parent
+    if not folder.is_dir():
+        raise BadUsage(
+            f"{asked.origins[key]}: there is no directory {folder}: expected one that is there, for {pattern}",
+            hint=f"mkdir -p {folder}",
+        )
+
+
+def _doubt(asked: Wanted, key: str) -> str:
+    return f"{asked.origins[key]} becomes --{key} of sbatch; did you mean `{nearest(key)}`?"
+
+
+# ------------------------------------------------------------------------------------------------ handing it over
+
+
+def submit(
+    prepared: Prepared, *, now: float, wait: bool, environment: Mapping[str, str], told: Callable[[PlatformJob], None]
+) -> int:
+    """Hand the job over; `told` gets its id as soon as it is known. `now`: seconds since the epoch.
+
+    The status: 0, or with `wait` the job's own. Raises `BadUsage` where sbatch refuses it, HoldfastError where it could
+    not be asked.
+    """
+    from msgspec.structs import replace
+
+    from holdfast.platforms.slurm.blocking_query import asked, trouble_of, waited
+    from holdfast.platforms.slurm.submit.job_queue import cluster
+
+    home, order = prepared.home, prepared.order
+    try:
+        keep_job_file(home, Path(order.job_file).name.rpartition("-")[0], prepared.text)
+        file = _keep_script(prepared)
+    except OSError as error:
+        raise HoldfastError(
+            f"the state directory {home} cannot be written ({(error.strerror or str(error)).lower()}), and the job "
+            "file has to be kept there for the job",
+            hint=f"ls -ld {home}; df -h {home}",
+        ) from error
+    env = _handed_on(environment, order)
+    words = ("sbatch", "--parsable", *(("--wait",) if wait else ()), str(file))
+    found: list[PlatformJob] = []
+
+    def line(text: str) -> None:
+        if (job := _id_of(text)) is not None:
+            job = replace(job, cluster=job.cluster or cluster())
+            found.append(job)
+            _note(prepared, job, now)
+            told(job)
+
+    if wait:
+        try:
+            status, err = waited(words, env, line)
+            answer = trouble_of(words, status, err)
+        except OSError as error:
+            status, answer = 1, Answer(words=words, trouble=Trouble.MISSING, err=str(error.strerror))
+    else:
+        status, answer = 0, asked(words, limit_s=SBATCH_S, environment=env)
+        if answer.ok:
+            line(answer.out.strip().splitlines()[-1] if answer.out.strip() else "")
+    if not found:
+        raise _refused(prepared, refusal(answer, order.wanted.origins), answer)
+    return status
+
+
+def will_not_start(job: PlatformJob, prepared: Prepared) -> str:
+    """Where Slurm says at once that the job cannot start as it is: what to change. Else nothing."""
+    from holdfast.platforms.slurm.blocking_query import asked
+
+    answer = asked(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
+    reason = answer.out.split("\n")[0].strip().strip("()") if answer.ok else ""
+    if reason not in NEVER:
+        return ""
+    key, said, command = NEVER[reason]
+    where = f"{prepared.order.wanted.origins[key]}: " if key in prepared.order.wanted.origins else ""
+    return (
+        f"{where}job {job.id} waits, and will not start as it is: {reason} ({said})\n  try: {command}; scancel {job.id}"
+    )
+
+
+def _keep_script(prepared: Prepared) -> Path:
+    """Where the script lies: Slurm has a copy of its own, and names this file."""
+    import hashlib
+
+    from holdfast.safe_files import replace_file
+
+    text = prepared.script.encode("utf-8", "surrogateescape")
+    place = Path(prepared.order.job_file)
+    file = place.with_name(f"{prepared.order.name}-{hashlib.sha256(text).hexdigest()[:12]}.sh")
+    if not file.exists():
+        replace_file(file, text)
+    return file
+
+
+def _note(prepared: Prepared, job: PlatformJob, now: float) -> None:
+    order = prepared.order
+    output = dict(directives(order)).get("output") or ""
+    said = Submitted(
+        platform=job,
+        name=order.name,
+        at=now,
+        array=order.wanted.text("array") or "",
+        job_file=order.job_file,
+        output=output,
+    )
+    try:
+        note(prepared.home, said)
+    except OSError:
+        pass  # the job is in the queue; until it has begun, `holdfast jobs` does not show it
+
+
+def _id_of(line: str) -> PlatformJob | None:
+    """`42`, or `42;cluster`."""
+    number, _, cluster = line.strip().partition(";")
+    if not (number.isascii() and number.isdigit()):
+        return None
+    return PlatformJob(platform=SLURM, id=number, cluster=cluster)
+
+
+def _handed_on(environment: Mapping[str, str], order: Order) -> dict[str, str]:
+    """The user's environment, which the job gets: without a surrounding job's, and without what would beat the script.
+
+    For sbatch a variable wins over the script; here it is the weakest, as a site's default is meant.
+    """
+    stated = {option for option, _ in directives(order)}
+    stated |= {"requeue", "no-requeue", "wait", "parsable", "debug"}
+    beaten = {f"SBATCH_{_VARIABLES.get(option, option.upper().replace('-', '_'))}" for option in stated}
+    inside = "SLURM_JOB_ID" in environment
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in beaten and not (inside and name.startswith(_OF_A_JOB) and name not in _KEPT)
+    }
+
+
+def _refused(prepared: Prepared, why: Refusal, answer: Answer) -> HoldfastError:
+    origin = prepared.order.wanted.origins.get(why.key, "")
+    advice = why.advice
+    if why.key == "partition" and not why.ours:
+        advice += _nearest_partition(prepared.order.wanted.text("partition"))
+    where = f"{origin}: " if origin else f"`{why.key}`: " if why.key in BY_KEY else ""
+    said = f" (sbatch: {why.said})" if why.said else ""
+    if why.ours:
+        return HoldfastError(f"the job was not submitted: {advice}{said}", hint=why.hint)
+    return BadUsage(f"{where}the job was not submitted: {advice or 'sbatch refused it'}{said}", hint=why.hint)
+
+
+def _nearest_partition(text: str | None) -> str:
+    """The partitions that there are, as far as Slurm tells it soon."""
+    from holdfast.platforms.slurm.blocking_query import asked
+
+    answer = asked(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
+    names = sorted(set(answer.out.split())) if answer.ok else []
+    if not names:
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(text or "", names, n=1)
+    meant = f"; did you mean `{near[0]}`?" if near else ""
+    return f"; there are {', '.join(names[:8])}{' and more' if len(names) > 8 else ''}{meant}"

@@ -1,0 +1,127 @@
+"""The batch script of a job: `#SBATCH` lines, and `exec holdfast run` as the last line.
+
+`exec`, for Slurm's signals reach the batch shell only, and a shell passes none on. Nothing that a user gives is read
+by bash as more than one word, nor by sbatch as more than one value.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from holdfast.errors import BadUsage
+from holdfast.model.noun_base import Noun
+from holdfast.platforms.slurm.text.slurm_options import OWN, Wanted
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]^~&|()*-]+")
+"""What sbatch takes as it is. `#` begins a comment there, a backslash escapes, and quotes group."""
+
+
+class Order(Noun, frozen=True, kw_only=True):
+    """All that a script is made of. Paths are absolute."""
+
+    name: str
+    wanted: Wanted
+    spares: int
+    home: str
+    """The state directory."""
+    job_file: str
+    """The copy that the job runs from."""
+    source: str
+    """The job file that the user named, for the comment."""
+    python: str
+    words: tuple[str, ...] = ()
+    """Further options of `holdfast run`."""
+    version: str = ""
+
+    @property
+    def many(self) -> bool:
+        return self.wanted.nodes[1] + self.spares > 1
+
+
+def script(order: Order) -> str:
+    """The text of the script. Raises `BadUsage` for a pattern of `report` that Slurm or bash could not fill in."""
+    lines = ["#!/bin/bash", *(f"#SBATCH {_directive(option, value)}" for option, value in directives(order)), ""]
+    lines.append(f"# Written by holdfast {order.version} from {order.source}.".replace("  ", " "))
+    lines += [f"export HOLDFAST_HOME={shlex.quote(order.home)}", *order.wanted.setup]
+    # -P: a file in the working directory that is called like a module is not imported.
+    run = [order.python, "-P", "-m", "holdfast", "run", "--job", order.job_file, *_over(order)]
+    words = [shlex.quote(word) for word in run]
+    if pattern := order.wanted.text("report"):
+        words += ["--report", filled_in(pattern, order)]
+    if (wait := order.wanted.text("replace-wait")) is not None:
+        words += ["--replace-wait", wait]
+    if (at_limit := order.wanted.at_limit) is not None:
+        words.append("--requeue-at-limit" if at_limit else "--no-requeue-at-limit")
+    words += [shlex.quote(word) for word in order.words]
+    return "\n".join([*lines, f"exec {' '.join(words)}", ""])
+
+
+def directives(order: Order) -> Iterator[tuple[str, str | None]]:
+    """The options of sbatch, in the order of the script; None: a flag."""
+    wanted = order.wanted
+    yield "job-name", order.name
+    for own in OWN:
+        if own.key == "nodes":
+            least, most = wanted.nodes[0], wanted.nodes[1] + order.spares
+            least = most if wanted.nodes[0] == wanted.nodes[1] else least
+            yield "nodes", f"{least}" if least == most else f"{least}-{most}"
+            yield "ntasks-per-node", "1"
+        elif own.key == "requeue":
+            yield ("requeue" if wanted.requeue else "no-requeue"), None
+        elif own.key == "output":
+            yield "output", wanted.text("output") or ("slurm-%A_%a.out" if wanted.text("array") else "slurm-%j.out")
+            yield "open-mode", "append"
+        elif own.sbatch and (text := wanted.text(own.key)) is not None:
+            yield own.sbatch, text
+    if order.many:
+        # Of one node nothing is left when it fails: there Slurm has to see to the job itself.
+        yield "no-kill", None
+    yield from wanted.further
+
+
+def _over(order: Order) -> Sequence[str]:
+    """What `holdfast run` has to know of the nodes."""
+    if not order.many:
+        return ()
+    least, most = order.wanted.nodes
+    # One node and spares: `--nnodes 1` would be one machine.
+    words = [] if most == 1 else ["--nnodes", f"{least}" if least == most else f"{least}:{most}"]
+    return [*words, "--spares", str(order.spares)] if order.spares or order.wanted.spares is not None else words
+
+
+def _directive(option: str, value: str | None) -> str:
+    if value is None:
+        return f"--{option}"
+    if not _PLAIN.fullmatch(value):
+        value = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"--{option}={value}"
+
+
+_FILLED = {
+    "j": '"$SLURM_JOB_ID"',
+    "A": '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"',
+    "a": '"$SLURM_ARRAY_TASK_ID"',
+}
+
+
+def filled_in(pattern: str, order: Order) -> str:
+    """A path with Slurm's `%j`, `%A`, `%a`, `%x` and `%%` as one word of bash, which has the same in variables."""
+    array, origin = order.wanted.text("array"), order.wanted.origins.get("report", "--report")
+    names = re.findall(r"%(.?)", pattern)
+    if bad := [name for name in names if name not in ("j", "A", "a", "x", "%")]:
+        raise BadUsage(
+            f"{origin}: `%{bad[0]}` in {pattern}: expected %j, %A, %a, %x or %%",
+            hint="holdfast submit --report 'report-%j.json' …",
+        )
+    if array is None and "a" in names:
+        raise BadUsage(f"{origin}: `%a` in {pattern} is the index in an array, and the job is none: expected %j")
+    if array is not None and not {"a", "j"} & set(names):
+        raise BadUsage(
+            f"{origin}: all jobs of the array {array} would write {pattern}: expected %a or %j in it",
+            hint="holdfast submit --report 'report-%A_%a.json' …",
+        )
+    parts = re.split(r"(%.)", pattern)
+    filled = {"%x": shlex.quote(order.name), "%%": "%", **{f"%{name}": word for name, word in _FILLED.items()}}
+    return "".join(filled.get(part) or shlex.quote(part) for part in parts if part)

@@ -1,0 +1,305 @@
+"""What a signal of Slurm's meant, from the job's record at that time. Pure: records and numbers in, a `Why` out.
+
+Slurm does not say why it sends a signal. What `scontrol show job` prints in that moment does, nearly always:
+
+| the record | means |
+|---|---|
+| RUNNING, PreemptTime set | a preemption whose grace runs: EndTime is its end |
+| COMPLETING, Reason TimeLimit | the time limit |
+| COMPLETING, PreemptTime set | a preemption that ends the job |
+| COMPLETING or PENDING, Restarts is higher | Slurm starts it again: preemption, `scontrol requeue`, a lost node |
+| COMPLETING, none of these | `scancel` |
+| RUNNING, none of these | `scancel --signal` |
+
+A preemption without a grace and `scontrol requeue` leave the same record. What tells them apart, in this order: a grace
+that was seen before, accounting (`sacct -D`), the line that slurmstepd writes to the batch script's stderr before it
+signals anything, and the partition: a job that can be preempted is far more often preempted than requeued by hand.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from signal import Signals
+
+from holdfast.model.human_format import clock
+from holdfast.model.noun_base import Noun
+from holdfast.model.phrases import Phrase
+from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, moment
+
+MARGIN = 0.3
+"""The part of what Slurm leaves of time that holdfast keeps for the report and for its own commands."""
+MOST_MARGIN_S = 5.0
+LATE_S = 60.0
+"""Slurm looks at time limits every 30 s, and sends what `--signal` asks for up to a minute early."""
+
+_CANCELLED = re.compile(
+    r"^slurmstepd\S*: error: \*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT (?P<at>\S+) DUE TO (?P<why>[A-Z ]+) \*\*\*",
+    re.MULTILINE,
+)
+_ENDING = frozenset({"COMPLETING", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
+_AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
+_OVER = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "REVOKED"})
+
+
+class Meaning(enum.Enum):
+    """What a signal of Slurm's came for."""
+
+    CANCELLED = enum.auto()
+    SIGNALLED = enum.auto()
+    """`scancel --signal`, or the end of a step: the job itself goes on."""
+    TIME_LIMIT = enum.auto()
+    TIME_WARNING = enum.auto()
+    """The signal that `--signal` has ordered for some time before the time limit."""
+    PREEMPTING = enum.auto()
+    """Slurm takes the nodes at the end of the grace."""
+    PREEMPTED = enum.auto()
+    REQUEUED = enum.auto()
+    """`scontrol requeue`."""
+    NODE_FAILED = enum.auto()
+    OVER = enum.auto()
+    """The job has ended by itself: its script has, which started holdfast beside it."""
+    UNKNOWN = enum.auto()
+    """Slurm does not answer."""
+
+
+class Warned(Noun, frozen=True, kw_only=True):
+    """`--signal=[B:]USR1@60`: what the job's user asked Slurm for."""
+
+    number: int
+    before_s: float
+
+
+class Asked(Noun, frozen=True, kw_only=True):
+    """What there is to judge by. Times are seconds since the epoch."""
+
+    job: str
+    """As squeue shows it: `42`, `42_3`."""
+    number: int
+    """The signal."""
+    at: float
+    """When it came."""
+    now: JobRecord | None
+    """The record since; None: Slurm did not answer."""
+    before: JobRecord | None = None
+    """The last record from before the signal."""
+    restarts: int = 0
+    """How often the job had been started again when this run of it began (SLURM_RESTART_COUNT)."""
+    config: Config = Config()
+    warned: Warned | None = None
+    accounted: str = ""
+    """The State of the run in `sacct -D`; empty: not asked, or not told."""
+    line: str = ""
+    """Why slurmstepd has said that the batch script is cancelled: `PREEMPTION`, `JOB REQUEUE`; empty: not known."""
+    preemptable: bool = False
+    """The job's partition or QOS lets others preempt it."""
+    trouble: str = ""
+    """Why there is no record."""
+    utc_offset_s: float = 0.0
+
+
+class Why(Noun, frozen=True, kw_only=True):
+    """What it meant, and what follows."""
+
+    meaning: Meaning
+    phrase: Phrase
+    reason: str
+    ends_at: float | None = None
+    """When Slurm kills what is left, in seconds since the epoch. None: it will not for this."""
+    again: bool = False
+    """Slurm has the job in its queue again already."""
+    may_requeue: bool = False
+    """Slurm would start the job again if it were asked now."""
+
+    @property
+    def hard(self) -> bool:
+        """Slurm has begun to end the job: nothing that this run of it does keeps it."""
+        return self.meaning not in (Meaning.SIGNALLED, Meaning.TIME_WARNING, Meaning.PREEMPTING, Meaning.UNKNOWN)
+
+
+def why(asked: Asked) -> Why:
+    """What the signal meant."""
+    record, before = asked.now, asked.before
+    if record is None:
+        return _unanswered(asked)
+    kill_at = asked.at + asked.config.kill_wait_s
+    begun = before.restarts if before is not None else asked.restarts
+    again = record.restarts > begun and record.state in _ENDING | _AGAIN
+    requeue = record.requeue and record.batch
+    preempted_before = before is not None and before.preempted_at is not None
+    if record.state == "NODE_FAIL" or (asked.accounted.startswith("NODE_FAIL") and (again or record.state in _AGAIN)):
+        reason = f"a node of job {asked.job} failed, and Slurm {_ends(again)}"
+        return _found(Meaning.NODE_FAILED, Phrase.NODE_FAILED, reason, kill_at, again=again)
+    if record.reason == "TimeLimit" or record.state in ("TIMEOUT", "DEADLINE"):
+        return _found(Meaning.TIME_LIMIT, Phrase.TIME_LIMIT_REACHED, limit_words(asked, "is over"), kill_at)
+    if again or record.state in _AGAIN:
+        return _started_again(asked, kill_at, preempted=preempted_before)
+    if record.state == "PREEMPTED" or (
+        record.state in _ENDING and (record.preempted_at is not None or preempted_before)
+    ):
+        reason = f"Slurm has preempted job {asked.job}: another job gets the nodes, and this one is not started again"
+        return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at)
+    if record.state in _ENDING:
+        return _found(Meaning.CANCELLED, Phrase.STOPPED_BY_OPERATOR, f"scancel of job {asked.job}", kill_at)
+    if record.state in _OVER:
+        reason = f"Slurm has ended job {asked.job} ({record.state}): the script that started it has ended"
+        return _found(Meaning.OVER, Phrase.STOPPED_BY_OPERATOR, reason, kill_at)
+    if record.preempted_at is not None:
+        return Why(
+            meaning=Meaning.PREEMPTING,
+            phrase=Phrase.PREEMPTED,
+            reason=preempting_words(asked, record),
+            ends_at=record.ends_at,
+            may_requeue=requeue,
+        )
+    if is_warning(asked.number, asked.at, record, asked.warned):
+        return _warning(asked, record)
+    name = Signals(asked.number).name
+    how = f"scancel --signal={name.removeprefix('SIG')} of job {asked.job}, a scancel of its step, or a kill by hand"
+    return Why(meaning=Meaning.SIGNALLED, phrase=Phrase.STOPPED_BY_OPERATOR, reason=how)
+
+
+def is_warning(number: int, at: float, record: JobRecord, warned: Warned | None) -> bool:
+    """Whether a signal is the one that the job's user has ordered for some time before the limit."""
+    if warned is None or warned.number != number or record.ends_at is None:
+        return False
+    return record.ends_at - at <= warned.before_s + LATE_S
+
+
+def limit_words(asked: Asked, how: str, *, ends_at: float | None = None) -> str:
+    """`Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`. `ends_at`: where it is still to come."""
+    record = asked.now or asked.before
+    limit = f" of {hours(record.limit_s)}" if record is not None and record.limit_s is not None else ""
+    at = f" at {clock(ends_at, lambda _: asked.utc_offset_s)}" if ends_at is not None else ""
+    return f"Slurm's time limit{limit} (job {asked.job}) {how}{at}"
+
+
+def preempting_words(asked: Asked, record: JobRecord) -> str:
+    at = f" at {clock(record.ends_at, lambda _: asked.utc_offset_s)}" if record.ends_at is not None else " soon"
+    return f"Slurm preempts job {asked.job}: another job gets the nodes{at}"
+
+
+def hours(seconds: float) -> str:
+    """As Slurm writes it: `1:00:00`, `2-00:30:00`."""
+    minutes, rest = divmod(int(seconds), 60)
+    days, minutes = divmod(minutes, 1440)
+    return f"{f'{days}-' if days else ''}{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def left_s(ends_at: float, now: float) -> float:
+    """What there is of time until Slurm kills, less what holdfast keeps for its report."""
+    whole = max(0.0, ends_at - now)
+    return whole - min(MARGIN * whole, MOST_MARGIN_S)
+
+
+def notice_at(record: JobRecord, grace_s: float) -> float | None:
+    """When the workers are to learn of the time limit: `max(grace, 30 s)` before it, and not in its first half.
+
+    In seconds since the epoch; None: there is no limit.
+    """
+    if record.ends_at is None or record.started_at is None or record.limit_s is None:
+        return None
+    return max(record.ends_at - max(grace_s, 30.0), (record.started_at + record.ends_at) / 2)
+
+
+def cancelled_for(printed: str, job: int, since: float) -> str:
+    """The reason in the last line of slurmstepd's that says the batch script is cancelled; empty: there is none.
+
+    `printed`: the end of the script's stderr. `since`: in seconds since the epoch; the lines of runs before are older.
+
+        slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-23T01:16:29 DUE TO PREEMPTION ***
+    """
+    found = [each for each in _CANCELLED.finditer(printed) if int(each["job"]) == job]
+    if not found:
+        return ""
+    at = moment(found[-1]["at"])
+    return found[-1]["why"] if at is not None and at >= int(since) else ""
+
+
+def warned_by(script: str) -> Warned | None:
+    """The `--signal` of a batch script's `#SBATCH` lines, or of a command line (`SubmitLine`); the last one counts."""
+    words = script.split() if not script.startswith("#!") else _of_sbatch(script)
+    found: Warned | None = None
+    for at, word in enumerate(words):
+        name, given, value = word.partition("=")
+        if name == "--signal":
+            value = value if given else next(iter(words[at + 1 :]), "")
+            found = _warned(value) or found
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- inside
+
+
+def _of_sbatch(script: str) -> list[str]:
+    """The words of its `#SBATCH` lines: sbatch reads them up to the first command."""
+    words: list[str] = []
+    for line in script.splitlines():
+        if line.startswith("#SBATCH"):
+            words += line.removeprefix("#SBATCH").partition(" #")[0].split()
+        elif line.strip() and not line.startswith("#"):
+            break
+    return words
+
+
+def _warned(text: str) -> Warned | None:
+    """`[{R|B}:]<signal>[@<seconds>]`; 60 s where no time is given."""
+    name, _, seconds = text.strip("\"'").rpartition(":")[2].partition("@")
+    name = name.upper().removeprefix("SIG")
+    number = int(name) if name.isdecimal() else getattr(Signals, f"SIG{name}", 0)
+    if not number or (seconds and not seconds.isdecimal()):
+        return None
+    return Warned(number=int(number), before_s=float(seconds or 60))
+
+
+def _found(meaning: Meaning, phrase: Phrase, reason: str, kill_at: float, *, again: bool = False) -> Why:
+    return Why(meaning=meaning, phrase=phrase, reason=reason, ends_at=kill_at, again=again)
+
+
+def _started_again(asked: Asked, kill_at: float, *, preempted: bool) -> Why:
+    """Slurm has put the job back into its queue."""
+    told = asked.accounted.partition(" ")[0]
+    back = f"Slurm has job {asked.job} in its queue again"
+    if preempted or told == "PREEMPTED" or (not told and asked.line == "PREEMPTION"):
+        reason = f"Slurm has preempted job {asked.job}: another job gets the nodes, and this one is started again later"
+        return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at, again=True)
+    if told == "REQUEUED" or asked.line == "JOB REQUEUE" or not asked.preemptable:
+        return _found(
+            Meaning.REQUEUED, Phrase.STOPPED_BY_OPERATOR, f"scontrol requeue of job {asked.job}", kill_at, again=True
+        )
+    reason = f"{back}: preempted, as jobs of its partition can be, or by `scontrol requeue` (no accounting tells which)"
+    return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at, again=True)
+
+
+def _ends(again: bool) -> str:
+    return "starts it again" if again else "ends it"
+
+
+def _warning(asked: Asked, record: JobRecord) -> Why:
+    return Why(
+        meaning=Meaning.TIME_WARNING,
+        phrase=Phrase.TIME_LIMIT_REACHED,
+        reason=limit_words(asked, "is over", ends_at=record.ends_at),
+        ends_at=record.ends_at,
+        may_requeue=record.requeue and record.batch,
+    )
+
+
+def _unanswered(asked: Asked) -> Why:
+    """Slurm does not say. What was known before may be enough."""
+    before, name = asked.before, Signals(asked.number).name
+    cannot = f" (Slurm did not say more: {asked.trouble})" if asked.trouble else ""
+    if before is not None and is_warning(asked.number, asked.at, before, asked.warned):
+        return _warning(asked, before)
+    if before is not None and asked.number == Signals.SIGTERM:
+        if before.preempted_at is not None:
+            reason = f"{preempting_words(asked, before)}{cannot}"
+            return Why(meaning=Meaning.PREEMPTING, phrase=Phrase.PREEMPTED, reason=reason, ends_at=before.ends_at)
+        if before.ends_at is not None and before.limit_s is not None and asked.at >= before.ends_at:
+            kill_at = asked.at + asked.config.kill_wait_s
+            reason = f"{limit_words(asked, 'is over')}{cannot}"
+            return _found(Meaning.TIME_LIMIT, Phrase.TIME_LIMIT_REACHED, reason, kill_at)
+    why_not = f", and why is not known: {asked.trouble}" if asked.trouble else ""
+    return Why(
+        meaning=Meaning.UNKNOWN, phrase=Phrase.STOPPED_BY_OPERATOR, reason=f"job {asked.job} got {name}{why_not}"
+    )

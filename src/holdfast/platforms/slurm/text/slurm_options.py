@@ -1,0 +1,345 @@
+"""What a user wants of Slurm, from options, a job file's `slurm:` section and settings, to options of sbatch.
+
+Names of holdfast's own have one meaning each and are judged here; any other word becomes the option of sbatch of that
+name, and sbatch judges it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from holdfast.errors import BadUsage
+from holdfast.model.noun_base import Noun
+
+Said = str | bool | tuple[str, ...] | None
+
+
+class Given(Noun, frozen=True, kw_only=True):
+    """One value, and where it was said: "--partition", "job file train.yaml: `slurm.partition`"."""
+
+    value: Said
+    origin: str
+    hint: str = ""
+
+
+class Own(Noun, frozen=True, kw_only=True):
+    """A name of holdfast's own."""
+
+    key: str
+    what: str
+    """For the table of names in the documentation."""
+    expected: str
+    pattern: str = ""
+    """What its text has to be; empty: any text."""
+    sbatch: str = ""
+    """The option of sbatch that it becomes; empty: none of its own name."""
+    also: tuple[str, ...] = ()
+    """Other names that mean the same."""
+
+
+_COUNT = r"[1-9][0-9]{0,5}"
+_TIME = r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|(?i:infinite|unlimited)"
+_RANGE = r"[0-9]+(-[0-9]+(:[0-9]+)?)?"
+
+OWN: tuple[Own, ...] = (
+    Own(
+        key="nodes",
+        what="nodes that take part, or a range MIN:MAX; 1 unless given",
+        expected="a number of nodes, 1 or more, or MIN:MAX",
+        pattern=rf"{_COUNT}([:-]{_COUNT})?",
+        sbatch="nodes",
+    ),
+    Own(
+        key="spares",
+        what="further nodes that are kept ready; `--nodes` of sbatch is `nodes` and `spares` together",
+        expected="a number of nodes, 0 or more",
+        pattern=r"[0-9]{1,5}",
+    ),
+    Own(
+        key="gpus",
+        what="GPUs of each node (not of the job): `8`, or `a100:4`",
+        expected="a number of GPUs of each node, or TYPE:NUMBER",
+        pattern=rf"([A-Za-z][A-Za-z0-9_.-]*:)?{_COUNT}",
+        sbatch="gpus-per-node",
+        also=("gpus-per-node",),
+    ),
+    Own(
+        key="cpus",
+        what="cores of each node",
+        expected="a number of cores of each node",
+        pattern=_COUNT,
+        sbatch="cpus-per-task",
+        also=("cpus-per-task",),
+    ),
+    Own(
+        key="memory",
+        what="memory of each node, with its unit: `64G`, `500M`; `0`: all that the node has",
+        expected="a size with its unit, as in 64G, or 0 for all memory of the node",
+        pattern=r"0|[1-9][0-9]*([KMGTkmgt])(i?[Bb])?",
+        sbatch="mem",
+        also=("mem",),
+    ),
+    Own(key="partition", what="the partition, or several: `a,b`", expected="a name", sbatch="partition"),
+    Own(key="account", what="the account that pays", expected="a name", sbatch="account"),
+    Own(key="qos", what="the quality of service", expected="a name", sbatch="qos"),
+    Own(
+        key="time",
+        what="the time limit, as Slurm writes it: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M:S`",
+        expected="minutes, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS or DAYS-HOURS:MINUTES:SECONDS",
+        pattern=_TIME,
+        sbatch="time",
+    ),
+    Own(
+        key="signal",
+        what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none",
+        expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS",
+        pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?",
+        sbatch="signal",
+    ),
+    Own(
+        key="requeue",
+        what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given",
+        expected="true or false",
+    ),
+    Own(
+        key="requeue-at-limit",
+        what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run",
+        expected="true or false",
+    ),
+    Own(key="comment", what="a comment", expected="a text", sbatch="comment"),
+    Own(key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"),
+    Own(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
+    Own(key="reservation", what="the reservation", expected="a name", sbatch="reservation"),
+    Own(
+        key="array",
+        what="one job for each index: `0-19`, `1,3,5`, `0-99:10`; `%4` behind it: at most 4 at a time",
+        expected="indices, as in 0-19, 1,3,5 or 0-19%4",
+        pattern=rf"{_RANGE}(,{_RANGE})*(%[1-9][0-9]*)?",
+        sbatch="array",
+    ),
+    Own(
+        key="output",
+        what="the file for what is printed; `%j`, `%A`, `%a`, `%x` as in Slurm. `slurm-%j.out` unless given, "
+        "`slurm-%A_%a.out` for an array",
+        expected="the path of a file",
+        sbatch="output",
+    ),
+    Own(
+        key="report",
+        what="where [`report.json`](../reference/records.md#reportjson) goes too",
+        expected="the path of a file",
+    ),
+    Own(
+        key="replace-wait",
+        what="with too few nodes left: how many seconds another one is waited for",
+        expected="a number of seconds",
+        pattern=r"[0-9]+(\.[0-9]+)?",
+    ),
+    Own(key="setup", what="lines of bash that the script runs before holdfast: `module load cuda`", expected="lines"),
+    Own(
+        key="python",
+        what="the Python that has holdfast on the nodes; the one of `holdfast submit` unless given",
+        expected="the absolute path of a Python",
+        pattern=r"/.*",
+    ),
+)
+"""In the order of the documentation, and of the lines of the script."""
+
+BY_KEY: dict[str, Own] = {name: own for own in OWN for name in (own.key, *own.also)}
+
+REFUSED: dict[str, str] = {
+    "job-name": "the job's `name` is the name in Slurm too",
+    "ntasks": "holdfast starts one task on each node; `count` of a role says how many workers there are",
+    "ntasks-per-node": "holdfast starts one task on each node; `count` of a role says how many workers there are",
+    "ntasks-per-gpu": "holdfast starts one task on each node; `count` of a role says how many workers there are",
+    "no-kill": "holdfast writes it wherever there are several nodes",
+    "no-requeue": "it is `requeue: false` here",
+    "open-mode": "holdfast writes `append`, so that a requeue keeps what was printed",
+    "wrap": "the script is holdfast's",
+    "wait": "it is an option: `holdfast submit --wait`",
+    "parsable": "holdfast reads the id itself",
+    "quiet": "holdfast reads the id itself",
+    "test-only": "it is an option: `holdfast submit --dry-run`",
+    "help": "it is no part of a job",
+    "usage": "it is no part of a job",
+    "version": "it is no part of a job",
+}
+"""Options of sbatch that cannot stand in a section, each with the reason."""
+
+WORD = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST = 2000
+_OF_SBATCH = (
+    "acctg-freq batch bb bbf begin clusters cluster-constraint container contiguous core-spec cores-per-socket "
+    "cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclusive export export-file "
+    "extra-node-info get-user-env gid gpu-bind gpu-freq gpus-per-socket gpus-per-task gres gres-flags hint hold "
+    "ignore-pbs input kill-on-invalid-dep licenses mail-type mail-user mcs-label mem-bind mem-per-cpu mem-per-gpu "
+    "mincpus network nice nodefile nodelist ntasks-per-core ntasks-per-socket overcommit oversubscribe power "
+    "prefer priority profile propagate reboot resv-ports segment sockets-per-node spread-job stepmgr switches "
+    "thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid use-min-nodes wait-all-nodes wckey "
+    "chdir "
+)
+"""What sbatch has beside the names above, from 22.05 to 25.11: for what was probably meant."""
+
+
+class Wanted(Noun, frozen=True, kw_only=True):
+    """What a job wants of Slurm, judged."""
+
+    nodes: tuple[int, int] = (1, 1)
+    """At least, at most; without spares."""
+    spares: int | None = None
+    """None: nothing says it."""
+    requeue: bool = True
+    at_limit: bool | None = None
+    """Whether it is to be started again at the time limit; None: nothing says it."""
+    texts: dict[str, str] = {}
+    """Of the other own names, by key."""
+    setup: tuple[str, ...] = ()
+    further: tuple[tuple[str, str | None], ...] = ()
+    """Further options of sbatch; None: a flag."""
+    origins: dict[str, str] = {}
+    """Where each was said, by key, for messages about what sbatch says of it."""
+
+    def text(self, key: str) -> str | None:
+        return self.texts.get(key)
+
+
+def wanted(layers: Sequence[Mapping[str, Given]]) -> Wanted:
+    """Judge what was said, the strongest layer first. Raises `BadUsage` for the first thing that cannot be right."""
+    found: dict[str, Given] = {}
+    for layer in reversed(layers):
+        seen: dict[str, str] = {}
+        for name, given in layer.items():
+            key = _key(name, given)
+            if key in seen:
+                raise BadUsage(f"{given.origin}: `{seen[key]}` says the same: expected one of the two", hint=given.hint)
+            seen[key] = name
+            if given.value is None:
+                raise BadUsage(
+                    f"{given.origin}: nothing stands there; expected {BY_KEY[key].expected}"
+                    if key in BY_KEY
+                    else f"{given.origin}: nothing stands there; expected a value, or true for `--{key}` without one",
+                    hint=given.hint,
+                )
+            found[key] = given
+    texts = {own.key: _text(own, found[own.key]) for own in OWN if own.key in found and own.key not in _JUDGED}
+    spares = found.get("spares")
+    return Wanted(
+        nodes=_nodes(found["nodes"]) if "nodes" in found else (1, 1),
+        spares=int(_text(BY_KEY["spares"], spares)) if spares is not None else None,
+        requeue=_flag(found["requeue"]) if "requeue" in found else True,
+        at_limit=_flag(found["requeue-at-limit"]) if "requeue-at-limit" in found else None,
+        texts=texts,
+        setup=_lines(found["setup"]) if "setup" in found else (),
+        further=tuple(_further(key, given) for key, given in found.items() if key not in BY_KEY and _is_there(given)),
+        origins={key: given.origin for key, given in found.items()},
+    )
+
+
+_JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "setup")
+"""Own names that are no plain text."""
+
+
+def nearest(word: str) -> str:
+    """The name, of holdfast's or of sbatch's, that was probably meant; empty: it is one, or none is near."""
+    import difflib  # for what may be a mistake only
+
+    names = [*BY_KEY, *REFUSED, *_OF_SBATCH.split()]
+    found = [] if word in names else difflib.get_close_matches(word, names, n=1, cutoff=0.75)
+    return found[0] if found else ""
+
+
+def _key(name: str, given: Given) -> str:
+    """One spelling of a name. Raises `BadUsage` for what can be no option of sbatch."""
+    key = name.strip().lstrip("-").replace("_", "-")
+    if key in REFUSED:
+        raise BadUsage(f"{given.origin}: {REFUSED[key]}", hint=given.hint)
+    if key in BY_KEY:
+        return BY_KEY[key].key
+    if not WORD.fullmatch(key) or len(key) < 2:
+        raise BadUsage(
+            f"{given.origin}: expected the long name of an option of sbatch in small letters, as in `mail-type`",
+            hint="man sbatch",
+        )
+    return key
+
+
+def _text(own: Own, given: Given) -> str:
+    value = given.value
+    if isinstance(value, tuple):
+        value = ",".join(value)
+    if not isinstance(value, str):
+        quoted = f"; `{str(value).lower()}` as a text stands in quotes" if not own.pattern else ""
+        raise BadUsage(f"{given.origin}: expected {own.expected}, got {str(value).lower()}{quoted}", hint=given.hint)
+    text = _one_line(value.strip(), given)
+    if not text or (own.pattern and not re.fullmatch(own.pattern, text)):
+        raise BadUsage(
+            f"{given.origin}: expected {own.expected}, got {_shown(text)}{_also(own.key, text)}", hint=given.hint
+        )
+    if own.key == "array" and any(int(last) < int(first) for first, last in re.findall(r"([0-9]+)-([0-9]+)", text)):
+        raise BadUsage(f"{given.origin}: expected {own.expected}, the smaller index first, got {text}", hint=given.hint)
+    if own.key == "memory" and text != "0":
+        return text.rstrip("Bbi").upper()
+    return text
+
+
+def _also(key: str, text: str) -> str:
+    """What is usually meant by such a mistake."""
+    if key == "memory" and text.isdigit():
+        return f" (for Slurm a bare number is MB: write {text}M)"
+    if key == "time" and re.fullmatch(r"[0-9.]+ *[a-zA-Z]+", text):
+        return " (two hours are 2:00:00, a day is 1-0)"
+    return ""
+
+
+def _nodes(given: Given) -> tuple[int, int]:
+    text = _text(BY_KEY["nodes"], given)
+    least, _, most = text.replace("-", ":").partition(":")
+    if most and int(most) < int(least):
+        raise BadUsage(f"{given.origin}: expected MIN:MAX with the smaller number first, got {text}", hint=given.hint)
+    return int(least), int(most or least)
+
+
+def _flag(given: Given) -> bool:
+    if isinstance(given.value, bool):
+        return given.value
+    raise BadUsage(f"{given.origin}: expected true or false, got {_shown(str(given.value))}", hint=given.hint)
+
+
+def _lines(given: Given) -> tuple[str, ...]:
+    """Lines of bash, which are the user's own code: only what no line can hold is refused."""
+    value = given.value
+    texts = value if isinstance(value, tuple) else (value,)
+    lines = [line for text in texts for line in str(text).splitlines()]
+    if not all(isinstance(text, str) for text in texts) or any("\0" in line for line in lines):
+        raise BadUsage(f"{given.origin}: expected lines of bash, as in [module load cuda]", hint=given.hint)
+    return tuple(line for line in lines if line.strip())
+
+
+def _is_there(given: Given) -> bool:
+    return given.value is not False
+
+
+def _further(key: str, given: Given) -> tuple[str, str | None]:
+    value = given.value
+    if value is True:
+        return key, None
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    return key, _one_line(text.strip(), given)
+
+
+def _one_line(text: str, given: Given) -> str:
+    """Raises `BadUsage` for what would be more than one line of the script, or more than sbatch reads of one."""
+    if bad := next((letter for letter in text if not letter.isprintable()), None):
+        raise BadUsage(f"{given.origin}: expected one line without {_letter(bad)}", hint=given.hint)
+    if len(text.encode(errors="replace")) > _LONGEST:
+        raise BadUsage(f"{given.origin}: expected at most {_LONGEST} bytes, got {len(text)}", hint=given.hint)
+    return text
+
+
+def _letter(letter: str) -> str:
+    return "a line end" if letter in "\n\r\x0b\x0c\x85\u2028\u2029" else f"the character U+{ord(letter):04X}"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "…")

@@ -1,0 +1,1 @@
+"""ssh: start an agent on each host of a list."""

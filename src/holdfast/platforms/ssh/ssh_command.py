@@ -1,0 +1,153 @@
+"""The commands that ssh runs on a host, and the meaning of its exit statuses: text in, text out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from holdfast.errors import BadUsage
+from holdfast.model.noun_base import Noun
+from holdfast.safe_text import one_line
+
+_SET = (
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=10",
+    "ClearAllForwardings=yes",
+    "ControlMaster=no",
+    "RemoteCommand=none",
+)
+OPTIONS = ("-T", "-a", "-x", *(word for each in _SET for word in ("-o", each)))
+"""No terminal, no forwarding, no question, and a broken connection is noticed within 30 s. Settings of the user for
+logins (forwarded ports, a command, a shared connection) are left out."""
+
+NO_DIRECTORY, NO_PYTHON, NO_PATH, NO_HOLDFAST = 97, 98, 96, 99
+"""Exit statuses of the command lines below; no job ends with them."""
+OF_SSH = 255
+
+_LOOK = f"""cd -- "$1" || exit {NO_DIRECTORY}
+[ -x "$2" ] || exit {NO_PYTHON}
+python=$2; shift 2
+for path; do [ -e "$path" ] || {{ printf '%s\\n' "$path"; exit {NO_PATH}; }}; done
+"$python" -P -c 'import holdfast; print(holdfast.__version__)' || exit {NO_HOLDFAST}
+"""
+_START = f"""cd -- "$1" || exit {NO_DIRECTORY}
+[ -x "$2" ] || exit {NO_PYTHON}
+exec "$2" -P -m holdfast agent
+"""
+
+_OF_LOGIN = frozenset({
+    "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_VTNR",
+    "DBUS_SESSION_BUS_ADDRESS", "TMUX", "TMUX_PANE", "STY", "PWD", "OLDPWD", "SHLVL", "_", "MAIL", "TTY",
+    "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "HOLDFAST_JOB_KEY",
+    "HOLDFAST_HOSTS", "HOLDFAST_HOSTFILE", "HOLDFAST_SSH", "HOLDFAST_REPORT", "HOLDFAST_JSON", "HOLDFAST_STDIN",
+})  # fmt: skip
+"""Variables of the machine or login session where the user typed the command."""
+_MACHINES = ("HOST", "SSH_")
+_OF_THE_HOST = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
+"""The host's own values of these stay, where it has them."""
+
+
+def ssh_words(command: str, where: str) -> tuple[str, ...]:
+    """`--ssh` as words. `where`: the option or variable, for the message. Raises `BadUsage`."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise BadUsage(f"{where} {command!r}: {error}: expected a command", hint="holdfast run --ssh ssh …") from None
+    if not words:
+        raise BadUsage(f"{where} {command!r}: expected a command", hint="holdfast run --ssh ssh …")
+    return words
+
+
+def looking(ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]) -> tuple[str, ...]:
+    """The command line that checks whether a host has what the job needs; it prints holdfast's version there."""
+    return _on(ssh, host, _LOOK, (directory, python, *paths))
+
+
+def starting(ssh: Sequence[str], host: str, directory: str, python: str) -> tuple[str, ...]:
+    """The command line that starts an agent on a host, which reads its order from standard input."""
+    return _on(ssh, host, _START, (directory, python))
+
+
+def _on(ssh: Sequence[str], host: str, script: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    # sshd has the login shell read one line: a shell of our own there makes it the same for bash, csh and fish.
+    there = shlex.join(("exec", "sh", "-c", " ; ".join(_lines(script)), "holdfast", *arguments))
+    return (*ssh, *OPTIONS, "--", host, there)
+
+
+def _lines(script: str) -> list[str]:
+    """csh allows no line end within quotes."""
+    return [line for line in script.strip().split("\n") if line]
+
+
+def environment_for(env: Mapping[str, str]) -> dict[str, str]:
+    """The command's environment for the other hosts: without what names this machine or this login."""
+    return {name: value for name, value in env.items() if name not in _OF_LOGIN and not name.startswith(_MACHINES)}
+
+
+def environment_there(sent: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an agent's job: what was sent, and of the host's own what only the host knows."""
+    own = {name: there[name] for name in (*_OF_THE_HOST, "XDG_RUNTIME_DIR") if name in there}
+    return {**sent, **own}
+
+
+class Looked(Noun, frozen=True, kw_only=True):
+    """The result of a look at a host: ssh's status, and the output of its two streams."""
+
+    host: str
+    status: int
+    out: str
+    err: str
+
+
+def trouble(look: Looked, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
+    """Why no agent can run on a host, in a sentence, and what to type; None: an agent can run."""
+    host, said = look.host, _last_words(look.err)
+    try_it = f"{ssh} -o BatchMode=yes {host}"
+    match look.status:
+        case 0:
+            found = look.out.strip().rpartition("\n")[2]
+            if found == version:
+                return None
+            there = f"holdfast {found}" if found else "no version"
+            words = f"{host}: {python} has {there} there, and {version} here: expected the same on all hosts"
+            return one_line(words), f"{try_it} {shlex.quote(python)} -m pip install holdfast-run=={version}"
+        case status if status == NO_DIRECTORY:
+            hint = f"{try_it} ls -ld {shlex.quote(directory)}"
+            return f"{host}: there is no directory {directory} there, as the job has it here", hint
+        case status if status == NO_PYTHON:
+            return f"{host}: there is no program {python} there", f"{try_it} ls -l {shlex.quote(python)}"
+        case status if status == NO_PATH:
+            path = one_line(look.out.strip().rpartition("\n")[2])
+            return f"{host}: there is no {path} in {directory} there", f"{try_it} ls -l {shlex.quote(path)}"
+        case status if status == NO_HOLDFAST:
+            hint = f"{try_it} {shlex.quote(python)} -m pip show holdfast"
+            return f"{host}: {python} cannot import holdfast there: {said}", hint
+        case status if status == OF_SSH:
+            return f"{host}: {_of_ssh(said)}", _to_type(said, ssh, host, try_it)
+        case status if status < 0:
+            return f"{host}: ssh did not end in time, and was ended: {said}", f"{try_it} true"
+        case status:
+            return f"{host}: ssh ended with status {status}: {said}", f"{try_it} true"
+
+
+def _of_ssh(said: str) -> str:
+    if "Permission denied" in said:
+        return f"ssh may not log in without a password: {said}"
+    if "Host key verification failed" in said:
+        return f"ssh does not know this host's key yet: {said}"
+    return f"ssh cannot reach it: {said}"
+
+
+def _to_type(said: str, ssh: str, host: str, try_it: str) -> str:
+    if "Permission denied" in said:
+        return f"ssh-copy-id {host}; then {try_it} true"
+    if "Host key verification failed" in said:
+        return f"{ssh} {host} true"
+    return f"{try_it} true"
+
+
+def _last_words(text: str) -> str:
+    """ssh's own last line, which gives the reason; warnings come before it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return one_line(lines[-1])[:300].rstrip(".\r ") if lines else "it said nothing"

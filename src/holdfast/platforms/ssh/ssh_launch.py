@@ -1,0 +1,192 @@
+"""`--hosts` and `--hostfile`: the user types the command once, and ssh starts an agent on each of the other hosts.
+
+Each host gets one line of JSON on ssh's standard input: the typed options, the environment, the job's key, and the
+owner's address. The agent there builds its launch as if the user had typed the command there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast import __version__
+from holdfast.errors import BadUsage
+from holdfast.launch.agent_launch import AgentOrder, By, line_of, order_for_agents, owner_port
+from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.launch_spec import NodesOrder
+from holdfast.launch.multi_node import (
+    Many,
+    identity,
+    key_of,
+    owner_wait_s,
+    plan_of,
+    port_range,
+    rendezvous_conf,
+    slots_of,
+    with_plan,
+)
+from holdfast.launch.torchrun_options import named
+from holdfast.platforms.ssh.host_lists import Listed, hostfile, hosts_of
+from holdfast.platforms.ssh.ssh_command import environment_for, ssh_words
+from holdfast.platforms.ssh.ssh_starter import Sent, Ssh, look_at
+from holdfast.safe_text import own_lines
+from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.wire.addresses import addresses_of, interfaces
+
+_HINT = "holdfast run --hosts node1,node2 train.py"
+
+
+# ---------------------------------------------------------------------------------------------- where it is typed
+
+
+def listed_hosts(settings: Settings) -> tuple[Listed, ...]:
+    """The hosts that an option, a variable or a file names; () where none does. Raises `BadUsage`."""
+    names, path = settings.names("hosts"), settings.text("hostfile")
+    if names and path:
+        of_names, of_path = settings.source("hosts"), settings.source("hostfile")
+        if of_names is of_path:
+            raise BadUsage(
+                f"{settings.origin('hosts')} and {settings.origin('hostfile')}: expected one list of hosts", hint=_HINT
+            )
+        if of_names > of_path:
+            path = None
+    if path:
+        return hostfile(Path(path), settings.origin("hostfile"))
+    return hosts_of(names, settings.origin("hosts")) if names else ()
+
+
+def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
+    """The least and the most nodes of a gang on so many hosts; the other hosts are spares. Raises `BadUsage`."""
+    many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
+    if given["nnodes"] is None:
+        nodes = (hosts - spares, hosts - spares)
+    if not 1 <= nodes[1] <= hosts - spares:
+        spare = f" and --spares {spares}" if spares else ""
+        asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
+        raise BadUsage(
+            f"{asked}{spare} with {many}: expected as many hosts as nodes and spares together, or more",
+            hint=f"holdfast run --nnodes {max(hosts - spares, 1)} …",
+        )
+    return nodes
+
+
+def place_here(listed: Sequence[Listed]) -> int | None:
+    """The place of this machine in the list; None: it is not listed. A name that only ssh knows is another machine."""
+    machine, user = os.uname().nodename, os.environ.get("USER")
+    bare = {}
+    for rank, each in enumerate(listed):
+        at, _, host = each.host.rpartition("@")
+        if at in ("", user):
+            bare[rank] = host
+    # Names first: each look-up may take as long as a name server's time limit.
+    for rank, host in bare.items():
+        if host in ("localhost", machine, machine.partition(".")[0]):
+            return rank
+    try:
+        own = {interface.address for interface in interfaces()}
+    except OSError:
+        return None
+    return next((rank for rank, host in bare.items() if own.intersection(_known_addresses(host))), None)
+
+
+def _known_addresses(host: str) -> tuple[str, ...]:
+    try:
+        return addresses_of(host)
+    except BadUsage:
+        return ()  # ssh may know the name
+
+
+def over_hosts(
+    given: Mapping[str, Any],
+    settings: Settings,
+    job: JobFile,
+    listed: Sequence[Listed],
+    nodes: tuple[int, int],
+    *,
+    look: bool,
+    guard_fd: int | None,
+) -> Many:
+    """This machine hosts the owner, and ssh starts the agents. `look`: check each host before anything starts.
+
+    `guard_fd`: where the guard reports signals meanwhile.
+    """
+    conf, strange = rendezvous_conf(given)
+    range_ = nodes_on(given, nodes, settings.count("spares") or 0, len(listed))
+    plan = plan_of(settings, conf, range_, spares=len(listed) - range_[1])
+    own = place_here(listed)
+    if not plan.many:
+        raise BadUsage(
+            f"the list names one host, {listed[0].host}: expected two or more; on one host, type the command there",
+            hint="holdfast run train.py" if own is not None else f"ssh -t {listed[0].host} holdfast run train.py",
+        )
+    if own is None:
+        slots = 1  # without meaning: this machine has no worker, and may have no accelerator to count
+    else:
+        slots = listed[own].slots or slots_of(given, job.spec, plan)
+    key, key_from = os.urandom(32), "this run, which made it"
+    if settings.source("job-key") is not Source.DEFAULT:
+        key, key_from = key_of(settings, Path.cwd())
+    text = order_for_agents(By.SSH, given, job.spec.name, plan, key, environment=environment_for(os.environ))
+    ssh = ssh_words(settings.text("ssh") or "ssh", settings.origin("ssh"))
+    sent = Sent(
+        ssh,
+        [(rank, each) for rank, each in enumerate(listed) if rank != own],
+        partial(_line, text),
+        directory=str(Path.cwd()),
+        python=sys.executable,
+        output=2 if settings.flag("json") or settings.flag("events") else 1,
+        say=_say,
+    )
+    notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    if given.get("node_rank") is not None:
+        notes.append(f"{named(given, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
+    if look:
+        # Printed at once: the process that looks hands the job back to the guard, which does not look again.
+        for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least, guard_fd):
+            _say(line)
+    order = NodesOrder(
+        host=text.addresses[0],
+        port=owner_port(given),
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=True,
+        hosts_why="the command was typed here",
+        is_host=True,
+        node_rank=own,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        starter=Ssh(sent),
+        takes_part=own is not None,
+        name=listed[own].host if own is not None else "",
+    )
+    named_plan = replace(plan, names=tuple(each.host for each in listed))
+    return Many(with_plan(given, job, named_plan, slots), order, tuple(notes))
+
+
+def _line(text: AgentOrder, listed: Listed, rank: int, address: str, port: int) -> bytes:
+    """The order for one host."""
+    return line_of(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port))
+
+
+def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The paths that every host must have, besides the directory and the Python."""
+    if given["job"]:
+        return (given["job"],)
+    if given.get("command_from"):
+        return ()
+    words: tuple[str, ...] = given["words"]
+    own = not given["run_path"]
+    return () if own and (given["module"] or given["no_python"]) else words[:1]
+
+
+def _say(text: str) -> None:
+    os.write(2, ("\n".join(own_lines(text)) + "\n").encode())

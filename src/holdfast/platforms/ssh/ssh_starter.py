@@ -1,0 +1,378 @@
+"""The ssh starter: runs `ssh HOST holdfast agent` for every other host, and watches each of them.
+
+It runs in a process of its own beside the owner. Each ssh gets the order for its host on standard input, which stays
+open: its end tells the agent there that this process, or the network, is gone. Workers' output comes back through ssh's
+output, which is this process's own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast.children import Child, start
+from holdfast.clock import Clock
+from holdfast.errors import BadUsage
+from holdfast.platforms.ssh.host_lists import Listed
+from holdfast.platforms.ssh.ssh_command import OF_SSH, Looked, looking, starting, trouble
+from holdfast.reactor import Moment, Reactor, Watch
+from holdfast.safe_files import read_file
+from holdfast.safe_text import one_line
+from holdfast.wire.starter_reports import Once
+
+LOOK_S = 60.0
+"""How long a look at one host may take, with its login shell."""
+AT_ONCE = 64
+"""How many connections are made at the same time: sshd drops some of a burst (MaxStartups)."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""The pauses before each further try to reach a host; after the last try the host is left out."""
+WELL_S = 60.0
+"""A connection that lasted this long was good: the count of tries starts anew."""
+LAST_S = 5.0
+"""Once the job is over, how long the hosts may take to send the last output of their workers."""
+_TAIL = 64 * 1024
+_MOST_TOLD = 10
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Sent:
+    """What every host gets, apart from what differs. `order(listed, rank)`: the bytes for one host, with a line end."""
+
+    def __init__(
+        self,
+        ssh: Sequence[str],
+        listed: Sequence[tuple[int, Listed]],
+        order: Callable[[Listed, int, str, int], bytes],
+        *,
+        directory: str,
+        python: str,
+        output: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """`listed`: the hosts to reach, each with its rank. `output`: where the workers' output goes."""
+        self.ssh = tuple(ssh)
+        self.listed = tuple(listed)
+        self.order = order
+        self.directory = directory
+        self.python = python
+        self.output = output
+        self.say = say
+
+
+# ---------------------------------------------------------------------------------------------- before the start
+
+
+def look_at(
+    sent: Sent, paths: Sequence[str], version: str, may_lack: int, guard_fd: int | None = None
+) -> tuple[str, ...]:
+    """Look at every host before anything is started; returns a sentence for each host with trouble.
+
+    `may_lack`: the job can run without so many of them. `guard_fd`: where the guard reports signals. Raises `BadUsage`
+    where more hosts have trouble, and KeyboardInterrupt at a signal that ends the run.
+    """
+    looks = _Looks(sent, paths).all(guard_fd)
+    wrong = []
+    for look in looks:
+        found = trouble(look, directory=sent.directory, python=sent.python, version=version, ssh=" ".join(sent.ssh))
+        if found is not None:
+            wrong.append((look.host, *found))
+    if len(wrong) <= may_lack:
+        return tuple(f"{words}: the job can begin without it" for _, words, _ in wrong)
+    told = [words for _, words, _ in wrong[:_MOST_TOLD]]
+    more = [f"and {len(wrong) - _MOST_TOLD} further hosts"] if len(wrong) > _MOST_TOLD else []
+    raise BadUsage("\n  ".join([*told, *more]), hint=wrong[0][2])
+
+
+class _Looks:
+    """All looks, so many at the same time."""
+
+    def __init__(self, sent: Sent, paths: Sequence[str]) -> None:
+        self._sent = sent
+        self._paths = paths
+        self._reactor = Reactor(Clock().now)
+        self._waiting = [listed for _, listed in sent.listed]
+        self._running: set[_Look] = set()
+        self._found: dict[str, Looked] = {}
+
+    def all(self, guard_fd: int | None) -> list[Looked]:
+        """One answer per host, in the order of the list."""
+        if guard_fd is not None:
+            self._reactor.watch(guard_fd, _interrupted)
+        order = [listed.host for listed in self._waiting]
+        self._waiting.reverse()
+        try:
+            while self._waiting or self._running:
+                while self._waiting and len(self._running) < AT_ONCE:
+                    host = self._waiting.pop().host
+                    words = looking(self._sent.ssh, host, self._sent.directory, self._sent.python, self._paths)
+                    self._running.add(_Look(host, words, self._reactor, self._over))
+                self._reactor.wait()
+        finally:
+            for look in self._running:
+                look.end()
+            self._reactor.close()
+        return [self._found[host] for host in order]
+
+    def _over(self, look: _Look, found: Looked) -> None:
+        self._running.discard(look)
+        self._found[look.host] = found
+
+
+def _interrupted(fd: int, now: float) -> None:
+    """The guard reports a signal and where it came from. No worker runs yet that the signal could be meant for."""
+    word = os.read(fd, 2)
+    if not word or word[0] in _ENDS:
+        raise KeyboardInterrupt
+
+
+class _Look:
+    """One ssh that looks at one host."""
+
+    def __init__(
+        self, host: str, words: Sequence[str], reactor: Reactor, over: Callable[[_Look, Looked], None]
+    ) -> None:
+        self.host = host
+        self._over = over
+        self._texts: dict[int, bytearray] = {}
+        self._watches: list[Watch] = []
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        try:
+            self._child = start(words, output=out_end, errors=err_end)
+        except OSError as error:
+            for fd in (out, err):
+                os.close(fd)
+            raise BadUsage(
+                f"{words[0]} cannot be run: {error.strerror}: expected OpenSSH's client, or another one with --ssh",
+                hint="apt-get install openssh-client; or holdfast run --ssh /path/to/ssh …",
+            ) from None
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        for fd in (out, err):
+            self._texts[fd] = bytearray()
+            self._watches.append(reactor.watch(fd, self._read))
+        self._watches.append(reactor.watch(self._child.pidfd, self._ended))
+        self._limit = reactor.at(reactor.now() + LOOK_S, lambda now: self._child.kill())
+
+    def _read(self, fd: int, now: float) -> None:
+        data = os.read(fd, _TAIL)
+        kept = self._texts[fd]
+        kept += data
+        del kept[:-_TAIL]
+        if not data:
+            next(watch for watch in self._watches if watch.fd == fd).close()
+
+    def _ended(self, fd: int, now: float) -> None:
+        # What the pipes still have was written before the end; a process that ssh left behind may keep them open.
+        for pipe in self._texts:
+            os.set_blocking(pipe, False)
+            try:
+                while data := os.read(pipe, _TAIL):
+                    self._texts[pipe] += data
+            except BlockingIOError:
+                pass  # the pipe has no more
+        status = self._close(self._child.reap)
+        out, err = (bytes(text[-_TAIL:]).decode("utf-8", "replace") for text in self._texts.values())
+        self._over(self, Looked(host=self.host, status=OF_SSH if status is None else status, out=out, err=err))
+
+    def end(self) -> None:
+        """Stop waiting for it."""
+        self._close(self._child.end)
+
+    def _close(self, done: Callable[[], int | None]) -> int | None:
+        self._limit.close()
+        for watch in self._watches:
+            watch.close()
+        status = done()
+        for fd in self._texts:
+            os.close(fd)
+        return status
+
+
+# ---------------------------------------------------------------------------------------------- while the job runs
+
+
+class Ssh:
+    """A `Starter`. The guard makes it; its methods run in a process of its own."""
+
+    news_fd = -1
+
+    def __init__(self, sent: Sent) -> None:
+        self._sent = sent
+        self._once = Once()
+
+    def __call__(self, address: str, port: int, guard_fd: int) -> int:
+        """Start an agent on each host and keep it there; returns 0 when the job is over, or the last host has ended."""
+        if not self._once.first():
+            # The hosts' agents run on without this process, and a second agent on a host would be one too many.
+            self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
+            os.read(guard_fd, 1)
+            return 0
+        with tempfile.TemporaryDirectory(prefix="holdfast-ssh-", ignore_cleanup_errors=True) as place:
+            return _Hosts(self._sent, address, port, Path(place)).keep(guard_fd)
+
+
+class _Hosts:
+    """All hosts, while the job runs."""
+
+    def __init__(self, sent: Sent, address: str, port: int, place: Path) -> None:
+        self.sent = sent
+        self.reactor = Reactor(Clock().now)
+        self.place = place
+        self.over = False
+        """The job is over: a host that ends is not started again."""
+        self._left = False
+        self._hosts = [
+            _Host(self, listed, rank, sent.order(listed, rank, address, port)) for rank, listed in sent.listed
+        ]
+        self._queue: list[_Host] = list(reversed(self._hosts))
+        self._beginning: set[_Host] = set()
+
+    def keep(self, guard_fd: int) -> int:
+        """Run until every host has ended, or `guard_fd` has."""
+        self._guard = self.reactor.watch(guard_fd, self._word)
+        self._begin_some()
+        while not self._left and any(host.open for host in self._hosts):
+            self.reactor.wait()
+        for host in self._hosts:
+            host.close()
+        self.reactor.close()
+        return 0
+
+    def _word(self, fd: int, now: float) -> None:
+        # Only the owner acts on a signal: it stops the job, and the agents leave by themselves.
+        word = os.read(fd, 128)
+        if word and any(word):
+            return
+        self.over = True
+        if not word:
+            self._leave(now)
+        self.reactor.at(now + LAST_S, self._leave)
+        for host in self._hosts:
+            host.last()
+
+    def _leave(self, now: float) -> None:
+        self._left = True
+
+    def _begin_some(self) -> None:
+        while self._queue and len(self._beginning) < AT_ONCE:
+            host = self._queue.pop()
+            self._beginning.add(host)
+            host.begin(self.reactor.now())
+
+    def begun(self, host: _Host) -> None:
+        """This host has read its order, or has ended: the next one may begin."""
+        self._beginning.discard(host)
+        self._begin_some()
+
+
+class _Host:
+    """One host: its ssh, and its tries."""
+
+    def __init__(self, hosts: _Hosts, listed: Listed, rank: int, order: bytes) -> None:
+        self._hosts = hosts
+        self._sent = hosts.sent
+        self._host = listed.host
+        self._order = order
+        self._log = hosts.place / f"{rank}.log"
+        self._child: Child | None = None
+        self._writer = -1
+        self._unsent = b""
+        self._watch: Watch | None = None
+        self._again: Moment | None = None
+        self._failed = 0
+        self._since = 0.0
+        self.open = True
+        """The host has an agent, or will have one."""
+
+    def begin(self, now: float) -> None:
+        """Start ssh, and send it the order."""
+        self._again = None
+        self._since = now
+        sent = self._sent
+        # ssh's own messages go to a separate file: its two streams have only the host's output.
+        words = starting((*sent.ssh, "-E", str(self._log)), self._host, sent.directory, sent.python)
+        reader, self._writer = os.pipe()
+        try:
+            self._child = start(words, output=sent.output, errors=2, given=reader)
+        except OSError as error:
+            os.close(self._writer)
+            sent.say(f"{self._host}: {words[0]} cannot be run: {error.strerror}: the host is left out")
+            self.open = False
+            self._hosts.begun(self)
+            return
+        finally:
+            os.close(reader)
+        os.set_blocking(self._writer, False)
+        self._unsent = self._order
+        self._watch = self._hosts.reactor.watch(self._writer, self._write, writable=True)
+        self._hosts.reactor.watch(self._child.pidfd, self._ended)
+
+    def _write(self, fd: int, now: float) -> None:
+        try:
+            self._unsent = self._unsent[os.write(fd, self._unsent) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent = b""  # its pidfd shows that ssh has ended
+        if not self._unsent and self._watch is not None:
+            self._watch.close()
+            self._hosts.begun(self)
+
+    def _ended(self, fd: int, now: float) -> None:
+        assert self._child is not None, "it was watched"
+        self._hosts.reactor.forget(fd)
+        status = self._child.reap()
+        self._child = None
+        self._hang_up()
+        self._hosts.begun(self)
+        if self._hosts.over or (status is not None and 0 <= status < OF_SSH):
+            self.open = False  # the agent has ended by itself: the job is over there, or it has printed why not
+            return
+        if now - self._since >= WELL_S:
+            self._failed = 0
+        if self._failed == len(PAUSES_S):
+            self._sent.say(f"{self._host}: ssh failed {self._failed + 1} times in a row: the host is left out")
+            self.open = False
+            return
+        pause_s = PAUSES_S[self._failed]
+        self._failed += 1
+        self._sent.say(f"{self._host}: the connection of ssh has ended: {self._words()}; again in {pause_s:g} s")
+        self._again = self._hosts.reactor.at(now + pause_s, self.begin)
+
+    def _words(self) -> str:
+        try:
+            lines = read_file(self._log, _TAIL, cut=True).decode("utf-8", "replace").split("\n")
+        except OSError:
+            lines = []
+        said = [line.strip() for line in lines if line.strip()]
+        self._log.unlink(missing_ok=True)
+        return one_line(said[-1])[:300].rstrip(". ") if said else "it said nothing"
+
+    def _hang_up(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._writer >= 0:
+            os.close(self._writer)
+            self._writer = -1
+
+    def last(self) -> None:
+        """The job is over: no further try, and an agent that has not begun never will."""
+        self._hang_up()
+        if self._child is None:
+            self.open = False
+
+    def close(self) -> None:
+        """The job is over, or this process is to end: the agent there gets the end of its input."""
+        if self._again is not None:
+            self._again.close()
+        self._hang_up()
+        if self._child is not None:
+            self._hosts.reactor.forget(self._child.pidfd)
+            self._child.end()
+            self._child = None

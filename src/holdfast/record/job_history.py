@@ -1,0 +1,114 @@
+"""All jobs of a state directory, each with its attempts: for statistics, metrics and web pages. It only reads.
+
+A job whose owner has died is shown in its last known state; `holdfast jobs` is what closes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.job_spec import JobSpec
+from holdfast.model.noun_base import Noun
+from holdfast.record import report_file
+from holdfast.record.database import Unusable, open_for_reading
+from holdfast.record.job_views import JobState, JobView, look
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    import sqlite3
+
+MOST_JOBS = 5_000
+"""At most so many, the newest; older jobs stay in the journal, and are in no statistics."""
+
+
+MOST_ASKED = 200
+
+
+class JobPast(Noun, frozen=True, kw_only=True):
+    """One job: its line, its description, and its ended attempts. Times are seconds since the epoch."""
+
+    view: JobView
+    attempts: tuple[AttemptRecord, ...] = ()
+    spec: JobSpec | None = None
+    """None where only the job's directory is known."""
+
+
+class Past(Noun, frozen=True, kw_only=True):
+    """The jobs of one state directory, the newest first, and the trouble of its journal, if there is any."""
+
+    home: Path
+    jobs: tuple[JobPast, ...]
+    trouble: str = ""
+    left_out: int = 0
+    """The number of older jobs that are not among them."""
+
+
+def past(home: Path, *, most: int | None = MOST_JOBS, before: Past | None = None) -> Past:
+    """Read the newest jobs with their attempts; all of them where `most` is None.
+
+    `before`: the earlier result for the same directory; jobs that had ended in it are not read again. Raises nothing
+    for a damaged journal: `trouble` explains it.
+    """
+    survey = look(home)
+    kept = survey.jobs[:most]
+    over = {job.view: job for job in before.jobs if job.view.ended is not None} if before is not None else {}
+    attempts: dict[str, list[AttemptRecord]] = {}
+    specs: dict[str, JobSpec] = {}
+    db = None
+    with contextlib.suppress(Unusable):  # the look has said it
+        db = open_for_reading(home)
+    if db is not None:
+        try:
+            wanted = {view.id for view in kept if view not in over}
+            attempts, specs = _attempts(db, wanted), _specs(db, wanted)
+        finally:
+            db.close()
+    jobs = []
+    for view in kept:
+        if (known := over.get(view)) is not None:
+            jobs.append(known)
+            continue
+        records = tuple(attempts.get(view.id, ()))
+        if not records and view.state is JobState.ENDED and (report := report_file.read(home, view.id)):
+            records = report.attempts
+        jobs.append(JobPast(view=view, attempts=records, spec=specs.get(view.id)))
+    return Past(home=home, jobs=tuple(jobs), trouble=survey.trouble, left_out=len(survey.jobs) - len(kept))
+
+
+def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[AttemptRecord]]:
+    import sqlite3
+
+    found: dict[str, list[AttemptRecord]] = {}
+    try:
+        for job, record in _of_jobs(db, "SELECT job, record FROM attempts{} ORDER BY job, attempt", "job", wanted):
+            if job in wanted:
+                with contextlib.suppress(Malformed):  # one damaged record hides no other
+                    found.setdefault(job, []).append(json_as(record, AttemptRecord))
+    except sqlite3.Error:
+        pass  # a damaged page: what was read before it counts
+    return found
+
+
+def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
+    """Few jobs are selected by their ids; for many the whole table is read."""
+    if len(wanted) > MOST_ASKED:
+        return db.execute(sql.format(""))
+    marks = ", ".join("?" * len(wanted))
+    return db.execute(sql.format(f" WHERE {column} IN ({marks})"), tuple(wanted))
+
+
+def _specs(db: sqlite3.Connection, wanted: set[str]) -> dict[str, JobSpec]:
+    import sqlite3
+
+    found: dict[str, JobSpec] = {}
+    try:
+        for job, spec in _of_jobs(db, "SELECT id, spec FROM jobs{}", "id", wanted):
+            if job in wanted and spec:
+                with contextlib.suppress(Malformed):  # as above
+                    found[job] = json_as(spec, JobSpec)
+    except sqlite3.Error:
+        pass  # as above
+    return found

@@ -1,0 +1,109 @@
+"""Finds the job that a user means: by its id, its name, or the platform's id for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from holdfast.errors import BadUsage
+from holdfast.model.job_spec import PlatformJob
+from holdfast.record.job_views import JobView, Survey
+from holdfast.record.owner_lock import OwnerInfo, read_owner
+
+
+class _Known(Protocol):
+    @property
+    def created(self) -> float: ...
+    @property
+    def platform(self) -> PlatformJob | None: ...
+
+
+K = TypeVar("K", bound=_Known)
+
+
+LAST = ""
+"""Stands for the last job."""
+_LEAST_LETTERS = 4
+"""An id's part needs at least so many letters; a shorter one is more often a mistyped name."""
+_NAMED = 4
+
+
+def find(survey: Survey, job: str) -> JobView:
+    """The job of this id, else the newest of this name, else the newest with this id on its platform.
+
+    `LAST` is the newest of all. Else a part of one job's id means it: its beginning, or the part behind its last
+    hyphen. Raises `BadUsage` with the nearest existing names.
+    """
+    if job == LAST and survey.jobs:
+        return survey.jobs[0]
+    for view in survey.jobs:
+        if view.id == job:
+            return view
+    for view in survey.jobs:
+        if view.name == job:
+            return view
+    if of_platform := of_id(survey.jobs, job):
+        return of_platform[0]
+    if tasks := tasks_of(survey.jobs, job):
+        raise BadUsage(
+            f"{job} is an array of {len(tasks)} jobs: expected one of them, {tasks[0]} to {tasks[-1]}",
+            hint=f"holdfast jobs | grep {job}_",
+        )
+    if (short := _of_part(survey, job)) is not None:
+        return short
+    if not survey.jobs:
+        said = f"there is no job `{job}`" if job else "there is no last job"
+        raise BadUsage(
+            f"{said}: {survey.home} remembers no job at all",
+            hint="holdfast run --name NAME SCRIPT, or set HOLDFAST_HOME to where the job ran",
+        )
+    import difflib
+
+    known = list(dict.fromkeys([view.name for view in survey.jobs] + [view.id for view in survey.jobs]))
+    near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
+    meant = f"; the nearest are {', '.join(f'`{name}`' for name in near)}" if near else ""
+    raise BadUsage(
+        f"there is no job `{job}` in {survey.home}: expected a job's id or name{meant}", hint="holdfast jobs"
+    )
+
+
+def _of_part(survey: Survey, part: str) -> JobView | None:
+    """The one job whose id begins or ends with these letters. Raises `BadUsage` for several."""
+    if len(part) < _LEAST_LETTERS:
+        return None
+    meant = [view for view in survey.jobs if view.id.startswith(part) or view.id.rpartition("-")[2] == part]
+    if len(meant) > 1:
+        more = f" and {len(meant) - _NAMED} more" if len(meant) > _NAMED else ""
+        named = ", ".join(f"{view.id} ({view.name})" for view in meant[:_NAMED])
+        raise BadUsage(
+            f"`{part}` begins the ids of {len(meant)} jobs: {named}{more}; expected more letters",
+            hint=f"holdfast jobs | grep {part}",
+        )
+    return meant[0] if meant else None
+
+
+def of_id(jobs: Iterable[K], number: str) -> list[K]:
+    """Jobs with this id on a platform, the newest first: a script may run several, one after the other."""
+    found = [job for job in jobs if job.platform is not None and job.platform.id == number]
+    return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
+    """The ids of an array's tasks that have run, in their order: `42_0`, `42_1` of `42`."""
+    ids = {job.platform.id for job in jobs if job.platform is not None and job.platform.id.startswith(f"{array}_")}
+    return sorted(ids, key=lambda task: (len(task), task))
+
+
+def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
+    """The jobs under `home` with this id on the platform, the newest first, from their directories.
+
+    A job that the platform starts again finds itself this way, unless it begins as a new one.
+    """
+    try:
+        directories = list((home / "jobs").iterdir())
+    except OSError:
+        return []
+    owners = [owner for directory in directories if (owner := read_owner(directory)) is not None]
+    alike = [owner for owner in owners if owner.platform is not None and owner.platform.cluster == job.cluster]
+    return [owner for owner in of_id(alike, job.id) if owner.platform and owner.platform.platform == job.platform]

@@ -1,0 +1,220 @@
+"""Prunes old jobs: chooses them, and removes them from the state directory and the journal.
+
+A job that runs, that waits to be started again, or whose lock another machine may hold, is never chosen.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from holdfast.model.noun_base import Noun
+from holdfast.record.database import Unusable, open_for_reading, open_for_writing, unusable
+from holdfast.record.job_views import JobState, JobView
+from holdfast.record.owner_lock import LOCK_NAME, Life, life_of
+from holdfast.record.state_directory import job_dir
+from holdfast.safe_files import open_file
+
+DAY_S = 86_400.0
+
+
+class Keep(Noun, frozen=True, kw_only=True):
+    """How much is kept; each None: no limit. The newest jobs are kept first."""
+
+    jobs: int | None = None
+    days: int | None = None
+    """Seconds since a job's end."""
+    size_bytes: int | None = None
+    """Bytes of all job directories on the disk."""
+
+
+class Old(Noun, frozen=True, kw_only=True):
+    """A job to be removed."""
+
+    view: JobView
+    size_bytes: int
+    why: str
+
+
+class Pruned(Noun, frozen=True, kw_only=True):
+    """The removed jobs, and those that stay although they were chosen, each with the reason."""
+
+    gone: tuple[Old, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(old.size_bytes for old in self.gone)
+
+
+def beyond(home: Path, jobs: Sequence[JobView], keep: Keep, now: float) -> list[Old]:
+    """The jobs beyond these limits, the oldest first. `jobs`: newest first; `now`: seconds since the epoch.
+
+    Jobs without an end count towards the limits, and are never chosen. Directories are measured only where
+    `keep.size_bytes` needs it.
+    """
+    found = []
+    taken = 0
+    for place, view in enumerate(jobs):
+        # A job without an end is measured too: what it takes is not there for others.
+        size = size_of(job_dir(home, view.id)) if keep.size_bytes is not None else 0
+        taken += size
+        if view.state is not JobState.ENDED:
+            continue
+        ended = view.created if view.ended is None else view.ended
+        if keep.jobs is not None and place >= keep.jobs:
+            why = f"more than {keep.jobs} jobs"
+        elif keep.days is not None and now - ended > keep.days * DAY_S:
+            why = f"ended more than {keep.days} days ago"
+        elif keep.size_bytes is not None and taken > keep.size_bytes:
+            why = "newer jobs take all the space that is kept"
+        else:
+            continue
+        found.append(Old(view=view, size_bytes=size, why=why))
+    return found[::-1]
+
+
+def prune(home: Path, old: Sequence[Old], *, evidence_of: Collection[str] = (), dry_run: bool = False) -> Pruned:
+    """Remove these jobs: directory and journal. `evidence_of`: devices that are held; a job that names one of them
+    stays.
+
+    Raises `Unusable` where the journal cannot be written: then no job is removed.
+    """
+    gone: list[Old] = []
+    kept: list[tuple[str, str]] = []
+    if not old:
+        return Pruned()
+    named = _naming(home, [each.view.id for each in old], evidence_of)
+    db = None if dry_run else open_for_writing(home)
+    try:
+        for each in old:
+            job = each.view.id
+            if job in named:
+                kept.append((job, f"evidence of {named[job]}, which is held"))
+                continue
+            directory = job_dir(home, job)
+            if why := _in_use(directory):
+                kept.append((job, why))
+                continue
+            measured = Old(view=each.view, size_bytes=each.size_bytes or size_of(directory), why=each.why)
+            if db is None:
+                gone.append(measured)
+                continue
+            if why := _remove(directory):
+                kept.append((job, why))
+                continue
+            _forget(db, job)
+            gone.append(measured)
+    finally:
+        if db is not None:
+            db.close()
+    return Pruned(gone=tuple(gone), kept=tuple(kept))
+
+
+def size_of(directory: Path) -> int:
+    """Bytes on the disk below a directory; links are not followed. 0 where it does not exist."""
+    total = 0
+    for top, _, files in os.walk(directory):
+        for name in files:
+            try:
+                total += Path(top, name).lstat().st_blocks * 512
+            except OSError:
+                continue  # it has just gone
+    return total
+
+
+def _in_use(directory: Path) -> str:
+    """Why the job must stay; empty: it may go."""
+    match life_of(directory):
+        case Life.ALIVE:
+            return "a supervisor holds it"
+        case Life.OUT_OF_SIGHT:
+            return "it may be in use on another machine"
+        case _:
+            return ""
+
+
+def _remove(directory: Path) -> str:
+    """Remove a job's directory, whose lock is held meanwhile. The reason why it stays; empty: it is removed."""
+    try:
+        if directory.is_symlink():
+            return "its directory is a link"
+        if not directory.exists():
+            return ""
+        lock = _locked(directory)
+    except BlockingIOError:
+        return "a supervisor holds it"
+    except OSError as error:
+        return f"{error.strerror}: {error.filename}"
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        return f"{error.strerror}: {error.filename}"
+    finally:
+        if lock is not None:
+            os.close(lock)
+    return ""
+
+
+def _locked(directory: Path) -> int | None:
+    """The job's lock, taken; None where it has none. Raises OSError; BlockingIOError where another process holds it."""
+    try:
+        fd = open_file(directory / LOCK_NAME, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _forget(db: object, job: str) -> None:
+    """Remove it from the journal. Its pages are used again, so the file keeps its size. Raises `Unusable`."""
+    import sqlite3
+
+    assert isinstance(db, sqlite3.Connection)
+    try:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            for table, key in (("events", "job"), ("attempts", "job"), ("jobs", "id")):
+                db.execute(f"DELETE FROM {table} WHERE {key} = ?", (job,))
+    except sqlite3.Error as error:
+        raise unusable(error) from error
+
+
+def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[str, str]:
+    """The jobs among these whose report names one of the devices, and which device."""
+    if not devices:
+        return {}
+    import sqlite3
+
+    found: dict[str, str] = {}
+    try:
+        db = open_for_reading(home)
+    except Unusable:
+        return dict.fromkeys(jobs, "a device")  # nothing can be told apart: all stay
+    if db is None:
+        return {}
+    try:
+        for job in jobs:
+            row = db.execute("SELECT report FROM jobs WHERE id = ?", (job,)).fetchone()
+            text = bytes(row[0]).decode(errors="replace") if row and isinstance(row[0], bytes) else str(row or "")
+            for device in devices:
+                if device in text:
+                    found[job] = device
+                    break
+    except sqlite3.Error:
+        return dict.fromkeys(jobs, "a device")
+    finally:
+        db.close()
+    return found
+
+
+def of_this_machine(view: JobView) -> bool:
+    """Whether this machine may remove the job: each machine does it for its own."""
+    return view.host in ("", os.uname().nodename)

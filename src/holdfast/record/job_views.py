@@ -1,0 +1,400 @@
+"""Lists from the journal and the job directories, for readers that never block a writer.
+
+The journal is the record; a job directory alone (its lock file, its `report.json`) is enough to list a job, so that a
+reader misses none while the journal could not be written.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.model.codec import decode_event
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.events import Event
+from holdfast.model.exit_report import Outcome
+from holdfast.model.job_spec import PlatformJob
+from holdfast.model.noun_base import Noun
+from holdfast.record import report_file
+from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
+from holdfast.record.journal import Journal
+from holdfast.record.lost_owner_report import Ending, ExplainLoss, report_of_loss
+from holdfast.record.owner_address import note_in
+from holdfast.record.owner_lock import LOCK_NAME, Life, OwnerInfo, boot_id, life_of, read_owner
+from holdfast.record.state_directory import job_dir
+from holdfast.untrusted import Malformed, convert, json_as, wrong_time
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+class JobState(enum.StrEnum):
+    RUNNING = "running"
+    QUEUED = "queued"
+    """The platform will start it again; until then it has no owner."""
+    ENDED = "ended"
+    OUT_OF_SIGHT = "out of sight"
+    """It is on another machine, and this machine cannot decide whether it still runs."""
+
+
+class JobView(Noun, frozen=True, kw_only=True):
+    """One line of `holdfast jobs`. Times are seconds since the epoch."""
+
+    id: str
+    name: str
+    created: float
+    host: str
+    pid: int
+    state: JobState
+    ended: float | None = None
+    outcome: Outcome | None = None
+    code: int | None = None
+    phrase: str | None = None
+    attempts: int = 0
+    platform: PlatformJob | None = None
+    """The platform's name for it."""
+    queued: str = ""
+    """Why it waits to be started again, if it does."""
+
+
+class _Spec(Noun, frozen=True, kw_only=True):
+    """From a job's description: the parts for a list."""
+
+    platform: PlatformJob | None = None
+
+
+class Survey(Noun, frozen=True, kw_only=True):
+    """All jobs, the newest first; the trouble of the journal, if there is any; jobs found lost just now."""
+
+    home: Path
+    jobs: tuple[JobView, ...]
+    trouble: str = ""
+    newly_lost: tuple[JobReport, ...] = ()
+
+
+class JobDetail(Noun, frozen=True, kw_only=True):
+    """One whole job. `report` is None while it runs; `attempts` are those that have ended."""
+
+    view: JobView
+    report: JobReport | None
+    attempts: tuple[AttemptRecord, ...]
+
+
+def reconcile(
+    home: Path,
+    explain: ExplainLoss,
+    ending: Ending | None = None,
+    *,
+    end_left: Callable[[str], frozenset[int]] | None = None,
+    dropped: Mapping[str, str] | None = None,
+    in_queue: Callable[[Sequence[JobView]], Mapping[str, str]] | None = None,
+) -> Survey:
+    """Look at every job under `home`, and close those whose owner has died: each once, with the evidence there is.
+
+    `explain`: makes the report of a job that has none. `ending`: how one owner of this machine ended, from the process
+    that reaped it; its job gets the exact cause and time. `end_left(job)`: kills the processes in the control groups of
+    a lost job of this machine and returns them. `dropped`: jobs without a visible owner that their platform no longer
+    knows, and who ended them there. `in_queue`: among jobs that look lost, those that their platform will start again,
+    by id, each with the reason. Raises nothing for a damaged or unreadable journal: the survey then comes from the job
+    directories, and reports it.
+    """
+    jobs, trouble = _read_jobs(home)
+    gone = [view for view in jobs.values() if view.state is JobState.RUNNING and _is_gone(home, view)]
+    if in_queue is not None and (started := [view for view in gone if view.platform is not None]):
+        again = in_queue(started)
+        jobs |= {
+            view.id: msgspec.structs.replace(view, state=JobState.QUEUED, queued=again[view.id])
+            for view in started
+            if view.id in again
+        }
+        gone = [view for view in gone if view.id not in again]
+    unseen = (JobState.QUEUED, JobState.OUT_OF_SIGHT)
+    gone += [view for view in jobs.values() if view.state in unseen and view.id in (dropped or {})]
+    lost: list[JobReport] = []
+    if gone:
+        journal = Journal.open(home, consequence="how the jobs below ended is found anew each time until it can")
+        try:
+            for view in gone:
+                by = (dropped or {}).get(view.id, "")
+                report, ended, found_late = _close(home, journal, view, explain, ending, end_left, by)
+                jobs[view.id] = _ended(view, report, ended)
+                if found_late:
+                    lost.append(report)
+        finally:
+            journal.close()
+        trouble = trouble or journal.trouble
+    return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble, newly_lost=tuple(lost))
+
+
+def look(home: Path) -> Survey:
+    """Look at every job under `home` without writing: a job whose owner has died stays without an end."""
+    jobs, trouble = _read_jobs(home)
+    return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
+
+
+def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
+    return tuple(sorted(jobs.values(), key=lambda view: (view.created, view.id), reverse=True))
+
+
+def detail(survey: Survey, view: JobView) -> JobDetail:
+    """All that is recorded about one job; from its directory where the journal does not have it."""
+    report: JobReport | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+    with_db = _open_quietly(survey.home)
+    if with_db is not None:
+        try:
+            report, attempts = _stored(with_db, view.id)
+        finally:
+            with_db.close()
+    if report is None and view.state is JobState.ENDED:
+        report = report_file.read(survey.home, view.id)
+    for found in survey.newly_lost:
+        if report is None and found.job_id == view.id:
+            report = found
+    if report is not None:
+        attempts = report.attempts or attempts
+    return JobDetail(view=view, report=report, attempts=attempts)
+
+
+def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
+    """The job's events in order as (now, event); none where the journal does not have them. Stops at damage."""
+    return ((now, event) for _, now, event in events_after(home, job_id, 0))
+
+
+def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
+    """The events of a job after the one with this number, each with its own number."""
+    import sqlite3
+
+    db = _open_quietly(home)
+    if db is None:
+        return
+    try:
+        rows = db.execute("SELECT seq, now, event FROM events WHERE job = ? AND seq > ? ORDER BY seq", (job_id, seq))
+        yield from ((number, now, decode_event(blob)) for number, now, blob in rows)
+    except (sqlite3.Error, Malformed):
+        return
+    finally:
+        db.close()
+
+
+def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
+    jobs: dict[str, JobView] = {}
+    trouble = ""
+    try:
+        db = open_for_reading(home)
+        if db is not None:
+            try:
+                jobs = _rows(db)
+            finally:
+                db.close()
+    except Unusable as error:
+        consequence = "what is shown here comes from the job directories alone"
+        trouble = describe(error, home / FILE_NAME, consequence)
+    try:
+        directories = sorted(entry for entry in (home / "jobs").iterdir() if entry.name not in jobs)
+    except OSError:
+        directories = []
+    unread = []
+    for directory in directories:
+        if view := _from_directory(home, directory):
+            jobs[view.id] = view
+        elif any((directory / name).exists() for name in (LOCK_NAME, report_file.FILE_NAME)):
+            unread.append(str(directory))
+    if unread:
+        more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
+        left_out = f"left out, since what lies there cannot be read: {', '.join(unread[:3])}{more}"
+        trouble = f"{trouble}\n{left_out}" if trouble else left_out
+    for view in list(jobs.values()):
+        if view.state is JobState.RUNNING:
+            jobs[view.id] = _as_it_stands(home, view)
+    return jobs, trouble
+
+
+def _as_it_stands(home: Path, view: JobView) -> JobView:
+    """A job without an end."""
+    directory = job_dir(home, view.id)
+    life = life_of(directory)
+    owner = read_owner(directory) if view.platform is not None and life is not Life.ALIVE else None
+    if owner is not None and owner.queued:
+        return msgspec.structs.replace(view, state=JobState.QUEUED, queued=owner.queued)
+    return msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT) if life is Life.OUT_OF_SIGHT else view
+
+
+def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
+    import sqlite3
+
+    try:
+        rows = db.execute(
+            "SELECT id, name, created, host, pid, ended, outcome, code, phrase,"
+            " (SELECT count(*) FROM attempts WHERE attempts.job = jobs.id), spec FROM jobs"
+        ).fetchall()
+    except sqlite3.Error as error:
+        raise unusable(error) from error
+    names = ("id", "name", "created", "host", "pid", "ended", "outcome", "code", "phrase")
+    views = {}
+    for row in rows:
+        state = JobState.RUNNING if row[5] is None else JobState.ENDED
+        known = dict(zip(names, row, strict=False))
+        try:
+            # A damaged page can hold anything; the job's directory may know better.
+            view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
+            if row[10]:
+                view = msgspec.structs.replace(view, platform=json_as(row[10], _Spec).platform)
+        except Malformed:
+            continue
+        if _names_a_directory(view.id):
+            views[view.id] = view
+    return views
+
+
+def _names_a_directory(job_id: str) -> bool:
+    """The name under which its files are searched."""
+    fits = 0 < len(job_id.encode(errors="replace")) < 256
+    return fits and not {"/", "\0"} & set(job_id) and job_id not in (".", "..")
+
+
+def _from_directory(home: Path, directory: Path) -> JobView | None:
+    """A job that is not in the journal."""
+    supervisor = read_owner(directory)
+    # One that lies elsewhere is taken over like any job without an end: that brings it home.
+    report = report_file.read_in_place(home, directory.name)
+    if supervisor is None and report is None:
+        return _of_note(directory)
+    view = JobView(
+        id=directory.name,
+        name=report.name if report else supervisor.name if supervisor else "",
+        created=supervisor.created
+        if supervisor
+        else report.attempts[0].started_at
+        if report and report.attempts
+        else 0.0,
+        host=supervisor.host if supervisor else "",
+        pid=supervisor.pid if supervisor else 0,
+        state=JobState.RUNNING,
+        platform=supervisor.platform if supervisor else None,
+    )
+    if report is None:
+        return view
+    return _ended(view, report, _end_of(report, view))
+
+
+def _of_note(directory: Path) -> JobView | None:
+    """A job over several nodes of which this machine has only a node's part: its owner is elsewhere."""
+    note = note_in(directory)
+    if note is None or note.job_id != directory.name or wrong_time(note.began):
+        return None
+    return JobView(
+        id=note.job_id, name=note.name, created=note.began, host=note.owner, pid=0, state=JobState.OUT_OF_SIGHT
+    )
+
+
+def _ended(view: JobView, report: JobReport, ended: float) -> JobView:
+    return msgspec.structs.replace(
+        view,
+        state=JobState.ENDED,
+        ended=ended,
+        outcome=report.outcome,
+        code=report.report.code,
+        phrase=report.report.phrase,
+        attempts=len(report.attempts),
+        queued="",
+    )
+
+
+def _end_of(report: JobReport, view: JobView) -> float:
+    return report.attempts[-1].ended_at if report.attempts else view.created
+
+
+def _is_gone(home: Path, view: JobView) -> bool:
+    match life_of(job_dir(home, view.id)):
+        case Life.DEAD:
+            return True
+        case Life.UNKNOWN:
+            # The directory was removed by hand. When in doubt it runs: the number may be another process's by now.
+            return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
+        case _:
+            return False
+
+
+def _close(
+    home: Path,
+    journal: Journal,
+    view: JobView,
+    explain: ExplainLoss,
+    ending: Ending | None,
+    end_left: Callable[[str], frozenset[int]] | None,
+    dropped: str,
+) -> tuple[JobReport, float, bool]:
+    """Record the end of a job whose owner has died; True if it had left no report itself."""
+    supervisor = read_owner(job_dir(home, view.id))
+    if supervisor is None or supervisor.job_id != view.id:  # a lock that names another job tells nothing of this one
+        supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
+    # It may have ended well, with only the journal out of reach at that moment.
+    left = report_file.read(home, view.id)
+    if left is not None:
+        ended = _end_of(left, view)
+        journal.close_job_of_another(left, supervisor, ended=ended)
+        if supervisor.report:
+            _bring_home(home, left)
+        return left, ended, False
+    attempts: tuple[AttemptRecord, ...] = ()
+    db = _open_quietly(home)
+    if db is not None:
+        try:
+            # Between our first look and now it may have finished by itself.
+            finished, attempts = _stored(db, view.id)
+        finally:
+            db.close()
+        if finished is not None:
+            return finished, _end_of(finished, view), False
+    known = ending if ending is not None and ending.pid == supervisor.pid else None
+    history = list(events(home, view.id))
+    report, ended = report_of_loss(
+        home,
+        supervisor,
+        history,
+        attempts,
+        explain,
+        boot_id=boot_id(),
+        ending=known,
+        end_left=end_left,
+        dropped=dropped,
+    )
+    journal.close_job_of_another(report, supervisor, ended=ended)
+    try:
+        report_file.write(home, report)
+    except OSError:
+        pass  # the journal has it; and where that cannot be written either, the next look finds the same again
+    return report, ended, True
+
+
+def _bring_home(home: Path, report: JobReport) -> None:
+    """A report in a substitute place, as soon as its own place is writable."""
+    try:
+        report_file.write(home, report)
+    except OSError:
+        pass  # still no room: it stays where it is, and is found there
+
+
+def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
+    import sqlite3
+
+    try:
+        row = db.execute("SELECT report FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        records = db.execute("SELECT record FROM attempts WHERE job = ? ORDER BY attempt", (job_id,)).fetchall()
+        report = json_as(row[0], JobReport) if row and row[0] else None
+        return report, tuple(json_as(record, AttemptRecord) for (record,) in records)
+    except (sqlite3.Error, Malformed, TypeError):
+        return None, ()
+
+
+def _open_quietly(home: Path) -> sqlite3.Connection | None:
+    try:
+        return open_for_reading(home)
+    except Unusable:
+        return None  # the survey has said it already

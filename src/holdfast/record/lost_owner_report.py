@@ -1,0 +1,195 @@
+"""Collects the evidence about a job whose owner died without a report, from its journal and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
+from holdfast.model.events import (
+    AgentReported,
+    CheckFailedRunning,
+    ChecksFinished,
+    ChecksMoved,
+    Event,
+    EvidenceCollected,
+    HangFound,
+    HooksFinished,
+    JobSubmitted,
+)
+from holdfast.model.evidence import MemoryKill
+from holdfast.model.exit_report import ExitReport, Outcome
+from holdfast.model.gang_protocol import MemberState
+from holdfast.model.human_format import ranks
+from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_directory import logs_of
+from holdfast.record.local_time import local
+from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo, survivors
+from holdfast.record.state_directory import job_dir
+
+_SHOWN_EVENTS = 5
+
+
+class Ending(Noun, frozen=True, kw_only=True):
+    """What the process that reaped an owner knows about its end."""
+
+    pid: int
+    signal: int
+    at: float
+    """Seconds since the epoch."""
+    memory_kill: MemoryKill | None = None
+    """The cause of SIGKILL, where the control group has counted a memory kill meanwhile."""
+
+
+ExplainLoss = Callable[[LostOwner], ExitReport]
+"""Makes the report of a lost owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller."""
+
+
+def report_of_loss(
+    home: Path,
+    supervisor: OwnerInfo,
+    events: Sequence[tuple[float, Event]],
+    attempts: Sequence[AttemptRecord],
+    explain: ExplainLoss,
+    *,
+    boot_id: str,
+    ending: Ending | None = None,
+    end_left: Callable[[str], frozenset[int]] | None = None,
+    dropped: str = "",
+) -> tuple[JobReport, float]:
+    """The job's report in place of the dead owner's, and when the owner died (epoch seconds).
+
+    Without `ending` that is its last sign of life. `boot_id` is this machine's present one: if it differs from the
+    owner's, the machine was rebooted. `end_left(job)` kills the processes in the job's control groups: it is called on
+    the machine and boot of the owner only, since elsewhere there can be none. `dropped`: who removed the job from its
+    platform's queue.
+    """
+    lost = _found(
+        home, supervisor, events, attempts, boot_id=boot_id, ending=ending, end_left=end_left, dropped=dropped
+    )
+    report = explain(lost)
+    known_attempts = tuple(attempts)
+    if lost.attempt > max([0, *(record.attempt for record in attempts)]):
+        started = next((at for at, event in events if attempt_of(event) == lost.attempt), supervisor.created)
+        undecided = Decision(kind=DecisionKind.FAIL, reason="holdfast died with the attempt, so it decided nothing")
+        known_attempts += (
+            AttemptRecord(
+                attempt=lost.attempt, started_at=started, ended_at=lost.died_at, report=report, decision=undecided
+            ),
+        )
+    job = JobReport(
+        job_id=supervisor.job_id,
+        name=supervisor.name,
+        outcome=Outcome.STOPPED if lost.queued or lost.dropped else Outcome.FAILED,
+        report=report,
+        attempts=known_attempts,
+    )
+    return job, lost.died_at
+
+
+def _found(
+    home: Path,
+    supervisor: OwnerInfo,
+    events: Sequence[tuple[float, Event]],
+    attempts: Sequence[AttemptRecord],
+    *,
+    boot_id: str,
+    ending: Ending | None,
+    end_left: Callable[[str], frozenset[int]] | None,
+    dropped: str,
+) -> LostOwner:
+    """The evidence. Where no guard killed the remaining processes, they are killed on the way."""
+    died_at = last_sign(home, supervisor, events) if ending is None else ending.at
+    attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
+    went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
+    killed: tuple[LostProcess, ...] = ()
+    left: tuple[LostProcess, ...] = ()
+    here = os.uname().nodename
+    if not went_down and ending is None and supervisor.host == here:
+        commands = dict(survivors(supervisor.job_id))
+        if end_left is not None and boot_id and supervisor.boot_id == boot_id:
+            ended = end_left(supervisor.job_id)
+            killed = tuple(LostProcess(pid=pid, command=commands.pop(pid, "")) for pid in sorted(ended))
+        left = tuple(LostProcess(pid=pid, command=command) for pid, command in commands.items())
+    return LostOwner(
+        job=supervisor.job_id,
+        host=supervisor.host,
+        pid=supervisor.pid,
+        died_at=died_at,
+        signal=ending.signal if ending is not None else None,
+        memory_kill=ending.memory_kill if ending is not None else None,
+        host_went_down=went_down,
+        attempt=attempt,
+        last_known=last_known(events, attempt),
+        history=tuple((at, _words(event)) for at, event in events[-_SHOWN_EVENTS:]),
+        lock=str(job_dir(home, supervisor.job_id) / LOCK_NAME),
+        killed=killed,
+        left=left,
+        queued=supervisor.queued,
+        dropped=dropped,
+        utc_offset_s=local(died_at),
+    )
+
+
+def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
+    """The last event, or the last line that a worker wrote: workers die with their owner."""
+    signs = [supervisor.created, *(at for at, _ in events[-1:])]
+    for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):
+        try:
+            signs.append(log.stat().st_mtime)
+        except OSError:
+            continue  # being removed while we look; the others tell enough
+    return max(signs)
+
+
+def attempt_of(event: Event) -> int:
+    """The attempt of an event; 0 for an event of no attempt."""
+    match event:
+        case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
+            return event.attempt
+        case EvidenceCollected() | HooksFinished():
+            return event.attempt
+        case AgentReported():
+            return event.report.attempt
+        case _:
+            return 0
+
+
+def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
+    """`attempt 2, ranks 0 to 2 up, rank 3 failed`: the agents' last reports of this attempt."""
+    if not attempt:
+        return "no attempt had begun"
+    last = events[-1][1] if events else None
+    if isinstance(last, ChecksMoved) and last.attempt == attempt:
+        return f"attempt {attempt}, pre-checks run"
+    parts = [f"attempt {attempt}"]
+    reports = {
+        event.report.node: event.report
+        for _, event in events
+        if isinstance(event, AgentReported) and event.report.attempt == attempt
+    }
+    by_state: dict[MemberState, list[int]] = {}
+    for report in reports.values():
+        for member in report.members:
+            by_state.setdefault(member.state, []).append(member.rank)
+    parts += [f"{ranks(numbers)} {state.value}" for state, numbers in by_state.items()]
+    return ", ".join(parts)
+
+
+def _words(event: Event) -> str:
+    match event:
+        case JobSubmitted():
+            return f"job submitted: {event.spec.world_size} workers"
+        case AgentReported():
+            states = {f"rank {m.rank} {m.state.value}" for m in event.report.members[:8]}
+            return f"{event.report.node}: attempt {event.report.attempt}: {', '.join(sorted(states)) or 'no workers'}"
+        case ChecksMoved():
+            return f"attempt {event.attempt}: pre-checks {event.taken.state.value}"
+        case CheckFailedRunning():
+            return f"attempt {event.attempt}: check {event.failure.check} failed"
+        case ChecksFinished():
+            return f"attempt {event.attempt}: pre-checks {event.state}"
+        case _:
+            return type(event).__name__

@@ -1,0 +1,81 @@
+"""A log that is rotated: `stderr.log` is the file written now, `stderr.log.1` the one before it, and so on.
+
+Readers open all files before they read: a rotation renames files, and an open file stays the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.record.log_tail import BLOCK_BYTES, tail_start
+from holdfast.safe_files import opened
+
+MOST_PIECES = 1000
+
+Mark = tuple[int, int]
+"""A place in a log: the inode number of the piece, and bytes from its beginning."""
+
+
+def older(path: str | Path, number: int) -> str:
+    """The name of a piece after so many rotations."""
+    return f"{os.fspath(path)}.{number}"
+
+
+@contextmanager
+def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
+    """Every piece of a log, opened, the oldest first, each with its number. Raises OSError where there is none."""
+    with ExitStack() as stack:
+        found: dict[int, BinaryIO] = {}
+        for number in range(MOST_PIECES):
+            try:
+                file = stack.enter_context(opened(older(path, number) if number else os.fspath(path)))
+            except FileNotFoundError:
+                if number:
+                    break
+                continue  # it is being rotated: the next one is there
+            # Rotated meanwhile: a file that is open already has the name of an older one.
+            found.setdefault(os.fstat(file.fileno()).st_ino, file)
+        if not found:
+            raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
+        yield list(reversed(found.items()))
+
+
+def files_of(path: str | Path) -> list[tuple[str, int]]:
+    """The files of a log and their sizes in bytes, the oldest first. Raises OSError where there is none."""
+    with pieces(path) as found:
+        sizes = [os.fstat(file.fileno()).st_size for _, file in found]
+    names = [os.fspath(path) if not number else older(path, number) for number in reversed(range(len(sizes)))]
+    return list(zip(names, sizes, strict=True))
+
+
+def before_end(path: str | Path, size: int) -> tuple[Mark, int]:
+    """The place so many bytes before a log's end, and how many it has in all. Raises OSError where there is none."""
+    with pieces(path) as found:
+        sizes = [(inode, os.fstat(file.fileno()).st_size) for inode, file in found]
+    whole = sum(one for _, one in sizes)
+    at = max(0, whole - size)
+    for inode, one in sizes:
+        if at < one:
+            return (inode, at), whole
+        at -= one
+    return (sizes[-1][0], sizes[-1][1]), whole
+
+
+def tail_mark(path: str | Path, lines: int) -> Mark | None:
+    """Where the last `lines` lines of a log begin; None: at its first byte."""
+    with pieces(path) as found:
+        for inode, file in reversed(found):
+            at = tail_start(file, lines)
+            file.seek(at)
+            block = b""
+            while more := file.read(BLOCK_BYTES):
+                block = more
+                lines -= block.count(b"\n")
+            lines -= bool(block) and not block.endswith(b"\n")  # the last line of all may have no end
+            if at > 0 or lines <= 0:
+                return inode, at
+    return None

@@ -1,0 +1,351 @@
+"""The short report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
+
+`show.report` has the whole report; its last line names the command for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from posixpath import dirname
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
+from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Outcome, Rerun
+from holdfast.model.human_format import duration, ranks, with_address
+from holdfast.record.local_time import clock
+from holdfast.record.report_file import next_command
+from holdfast.report.failure_place import Frame, Scene
+from holdfast.report.terminal_text import Style, paint, wrapped
+from holdfast.report.text_report import entry, evidence_lines, headline
+from holdfast.safe_text import one_line
+
+_LABEL = 9
+"""Columns of a label, without the two blanks before it."""
+_USUAL_ROLE = "worker"
+"""The role of a job that names none: readers know that a rank is a worker."""
+_SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
+_CLAUSE = Lazy(r"[:;] ")
+_SHORTEST_CLAUSE = 30
+_WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
+_MOST_SAID = 400
+"""Characters of an exception; the rest is in the log."""
+_MOST_SOURCE = 100
+_MOST_SEEN = 3
+"""Lines with the platform's and the kernel's statements."""
+_SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
+_MOST_ATTEMPTS = 6
+"""Groups of equal attempts."""
+
+_FAULT = {
+    Blame.WORKLOAD: "the program's fault",
+    Blame.HARDWARE: "the hardware's fault",
+    Blame.NETWORK: "the network's fault",
+    Blame.STORAGE: "the storage's fault",
+    Blame.PLATFORM: "the platform's fault",
+    Blame.EXTERNAL: "the fault of an external service",
+    Blame.OPERATOR: "an operator's request",
+    Blame.UNKNOWN: "fault unknown",
+}
+_RERUN = {
+    Rerun.NOW: "another run may help",
+    Rerun.LATER: "another run may help later",
+    Rerun.ELSEWHERE: "another run may help elsewhere",
+    Rerun.NEVER: "another run would fail again",
+    Rerun.UNKNOWN: "whether another run helps is unknown",
+}
+
+
+def render_brief(report: JobReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
+    """The job's end in about seven lines. Ends with a line end; `width` in columns. `scene`: that of the job's last
+    report."""
+    if report.outcome is Outcome.SUCCEEDED:
+        return "\n".join([headline(report, colour=colour), *_attempts(report.attempts, width, colour)]) + "\n"
+    last = report.report
+    lines = [*_head(report, scene, width, colour), *_who(report, width), *_where(scene.frames, width, colour)]
+    lines += _reason(last, scene, width, colour)
+    record = report.attempts[-1] if report.attempts else None
+    decision = record.decision if record is not None and _ends(record, last) else None
+    lines += _seen(last, width, colour)
+    lines += _entry("class", " · ".join(_class(last, decision)), width, colour)
+    if last.solution:
+        lines += _entry("fix", _first_step(last.solution, 2 * (width - _LABEL - 2)), width, colour, Style.STRONG)
+    if scene.log:
+        lines += _entry("log", scene.log + _lines(scene), width, colour)
+    if last.collateral:
+        lines += _entry("others", _others(last), width, colour)
+    lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
+    if report.outcome is Outcome.FAILED:
+        lines += _next(_commands(report, scene), width, colour)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
+    return entry(label, text, width, colour, style, label_columns=_LABEL)
+
+
+def render_exit(report: ExitReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
+    """One exit explained, as `holdfast explain` prints it: in the order of a job's report, with the deciding lines."""
+    style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
+    what = one_line(scene.said) or _without_who(report.reason)
+    lines = _headed("", one_line(report.phrase), what, width, style, colour)
+    lines += _packed(_culprit(report, 0), width)
+    lines += _where(scene.frames, width, colour)
+    lines += _reason(report, scene, width, colour)
+    if report.code:
+        lines += _entry("class", " · ".join(_class(report, None)), width, colour)
+    if report.solution:
+        lines += _entry("fix", report.solution, width, colour, Style.STRONG)
+    # One line below has that the others were stopped.
+    told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
+    lines += evidence_lines(told, width, colour, label_columns=_LABEL)
+    if scene.log:
+        lines += _entry("log", scene.log + _lines(scene), width, colour)
+    if report.collateral:
+        lines += _entry("others", _others(report), width, colour)
+    if report.code:
+        lines += _next([*([report.hint] if report.hint else []), f"holdfast exits {report.code}"], width, colour)
+    elif report.hint:
+        lines += _next([report.hint], width, colour)
+    return "\n".join(lines) + "\n"
+
+
+def _head(report: JobReport, scene: Scene, width: int, colour: bool) -> list[str]:
+    style = Style.BAD if report.outcome is Outcome.FAILED else Style.WARN
+    what = one_line(scene.said) or _without_who(report.report.reason) or report.report.phrase
+    begin = f"holdfast: job {report.job_id} ({one_line(report.name)}) "
+    return _headed(begin, report.outcome.value.upper(), what, width, style, colour)
+
+
+def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: bool) -> list[str]:
+    """`word` gets its colour after the lines are broken: until then a placeholder of the same width stands for it."""
+    if len(what) > _MOST_SAID:
+        what = what[:_MOST_SAID] + " …"
+    mark = "\0" * len(word)
+    return [
+        line.replace(mark, paint(word, style, colour)) for line in wrapped(f"{begin}{mark}: {what}", width, " " * 4, "")
+    ]
+
+
+def _who(report: JobReport, width: int) -> list[str]:
+    last = report.report
+    parts = _culprit(last, report.attempts[-1].workers if report.attempts else 0)
+    if report.attempts:
+        count, begun, ended = len(report.attempts), report.attempts[0].started_at, report.attempts[-1].ended_at
+        alike = " alike" if count > 1 and len({_alike(record) for record in report.attempts}) == 1 else ""
+        parts.append(f"attempt {last.attempt}" if count == 1 else f"attempt {last.attempt} of {count}{alike}")
+        parts.append(f"{duration(ended - begun)}, until {clock(ended)}")
+    return _packed(parts, width)
+
+
+def _culprit(report: ExitReport, world: int) -> list[str]:
+    """The rank and the number of ranks, the node, its own exit, and the confidence. `world`: 0 where it is not
+    known."""
+    first, parts = report.first, []
+    if first is not None:
+        of = f" of {world}" if world > first.rank else ""
+        role = "" if first.role == _USUAL_ROLE else f"{first.role} "
+        who = f"{role}rank {first.rank}{of}"
+        if first.node:
+            who += f" on {with_address(first.node, first.address)}"
+        if report.original.how:
+            who += f" ({report.original.how})"
+        parts.append(who)
+    parts += [f"or rank {other.rank} on {other.node}" for other in report.also[:3]]
+    if first is not None and report.confidence < 0.9:
+        parts.append(f"confidence {report.confidence:.0%}")
+    return parts
+
+
+def _packed(parts: Sequence[str], width: int) -> list[str]:
+    """As many parts on a line as fit: a time or a rank is never broken in two."""
+    lines: list[str] = []
+    for part in map(one_line, parts):
+        more = f"{lines[-1]} · {part}" if lines else ""
+        if more and len(more) <= width:
+            lines[-1] = more
+        else:
+            lines += wrapped(part, width, " " * 4)
+    return lines
+
+
+def _where(frames: Sequence[Frame], width: int, colour: bool) -> list[str]:
+    """The place with its source line, and one line for its callers, the innermost first."""
+    if not frames:
+        return []
+    place, *callers = frames
+    folder = dirname(place.path)
+    called = " ← ".join(
+        f"{one_line(each.function)} ({one_line(_near(each.path, folder))}:{each.line})" for each in callers
+    )
+    lines = _entry("where", _place(place, width), width, colour)
+    return lines + (_entry("", f"called by {called}", width, colour) if called else [])
+
+
+def _near(path: str, folder: str) -> str:
+    """A path, shortened where it is in the folder of the line above."""
+    return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
+
+
+def _place(frame: Frame, width: int) -> str:
+    source = one_line(frame.source)
+    if len(source) > _MOST_SOURCE:
+        source = source[:_MOST_SOURCE] + " …"
+    place = f"{one_line(frame.path)}:{frame.line} in {one_line(frame.function)}"
+    if not source:
+        return place
+    fits = _LABEL + 2 + len(place) + 3 + len(source) <= width
+    return f"{place}:  {source}" if fits else f"{place}:\n  {source}"
+
+
+def _first_step(solution: str, most: int) -> str:
+    """The first step: one sentence of the solution, or its first clause where that is longer than `most` characters.
+
+    `holdfast exits CODE`, which the line above names, has the whole solution.
+    """
+    text = one_line(solution)
+    if len(text) <= most // 2:
+        return text
+    ended = _SENTENCE.search(text)
+    text = text[: ended.start() + 1] if ended else text
+    clause = _CLAUSE.search(text[_SHORTEST_CLAUSE:]) if len(text) > most else None
+    if clause is None:
+        return text
+    text = text[: _SHORTEST_CLAUSE + clause.start()]
+    return f"{text}{')' * (text.count('(') - text.count(')'))}."
+
+
+def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[str]:
+    """The part of the reason that is not in the exception."""
+    bare = _without_who(report.reason)
+    said = one_line(scene.said)
+    if not said or bare in said or bare.endswith(f"raised {said}"):
+        return []
+    return _entry("reason", bare.replace(f" ({said})", ""), width, colour)
+
+
+def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
+    """Statements of Slurm, Kubernetes and the kernel about the end, where the reason has them not."""
+    lines: list[str] = []
+    for item in report.evidence:
+        text = one_line(item.text)
+        if item.kind not in _SEEN or len(lines) >= _MOST_SEEN or text in report.reason:
+            continue
+        text = f"{one_line(item.source) or item.kind}: {text}"
+        text = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + " …"
+        lines += _entry("" if lines else "seen", text, width, colour)
+    return lines
+
+
+def _class(report: ExitReport, decision: Decision | None) -> list[str]:
+    parts = [f"{one_line(report.phrase)} (exit code {report.code})", _FAULT[report.blame]]
+    if decision is None:
+        return [*parts, _RERUN[report.rerun]]
+    match decision.kind:
+        case DecisionKind.FAIL:
+            begun, _, why = decision.reason.partition(": ")
+            known = begun == "not started" and why in report.reason
+            told = one_line(decision.reason).replace(f"{report.phrase} would fail", "it would fail")
+            parts.append(begun if known else f"not restarted: {told}")
+        case DecisionKind.STOP:
+            pass  # the headline has the request
+        case _:
+            parts.append(f"{decision.kind.value}: {one_line(decision.reason)}")
+    return parts
+
+
+def _lines(scene: Scene) -> str:
+    if scene.last_line is None:
+        return ""
+    if scene.first_line is None or scene.first_line == scene.last_line:
+        return f":{scene.last_line}"
+    return f":{scene.first_line}-{scene.last_line}"
+
+
+def _others(report: ExitReport) -> str:
+    """One line for any number of ranks. It names the stop only where each rank exited by SIGTERM."""
+    who = ranks(report.collateral)
+    ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
+    how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""
+    return f"{who} ended because of it{how}"
+
+
+def _commands(report: JobReport, scene: Scene) -> list[str]:
+    """Commands to type next, the narrowest first. The line of the log stands for `holdfast logs`."""
+    last, logs = report.report, next_command(report)
+    own = last.hint or logs
+    return [
+        *([own] if own != logs or not scene.log else []),
+        f"holdfast show {report.job_id} --verbose",
+        f"holdfast exits {last.code}",
+    ]
+
+
+def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
+    """As many commands on a line as fit; a command that is the beginning of another one is left out."""
+    lines: list[str] = []
+    for command in map(one_line, commands):
+        if any(other.startswith(f"{command} ") for other in commands):
+            continue
+        more = f"{lines[-1]} · {command}" if lines else ""
+        if more and _LABEL + 2 + len(more) <= width:
+            lines[-1] = more
+        else:
+            lines.append(command)
+    return [line for at, text in enumerate(lines) for line in _entry("" if at else "next", text, width, colour)]
+
+
+def _ends(record: AttemptRecord, report: ExitReport) -> bool:
+    """Whether the job's report is that of this attempt, and not of a later request. Files supply a missing hint."""
+    own = record.report
+    return (own.attempt, own.phrase, own.code, own.reason) == (
+        report.attempt,
+        report.phrase,
+        report.code,
+        report.reason,
+    )
+
+
+def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, whole: bool = True) -> list[str]:
+    """A line for each run of equal attempts; none where all were alike: the line above has their number.
+
+    `whole`: the job ended as its last attempt did.
+    """
+    groups = [list(run) for _, run in groupby(attempts, key=_alike)]
+    if len(groups) < 2 and whole and not any(record.decision.avoid for record in attempts[:-1]):
+        return []
+    lines: list[str] = []
+    left = len(groups) - _MOST_ATTEMPTS
+    for run in groups[max(0, left) :]:
+        lines += _entry("" if lines else "attempts", _run(run), width, colour)
+    if left > 0:
+        lines += _entry("", f"before these: {left} more, with `holdfast show`", width, colour)
+    return lines
+
+
+def _run(run: Sequence[AttemptRecord]) -> str:
+    first, last = run[0], run[-1]
+    report = last.report
+    what = f"{report.phrase}, rank {report.first.rank}" if report.first else report.phrase
+    if report.first and report.first.node:
+        what += f" on {report.first.node}"
+    if last.decision.avoid:
+        what += f", then without {', '.join(last.decision.avoid)}"
+    what = one_line(what)
+    took = duration(last.ended_at - first.started_at)
+    if len(run) == 1:
+        return f"{first.attempt}: {what}, {took}, from {clock(first.started_at)}"
+    return f"{first.attempt} to {last.attempt}: {len(run)} × the same, {what}, {took}, from {clock(first.started_at)}"
+
+
+def _alike(record: AttemptRecord) -> tuple[object, ...]:
+    report = record.report
+    first = (report.first.rank, report.first.node) if report.first else None
+    return report.phrase, report.fingerprint or report.reason, first
+
+
+def _without_who(reason: str) -> str:
+    """The reason without the rank, which the next line names."""
+    text = one_line(reason)
+    found = _WHO.match(text)
+    return text[found.end() :] if found else text

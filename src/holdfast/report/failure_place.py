@@ -1,0 +1,175 @@
+"""Finds the place of a failure: the log and its lines, and the frames of the user's code with their source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport
+from holdfast.model.noun_base import Noun
+from holdfast.safe_files import end_of_file
+from holdfast.safe_text import harmless
+
+_SOURCE = Lazy(r"(?P<role>[\w.-]{1,80})-(?P<rank>\d{1,9}) (?P<stream>stdout|stderr)(?::(?P<line>\d{1,12}))?")
+_FRAME = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>.{1,200})')
+_AT = Lazy(r"  at (?P<path>.{1,4096}):(?P<line>\d{1,9}) in (?P<function>.{1,200})")
+_STACK = Lazy(r"(?P<function>.{1,200}) \((?P<path>[^()\n]{1,4096}):(?P<line>\d{1,9})\)")
+"""As py-spy writes a frame."""
+_DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})')
+_CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
+_BEGIN = "Traceback (most recent call last):"
+_OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
+"""Paths of code that the user did not write."""
+_LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
+"""The same, for stacks with shortened paths."""
+
+TAIL_BYTES = 256 * 1024
+"""Bytes of a log that are searched, from its end."""
+MOST_LINES = 400
+"""A traceback is searched within so many lines before the exception."""
+MOST_FRAMES = 3
+
+
+class Frame(Noun, frozen=True, kw_only=True):
+    """One call of the user's own code."""
+
+    path: str
+    line: int
+    function: str
+    source: str = ""
+    """The source line from the log; empty where it has none."""
+
+
+class Scene(Noun, frozen=True, kw_only=True):
+    """The place of a failure, from the worker's log. Each part may be missing."""
+
+    said: str = ""
+    """The exception as the program printed it: its first line."""
+    frames: tuple[Frame, ...] = ()
+    """The innermost first, at most `MOST_FRAMES`."""
+    log: str = ""
+    """The log file."""
+    first_line: int | None = None
+    last_line: int | None = None
+
+
+def scene_of(report: ExitReport, logs: Path | None) -> Scene:
+    """The scene of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: no log is read.
+
+    Where a log cannot be read (it is on another node, or was removed), the scene comes from the evidence.
+    """
+    item = _deciding(report)
+    if item is None:
+        file, count = _written(report, logs)
+        return Scene(frames=_waiting(report), log=file, last_line=count)
+    head, *rest = item.text.splitlines() or [""]
+    said = head if report.exception and head.startswith(report.exception) else ""
+    told = [_frame(found.groupdict()) for line in rest if (found := _AT.fullmatch(line))]
+    frames = tuple(told[-1:]) or _waiting(report)
+    source = _SOURCE.fullmatch(item.source)
+    if source is None or logs is None:
+        return Scene(said=said, frames=frames)
+    path = _log(logs, report.attempt, source["role"], source["rank"], source["stream"])
+    last = int(source["line"]) if source["line"] else None
+    written = _end_of(path)
+    block = _block(written, head) if said else []
+    own = [frame for frame in _frames(block) if _users(frame.path)] or _dumped(written)[::-1]
+    return Scene(
+        said=said,
+        frames=tuple(own[: -MOST_FRAMES - 1 : -1]) or frames,
+        log=str(path) if path.is_file() else "",
+        first_line=max(1, last - max(0, len(block) - 1)) if last is not None else None,
+        last_line=last,
+    )
+
+
+def _log(logs: Path, attempt: int, role: str, rank: int | str, stream: str) -> Path:
+    return logs / f"attempt-{attempt}" / f"{role}-{rank}" / f"{stream}.log"
+
+
+def _end_of(path: Path) -> list[str]:
+    try:
+        return end_of_file(path, TAIL_BYTES).decode(errors="replace").splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
+    """The log of a culprit without an explaining line, and its last line where the file is short: stderr first."""
+    first = report.first
+    if first is None or logs is None or "/" in first.role:
+        return "", None
+    for stream in ("stderr", "stdout"):
+        path = _log(logs, report.attempt, first.role, first.rank, stream)
+        try:
+            size = path.stat().st_size
+        except OSError:
+            continue
+        if size:
+            return str(path), len(_end_of(path)) if size <= TAIL_BYTES else None
+    return "", None
+
+
+def _waiting(report: ExitReport) -> tuple[Frame, ...]:
+    """The place of a hang's culprit, from the last look at its stack: the user's frames, or the innermost one."""
+    if report.first is None:
+        return ()
+    begin = f"rank {report.first.rank} "
+    for item in report.evidence[::-1]:
+        if item.kind is EvidenceKind.HANG and item.text.startswith(begin):
+            found = [_frame(match.groupdict()) for line in item.text.splitlines() if (match := _STACK.fullmatch(line))]
+            own = [frame for frame in found if _users(frame.path)]
+            return tuple(own[:MOST_FRAMES] or found[:1])
+    return ()
+
+
+def _dumped(lines: list[str]) -> list[Frame]:
+    """The user's frames of the last stack that `faulthandler` wrote for the thread that crashed, the innermost
+    first."""
+    begins = [at for at, line in enumerate(lines) if line.startswith(_CRASHED) and line.endswith(_INNERMOST)]
+    frames: list[Frame] = []
+    for line in lines[begins[-1] + 1 :][:MOST_LINES] if begins else ():
+        if (found := _DUMPED.fullmatch(line)) is None:
+            break
+        frames.append(_frame(found.groupdict()))
+    return [frame for frame in frames if _users(frame.path)]
+
+
+def _users(path: str) -> bool:
+    return not path.startswith(_LIBRARIES) and not any(part in path for part in _OTHERS)
+
+
+def _deciding(report: ExitReport) -> Evidence | None:
+    """The first evidence from a worker's log; the one with the exception where there is one."""
+    read = [item for item in report.evidence if item.kind in (EvidenceKind.LOG, EvidenceKind.EXCEPTION)]
+    own = [item for item in read if report.exception and item.text.startswith(report.exception)]
+    return next(iter((*own, *read)), None)
+
+
+def _block(lines: list[str], head: str) -> list[str]:
+    """The last traceback that ends with this exception; empty where there is none."""
+    plain = harmless(head).strip()
+    for end in range(len(lines) - 1, -1, -1):
+        if harmless(lines[end]).strip() != plain:
+            continue
+        for begin in range(end, max(-1, end - MOST_LINES), -1):
+            if lines[begin].startswith(_BEGIN):
+                return lines[begin : end + 1]
+        return []
+    return []
+
+
+def _frames(block: list[str]) -> list[Frame]:
+    frames: list[Frame] = []
+    for at, line in enumerate(block):
+        if found := _FRAME.fullmatch(line):
+            below = block[at + 1] if at + 1 < len(block) else ""
+            source = below.strip() if below.startswith("    ") else ""
+            frames.append(_frame({**found.groupdict(), "source": source}))
+    return frames
+
+
+def _frame(found: dict[str, str]) -> Frame:
+    return Frame(
+        path=found["path"], line=int(found["line"]), function=found["function"], source=found.get("source", "")
+    )

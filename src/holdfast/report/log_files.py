@@ -1,0 +1,140 @@
+"""A job's log files: their list, and their unchanged bytes. In blocks, since a log may have gigabytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+from holdfast.model import human_format
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_directory import logs_of
+from holdfast.record.log_tail import BLOCK_BYTES
+from holdfast.record.rotated_logs import Mark, pieces
+from holdfast.safe_text import one_line
+
+STREAMS = ("stdout", "stderr")
+
+Write = Callable[[bytes], object]
+
+
+class LogPart(Noun, frozen=True, kw_only=True):
+    """One stream of one worker in one attempt."""
+
+    attempt: int
+    role: str
+    rank: int
+    stream: str
+    path: str
+
+    @property
+    def prefix(self) -> bytes:
+        return f"[{one_line(self.role)}-{self.rank} {self.stream}] ".encode()
+
+
+def attempts_of(home: Path, job_id: str) -> list[int]:
+    """The attempts that have a directory, in order."""
+    return sorted(number for number, _ in _numbered(logs_of(home, job_id), "attempt"))
+
+
+def parts_of(home: Path, job_id: str, attempt: int) -> list[LogPart]:
+    """Every log of an attempt, by rank, stdout before stderr."""
+    parts = []
+    for rank, directory in _numbered(logs_of(home, job_id) / f"attempt-{attempt}", None):
+        role = directory.name.rpartition("-")[0]
+        for stream in STREAMS:
+            path = directory / f"{stream}.log"
+            if path.is_file():
+                parts.append(LogPart(attempt=attempt, role=role, rank=rank, stream=stream, path=str(path)))
+    return sorted(parts, key=lambda part: (part.rank, part.role, STREAMS.index(part.stream)))
+
+
+def chosen(
+    home: Path, job_id: str, *, attempt: int | None, rank: int | None, streams: Iterable[str]
+) -> tuple[int, list[LogPart]]:
+    """The attempt (the last one unless given) and its logs of these ranks and streams.
+
+    Raises `BadUsage` for an attempt or a rank that the job does not have. No logs at all: attempt 0 and an empty list.
+    """
+    attempts = attempts_of(home, job_id)
+    if attempt is not None and attempt not in attempts:
+        have = f"it has {', '.join(map(str, attempts))}" if attempts else "it has no logs yet"
+        raise BadUsage(f"--attempt {attempt}: job {job_id} has no such attempt: {have}", hint=f"holdfast show {job_id}")
+    if not attempts:
+        return 0, []
+    number = attempts[-1] if attempt is None else attempt
+    parts = parts_of(home, job_id, number)
+    ranks = sorted({part.rank for part in parts})
+    if rank is not None and rank not in ranks:
+        have = f"it has {human_format.ranks(ranks)}" if ranks else "it has no logs yet"
+        raise BadUsage(
+            f"--rank {rank}: attempt {number} of job {job_id} has no such rank: {have}", hint=f"holdfast show {job_id}"
+        )
+    wanted = set(streams)
+    return number, [part for part in parts if part.stream in wanted and rank in (None, part.rank)]
+
+
+def copy(
+    part: LogPart, write: Write, *, since: Mark | None = None, prefixed: bool, whole_lines: bool = False
+) -> Mark | None:
+    """Write a log from this place on (None: its first byte), each line with the part's prefix if `prefixed`.
+
+    Returns where it stopped. A rotated log is read over all its pieces. A last line without a line end gets one when
+    prefixed, so that the next log's prefix begins a line; with `whole_lines` it is left for the next call instead.
+    """
+    lines = _Lines(part.prefix if prefixed else b"", write)
+    mark = since
+    with pieces(part.path) as found:
+        known = [inode for inode, _ in found]
+        first = known.index(since[0]) if since is not None and since[0] in known else 0
+        for inode, file in found[first:]:
+            last_piece = inode == known[-1]
+            at = since[1] if since is not None and inode == since[0] else 0
+            file.seek(at)
+            while block := file.read(BLOCK_BYTES):
+                last = len(block) < BLOCK_BYTES
+                if whole_lines and last and last_piece:
+                    block = block[: block.rfind(b"\n") + 1]
+                at += len(block)
+                lines.write(block)
+                if last:
+                    break
+            mark = (inode, at)
+    lines.end()
+    return mark
+
+
+class _Lines:
+    """Blocks with a prefix before each line; without a prefix, unchanged."""
+
+    def __init__(self, prefix: bytes, write: Write) -> None:
+        self._prefix = prefix
+        self._write = write
+        self._at_line_start = True
+
+    def write(self, block: bytes) -> None:
+        if not self._prefix:
+            self._write(block)
+        elif block:
+            ends = block.endswith(b"\n")
+            body = (block[:-1] if ends else block).replace(b"\n", b"\n" + self._prefix)
+            self._write((self._prefix if self._at_line_start else b"") + body + (b"\n" if ends else b""))
+            self._at_line_start = ends
+
+    def end(self) -> None:
+        if not self._at_line_start:
+            self._write(b"\n")
+
+
+def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:
+    """Entries called `<name>-<number>`, with any name where it is None."""
+    found = []
+    try:
+        entries = list(directory.iterdir())
+    except OSError:
+        return []
+    for entry in entries:
+        head, _, number = entry.name.rpartition("-")
+        if head and number.isdecimal() and (name is None or head == name):
+            found.append((int(number), entry))
+    return found

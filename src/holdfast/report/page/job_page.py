@@ -1,0 +1,265 @@
+"""The page, section by section, in the order of a reader's questions."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.events import Event
+from holdfast.model.exit_report import Culprit, Evidence, ExitReport, Outcome
+from holdfast.model.human_format import Zone, clock, duration, ranks, with_address
+from holdfast.record.job_views import JobDetail
+from holdfast.record.report_file import next_command
+from holdfast.report.failure_place import Scene
+from holdfast.report.page.page_facts import JournalFacts, budgets, facts_of, others
+from holdfast.report.page.page_style import PAGE_STYLE
+from holdfast.report.swimlane import STYLE, figure, swimlane_of
+from holdfast.report.text_report import bound_in_words
+from holdfast.safe_text import harmless
+
+MOST_EVIDENCE = 60
+MOST_LINES = 60
+"""Of one piece of evidence, the last lines."""
+MOST_JSON = 120_000
+"""Characters of the report on the page; for a longer one the page names the file."""
+_LINE = 1000
+_NODES = 200
+_ATTEMPTS = 100
+
+
+def page(
+    known: JobDetail,
+    events: Iterable[tuple[float, Event]],
+    zone: Zone,
+    *,
+    now: float,
+    report_json: str,
+    written_by: str,
+    scene: Scene | None = None,
+) -> str:
+    """The whole HTML document of one job. `events`: its journal, oldest first. `now`: seconds since the epoch.
+
+    `report_json`: the report as `--json` prints it. `written_by`: the versions of the programs that made the page.
+    `scene`: the place of the failure in the worker's log. Its source lines are left out: they come from the log itself,
+    where no secret is masked.
+    """
+    history = list(events)
+    facts = facts_of(history, known)
+    swimlane = swimlane_of(history, known.attempts, now=None if known.report is not None else now)
+    word = known.report.outcome.value if known.report is not None else known.view.state.value
+    title = f"{known.view.name or known.view.id} {word.upper()}"
+    body = [
+        _top(known, word, zone, now, scene or Scene()),
+        _section("What happened, and when", figure(swimlane, zone)),
+        _evidence(known.report.report, zone) if known.report is not None else "",
+        _decisions(known, facts, zone),
+        _others(known, facts),
+        _environment(known, facts, written_by, zone, now),
+        _json(report_json),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{safe(title, 200)}</title><style>{PAGE_STYLE}{STYLE}</style></head>\n"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def safe(text: object, most: int = 4000) -> str:
+    """Any text, safe in HTML: it has no control characters and no markup."""
+    plain = harmless(str(text))
+    return html.escape(plain if len(plain) <= most else f"{plain[: most - 1]}…")
+
+
+def block(text: str, most_lines: int = MOST_LINES) -> str:
+    """The last lines of a log, unchanged."""
+    lines = harmless(text).split("\n")
+    left = len(lines) - most_lines
+    shown = [line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for line in lines[-most_lines:]]
+    note = f"… {left} lines before these are in the report\n" if left > 0 else ""
+    return f'<pre tabindex="0">{html.escape(note + chr(10).join(shown))}</pre>'
+
+
+def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: Scene) -> str:
+    view, report = known.view, known.report
+    last = report.report if report is not None else None
+    failed = report is not None and report.outcome is not Outcome.SUCCEEDED
+    look = safe(word.replace(" ", "-"))
+    head = f'<span class="word word-{look}">{safe(word.upper())}</span> {safe(view.name or view.id)}'
+    rows: list[tuple[str, str]] = []
+    if last is not None and failed:
+        rows += [("Reason", safe(last.reason)), *_first(last, zone)]
+        if scene.frames:
+            called = "\n".join(f"{each.path}:{each.line} in {each.function}" for each in scene.frames)
+            rows.append(("Where", f"<code>{safe(called)}</code>"))
+        if scene.log:
+            lines = f":{scene.first_line}" if scene.first_line is not None else ""
+            rows.append(("Log", f"<code>{safe(f'{scene.log}{lines}')}</code>"))
+        code = f"{safe(last.phrase)} (exit code {last.code})"
+        rows.append(("Failure class", code))
+        rows.append(("Fault", f"{safe(last.blame.value)} · retry: {safe(last.rerun.value)}"))
+        if last.solution:
+            rows.append(("Fix", f"<strong>{safe(last.solution)}</strong>"))
+    ended = view.ended if view.ended is not None else now
+    rows.append(("Job", f"<code>{safe(view.id)}</code>"))
+    rows.append(("Began", safe(clock(view.created, zone))))
+    attempts = max(view.attempts, len(known.attempts))
+    took = f"{duration(max(ended - view.created, 0.0))}, {attempts} attempt{'' if attempts == 1 else 's'} ended"
+    rows.append(("Took" if report is not None else "Runs since", safe(took)))
+    if report is not None and failed:
+        rows.append(("Next", f"<code>{safe(last.hint if last and last.hint else next_command(report))}</code>"))
+    return f"<header><h1>{head}</h1>{_pairs(rows)}</header>"
+
+
+def _first(last: ExitReport, zone: Zone) -> list[tuple[str, str]]:
+    rows = [("First cause", safe(_culprit(last.first, last, zone)))] if last.first is not None else []
+    rows += [("Or", safe(_culprit(other, None, zone))) for other in last.also[:8]]
+    if last.first is not None and last.confidence < 0.9:
+        rows.append(("Confidence", f"{last.confidence:.0%}"))
+    if last.devices:
+        rows.append(("Devices", safe(", ".join(last.devices[:16]))))
+    return rows
+
+
+def _culprit(culprit: Culprit, report: ExitReport | None, zone: Zone) -> str:
+    where = f" on {with_address(culprit.node, culprit.address)}" if culprit.node else ""
+    parts = [f"{culprit.role} rank {culprit.rank}{where}"]
+    if culprit.pid is not None:
+        parts.append(f"pid {culprit.pid}")
+    if report is not None and report.original.how:
+        parts.append(report.original.how)
+    if report is not None:
+        parts.append(f"attempt {report.attempt}")
+    if culprit.at is not None:
+        parts.append(clock(culprit.at, zone))
+    return ", ".join(parts)
+
+
+def _evidence(last: ExitReport, zone: Zone) -> str:
+    items = [f"<li><p>{safe(_source(item, zone))}</p>{block(item.text)}</li>" for item in last.evidence[:MOST_EVIDENCE]]
+    if not items:
+        return ""
+    more = len(last.evidence) - MOST_EVIDENCE
+    note = f"<p>{more} more are in the report.</p>" if more > 0 else ""
+    return _section("Evidence, the strongest first", f"<ol>{''.join(items)}</ol>{note}")
+
+
+def _source(item: Evidence, zone: Zone) -> str:
+    node = f" on {item.node}" if item.node else ""
+    when = f", {clock(item.at, zone)}" if item.at is not None else ""
+    return f"{item.source or item.kind.value}{node}{when}"
+
+
+def _decisions(known: JobDetail, facts: JournalFacts, zone: Zone) -> str:
+    if not known.attempts:
+        return ""
+    shown = known.attempts[-_ATTEMPTS:]
+    rows = [_attempt(record, zone) for record in shown]
+    head = _head("attempt", "began", "took", "ended as", "decision", "reason", "charged to", "waits")
+    spent = "".join(f"<li>{safe(line)}</li>" for line in budgets(known.report, known, facts.spec))
+    left = len(known.attempts) - len(shown)
+    note = f"<p>{left} attempts before these are in the report.</p>" if left else ""
+    return _section("Decisions and budgets", f"{note}{_table('Decisions', head, rows)}<ul>{spent}</ul>")
+
+
+def _attempt(record: AttemptRecord, zone: Zone) -> str:
+    decision, report = record.decision, record.report
+    who = f", rank {report.first.rank}" if report.first is not None else ""
+    again = decision.kind.value in ("restart", "replace")
+    charged = ("--max-restarts" if decision.charged else "the platform budget") if again else "-"
+    avoid = f"; avoiding {', '.join(decision.avoid)}" if decision.avoid else ""
+    signs = "; ".join(sign.text for sign in record.signs if sign.text not in decision.reason)
+    progress = f"; progress: {signs}" if signs else ""
+    cells = [
+        clock(record.started_at, zone),
+        duration(record.ended_at - record.started_at),
+        f"{report.phrase}{who}",
+        decision.kind.value,
+        f"{decision.reason}{avoid}{progress}",
+        charged,
+        duration(decision.delay_s) if decision.delay_s else "-",
+    ]
+    return f'<tr><th scope="row">{record.attempt}</th>{"".join(f"<td>{safe(cell)}</td>" for cell in cells)}</tr>'
+
+
+def _others(known: JobDetail, facts: JournalFacts) -> str:
+    if known.report is None or known.report.outcome is Outcome.SUCCEEDED:
+        return ""
+    groups = others(known.report, facts.evidence)
+    if not groups:
+        return ""
+    rows = [
+        f'<tr><th scope="row">{safe(ranks(each.ranks))}</th><td>{safe(each.ended)}</td><td>{safe(each.why)}</td></tr>'
+        for each in groups[:40]
+    ]
+    return _section("Other ranks", _table("Other ranks", _head("ranks", "ended with", "why not the cause"), rows))
+
+
+def _environment(known: JobDetail, facts: JournalFacts, written_by: str, zone: Zone, now: float) -> str:
+    view, spec = known.view, facts.spec
+    rows = [("Owner", safe(f"pid {view.pid} on {view.host}"))]
+    if spec is not None:
+        each = " on each node" if any(role.per_node for role in spec.roles) and spec.nodes.many else ""
+        rows.append(("Workers", safe(f"{spec.world_size}{each}")))
+        for role in spec.roles[:8]:
+            rows.append((f"Command of {safe(role.name, 80)}", f"<code>{safe(' '.join(role.command), 2000)}</code>"))
+            if role.env:
+                rows.append((f"Variables of {safe(role.name, 80)}", safe(", ".join(sorted(role.env)))))
+        if spec.image:
+            rows.append(("Image", safe(spec.image)))
+    if view.platform is not None:
+        rows.append(("Platform", safe(f"{view.platform.platform} {view.platform.id} {view.platform.cluster}".strip())))
+    names = [_node(node.name, node.address, node.devices) for node in facts.nodes[:_NODES]]
+    if len(facts.nodes) > _NODES:
+        names.append(f"and {len(facts.nodes) - _NODES} more")
+    if names:
+        rows.append(("Nodes", safe("; ".join(names), 12_000)))
+    if known.attempts and known.attempts[-1].bound:
+        rows.append(("Bound", safe(bound_in_words(known.attempts[-1].bound))))
+    checks = known.attempts[-1].checks if known.attempts else None
+    if checks is not None:
+        listed = [
+            f"{check.name} {check.state}{f': {check.message}' if check.message else ''}" for check in checks.checks
+        ]
+        rows.append(
+            ("Pre-checks", safe(f"{checks.state.value}: {'; '.join(listed)}" if listed else checks.state.value))
+        )
+    rows.append(("Page written", safe(f"{clock(now, zone)} by {written_by}")))
+    return _section("Environment", _pairs(rows))
+
+
+def _node(name: str, address: str, devices: Sequence[str]) -> str:
+    listed = f" [{', '.join(devices[:16])}]" if devices else ""
+    return with_address(name, address) + listed
+
+
+def _json(report_json: str) -> str:
+    text = report_json
+    note = ""
+    if len(text) > MOST_JSON:
+        text = text[:MOST_JSON]
+        note = f"<p>Only the first {MOST_JSON} characters: the whole is in the job's report.json.</p>"
+    inside = f'{note}<pre tabindex="0">{html.escape(harmless(text))}</pre>'
+    return f"<section><details><summary>The report as JSON</summary>{inside}</details></section>"
+
+
+def _section(title: str, inside: str) -> str:
+    return f"<section><h2>{title}</h2>{inside}</section>"
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> str:
+    return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in rows)}</dl>"
+
+
+def _head(*names: str) -> str:
+    return "".join(f'<th scope="col">{name}</th>' for name in names)
+
+
+def _table(name: str, head: str, rows: Sequence[str]) -> str:
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{name}"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )

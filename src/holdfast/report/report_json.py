@@ -1,0 +1,28 @@
+"""The report as JSON (`holdfast.report/1`). `holdfast.record` has its writer and reader, beside the file."""
+
+from __future__ import annotations
+
+from holdfast.model.codec import encode
+from holdfast.model.decisions import JobReport
+from holdfast.model.exit_report import ExitReport
+from holdfast.record.report_file import SCHEMA, exit_report_object, from_json_object, to_json_object
+from holdfast.safe_text import json_text
+
+__all__ = ["SCHEMA", "exit_report_object", "exit_text", "from_json_object", "job_text", "to_json_object"]
+
+
+def job_text(report: JobReport) -> str:
+    """The job's report as JSON text, indented, without a line end."""
+    return pretty(to_json_object(report))
+
+
+def exit_text(report: ExitReport) -> str:
+    """One exit's report as JSON text, indented, without a line end."""
+    return pretty(exit_report_object(report))
+
+
+def pretty(value: object) -> str:
+    """Any JSON value, indented by one; characters that would steer a terminal are written as `\\uXXXX`."""
+    import msgspec
+
+    return json_text(msgspec.json.format(encode(value), indent=1).decode())

@@ -1,0 +1,118 @@
+"""How the time of jobs was spent: productive, or lost, and for what.
+
+Attempts record how long each of their parts took. A part counts as productive only where the program ran and its work
+was kept. An attempt that failed without any sign of progress has kept nothing: its running time is lost work. Only the
+program knows its last checkpoint, so work between a checkpoint and a failure counts as productive.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.exit_report import Blame
+from holdfast.model.noun_base import Noun
+from holdfast.model.phrases import Phrase
+
+
+class Spent(enum.StrEnum):
+    """How a job's time was spent."""
+
+    PRODUCTIVE = "productive"
+    LOST_WORK = "lost_work"
+    """The program ran, and none of its work was kept."""
+    START = "start"
+    CHECKS = "checks"
+    DETECTION = "detection"
+    HANG = "hang"
+    """From the last sign of life of a hang to its stop."""
+    DRAIN = "drain"
+    DECISION = "decision"
+    BACKOFF = "backoff"
+    QUEUE = "queue"
+
+
+_OF_PART: Mapping[str, Spent] = {
+    "backoff": Spent.BACKOFF,
+    "assembling": Spent.START,
+    "checking": Spent.CHECKS,
+    "preparing": Spent.START,
+    "starting": Spent.START,
+    "running": Spent.PRODUCTIVE,
+    "detection": Spent.DETECTION,
+    "draining": Spent.DRAIN,
+    "decision": Spent.DECISION,
+    "queued": Spent.QUEUE,
+}
+"""`first_output` is within other parts, and `done` takes no time."""
+_HANGS = frozenset({Phrase.HUNG_WORKER})
+
+
+class Goodput(Noun, frozen=True, kw_only=True):
+    """Seconds by their use; `wall_s` is their sum."""
+
+    seconds: dict[Spent, float]
+
+    @property
+    def wall_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def lost_s(self) -> float:
+        return self.wall_s - self.seconds.get(Spent.PRODUCTIVE, 0.0)
+
+    @property
+    def ratio(self) -> float | None:
+        """ETTR: productive ÷ wall, 0 to 1; None where no time has passed."""
+        return self.seconds.get(Spent.PRODUCTIVE, 0.0) / self.wall_s if self.wall_s > 0 else None
+
+
+def ended_well(record: AttemptRecord) -> bool:
+    """It succeeded, or a person or the platform stopped it regularly. A time limit does not count, nor a dead owner."""
+    stopped = record.decision.kind is DecisionKind.STOP and record.report.blame in (Blame.OPERATOR, Blame.PLATFORM)
+    return stopped or record.decision.kind is DecisionKind.SUCCEED
+
+
+def kept(record: AttemptRecord) -> bool:
+    """Whether the attempt was useful: it ended well, or made progress."""
+    return record.progressed or bool(record.signs) or ended_well(record)
+
+
+def of_attempt(record: AttemptRecord) -> dict[Spent, float]:
+    """Seconds of one attempt and of the wait before it."""
+    found: dict[Spent, float] = {}
+    for part, seconds in record.parts.items():
+        spent = _OF_PART.get(part)
+        if spent is Spent.PRODUCTIVE and not kept(record):
+            spent = Spent.LOST_WORK
+        elif spent is Spent.DETECTION and record.report.phrase in _HANGS:
+            spent = Spent.HANG
+        if spent is not None and seconds > 0:
+            found[spent] = found.get(spent, 0.0) + seconds
+    return found
+
+
+def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
+    """Of attempts of one job, or of many."""
+    total: dict[Spent, float] = {}
+    for record in attempts:
+        for spent, seconds in of_attempt(record).items():
+            total[spent] = total.get(spent, 0.0) + seconds
+    return Goodput(seconds={kind: total[kind] for kind in Spent if kind in total})
+
+
+def recoveries(attempts: Sequence[AttemptRecord]) -> list[tuple[AttemptRecord, float]]:
+    """Each attempt after another one, and how long the job stood still before it.
+
+    Seconds from the first sign of trouble to the first output of the new attempt, or to its go where it wrote none.
+    """
+    found = []
+    for before, after in pairwise(attempts):
+        stood = sum(before.parts.get(part, 0.0) for part in ("detection", "draining", "decision", "queued"))
+        for part in ("backoff", "assembling", "checking", "preparing"):
+            stood += after.parts.get(part, 0.0)
+        stood += after.parts.get("first_output", after.parts.get("starting", 0.0))
+        found.append((after, stood))
+    return found

@@ -1,0 +1,259 @@
+"""The swimlane as one `<svg>` and its legend: no script, no colour that a shape does not say too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from holdfast.model.human_format import Zone, clock, duration
+from holdfast.report.swimlane.mark_shapes import PATTERNS, SHAPES, phase
+from holdfast.report.swimlane.swimlane_labels import band_words, lane_name, mark_words, nodes_name, safe, summary
+from holdfast.report.swimlane.swimlane_model import Band, Lane, Mark, MarkKind, NodeLanes, Stretch, Swimlane
+from holdfast.report.swimlane.swimlane_table import table
+from holdfast.report.swimlane.time_scale import Scale
+
+WIDTH = 1120
+LEFT, RIGHT = 212, 1100
+"""The plot lies between; the names of the rows are left of it."""
+_AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
+"""Heights of the rows."""
+_APART = 12.0
+"""Marks are drawn so far from each other, though they were closer in time."""
+_LABEL = 29
+"""Characters of a row's name."""
+
+Link = Callable[[NodeLanes, Lane], str | None]
+"""Where a row leads, as an address; None: nowhere."""
+Address = Callable[[float], str]
+"""Where a moment leads, in seconds since the epoch."""
+_SLICES = 160
+
+
+def scale_of(swimlane: Swimlane) -> Scale:
+    """From moments to places in the picture's own unit, and back: what a cursor over the picture needs."""
+    borders = [swimlane.start, swimlane.end]
+    borders += [at for band in swimlane.bands for part in band.parts for at in (part.start, part.end)]
+    return Scale(borders, left=LEFT, width=RIGHT - LEFT)
+
+
+def figure(
+    swimlane: Swimlane, zone: Zone, *, ident: str = "sw", link: Link | None = None, at: Address | None = None
+) -> str:
+    """The picture with its legend, its notes, and the same as a folded table: what a page puts in. Needs `STYLE`.
+
+    `ident`: begins the ids of the picture; a page with several pictures gives each its own. `at`: the address that
+    shows all ranks at a moment, for a cursor over the picture.
+    """
+    notes = []
+    if scale_of(swimlane).stretched:
+        notes.append("Time runs to the right. Short parts are drawn wider than they were.")
+    if swimlane.left_out:
+        notes.append(f"The first {swimlane.left_out} attempts are not drawn.")
+    return (
+        f'<figure class="sw"><div class="sw-scroll" tabindex="0" role="region" aria-label="Swimlane">'
+        f"{svg(swimlane, zone, ident=ident, link=link, at=at)}</div>"
+        f"<figcaption>{legend(swimlane, ident=ident)}<p>{' '.join(notes)}</p></figcaption>"
+        f"<details><summary>The same as a table</summary>{table(swimlane, zone)}</details></figure>"
+    )
+
+
+def svg(
+    swimlane: Swimlane, zone: Zone, *, ident: str = "sw", link: Link | None = None, at: Address | None = None
+) -> str:
+    """The picture alone. Each band, row and mark has its sentence as a `<title>`."""
+    scale = scale_of(swimlane)
+    out: list[str] = []
+    y = float(_AXIS)
+    out += _job_row(swimlane, scale, zone, ident, y)
+    y += _JOB
+    for node in swimlane.nodes:
+        out.append(_label(nodes_name(node), y + 16, "sw-node"))
+        out += _marks(node.marks, scale, y + 12, zone, swimlane.bands, ident)
+        y += _NODE
+        for lane in node.lanes:
+            out += _lane(node, lane, scale, y, zone, swimlane.bands, ident, link)
+            y += _LANE
+    y += 6
+    if at is not None:
+        out += _cursor(scale, y, zone, at)
+    role = "img" if link is None and at is None else "group"
+    head = (
+        f'<svg class="sw-picture" viewBox="0 0 {WIDTH} {y:.0f}" width="{WIDTH}" height="{y:.0f}" role="{role}"'
+        f' aria-labelledby="{ident}-title {ident}-desc" xmlns="http://www.w3.org/2000/svg">'
+        f'<title id="{ident}-title">Time by nodes and ranks</title>'
+        f'<desc id="{ident}-desc">{safe(summary(swimlane, zone), 2000)}</desc>'
+    )
+    return "".join([head, _defs(ident), *_ground(swimlane, scale, zone, y), *out, "</svg>"])
+
+
+def _cursor(scale: Scale, height: float, zone: Zone, at: Address) -> Iterator[str]:
+    """Slices of the axis, each a way to its moment. One is a stop of the Tab key; arrows lead to the others."""
+    wide = (RIGHT - LEFT) / _SLICES
+    for slice_ in range(_SLICES):
+        x = LEFT + slice_ * wide
+        moment = scale.moment(x + wide / 2)
+        yield (
+            f'<a href="{safe(at(moment), 300)}" tabindex="{-1 if slice_ else 0}">'
+            f"<title>{safe(clock(moment, zone))}</title>"
+            f'<rect class="sw-cursor" x="{x:.1f}" y="0" width="{wide:.2f}" height="{_AXIS}"/>'
+            f'<line class="sw-hair" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS}" y2="{height:.0f}"/></a>'
+        )
+
+
+def legend(swimlane: Swimlane, *, ident: str = "sw") -> str:
+    """The shapes that the picture has, with their names."""
+    seen = {mark.kind for mark in swimlane.marks}
+    for node in swimlane.nodes:
+        seen |= {mark.kind for mark in (*node.marks, *(mark for lane in node.lanes for mark in lane.marks))}
+    items = [
+        f'<li><svg class="sw-key" viewBox="-8 -8 16 16" width="16" height="16" aria-hidden="true">{_use(kind, ident)}'
+        f"</svg> {kind.value}</li>"
+        for kind in MarkKind
+        if kind in seen
+    ]
+    looks = dict.fromkeys(phase(part.name) for band in swimlane.bands for part in band.parts)
+    items += [
+        f'<li><svg class="sw-key" viewBox="0 0 22 12" width="22" height="12" aria-hidden="true">'
+        f"{_filled(0, 0, 22, 12, look, ident)}</svg> {safe(name)}</li>"
+        for look, name in looks
+    ]
+    if any(each.silent_from is not None for node in swimlane.nodes for lane in node.lanes for each in lane.stretches):
+        items.append(
+            '<li><svg class="sw-key" viewBox="0 0 22 12" width="22" height="12" aria-hidden="true">'
+            f"{_filled(0, 0, 22, 12, 'silent', ident)}</svg> nothing moved</li>"
+        )
+    return f'<ul class="sw-legend">{"".join(items)}</ul>'
+
+
+def _defs(ident: str) -> str:
+    patterns = [
+        f'<pattern id="{ident}-p-{name}" class="sw-pattern" width="6" height="6" patternUnits="userSpaceOnUse">'
+        f"{shape}</pattern>"
+        for name, shape in PATTERNS.items()
+    ]
+    shapes = [f'<g id="{ident}-m-{name}">{shape}</g>' for name, shape in SHAPES.values()]
+    return f"<defs>{''.join(patterns)}{''.join(shapes)}</defs>"
+
+
+def _ground(swimlane: Swimlane, scale: Scale, zone: Zone, height: float) -> list[str]:
+    """The axis: where each attempt begins, and where the picture ends."""
+    out = []
+    free_from = 0.0
+    moments = [(band.start, f"{band.attempt}") for band in swimlane.bands] + [(swimlane.end, "")]
+    day, zone_name = "", ""
+    for at, _ in moments:
+        x = scale.place(at)
+        out.append(f'<line class="sw-tick" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS - 6}" y2="{height:.0f}"/>')
+        date, _, rest = clock(at, zone).partition(" ")
+        time, _, zone_name = rest.partition(" ")
+        last = at == swimlane.end and at != moments[0][0]
+        from_x = x - 52 if last else x
+        if from_x >= free_from:
+            anchor = ' text-anchor="end"' if last else ""
+            out.append(f'<text class="sw-time" x="{x:.1f}" y="{_AXIS - 10}"{anchor}>{safe(time)}</text>')
+            free_from = from_x + 58
+        day = day or date
+    out.append(f'<text class="sw-time" x="6" y="{_AXIS - 10}">{safe(f"{day} {zone_name}")}</text>')
+    return out
+
+
+def _job_row(swimlane: Swimlane, scale: Scale, zone: Zone, ident: str, y: float) -> list[str]:
+    out = [_label("attempts", y + 16, "sw-node")]
+    for band in swimlane.bands:
+        decided = f" · {band.decision}" if band.decision else ""
+        out.append(f"<g><title>{safe(band_words(band, zone) + decided)}</title>")
+        for part in band.parts:
+            look, name = phase(part.name)
+            x, end = scale.place(part.start), scale.place(part.end)
+            took = f"attempt {band.attempt}: {name}, {duration(part.end - part.start)}"
+            out.append(f"<g><title>{safe(took)}</title>{_filled(x, y, end - x, 16, look, ident)}</g>")
+        x, end = scale.place(band.start), scale.place(band.end)
+        out.append(f'<rect class="sw-frame" x="{x:.1f}" y="{y:.0f}" width="{max(end - x, 1):.1f}" height="16"/>')
+        words = next((each for each in _names(band) if 6.4 * len(each) <= end - x), "")
+        if words:
+            out.append(f'<text class="sw-attempt" x="{x + 1:.1f}" y="{y + 29:.0f}">{safe(words)}</text>')
+        out.append("</g>")
+    return out + _marks(swimlane.marks, scale, y + 8, zone, swimlane.bands, ident)
+
+
+def _names(band: Band) -> Sequence[str]:
+    """The longest comes first."""
+    end = "running" if band.running else band.phrase
+    return (f"attempt {band.attempt}: {end}", f"attempt {band.attempt}", str(band.attempt))
+
+
+def _lane(
+    node: NodeLanes,
+    lane: Lane,
+    scale: Scale,
+    y: float,
+    zone: Zone,
+    bands: tuple[Band, ...],
+    ident: str,
+    link: Link | None,
+) -> list[str]:
+    name = lane_name(lane, node)
+    kind = "sw-lane sw-culprit" if lane.culprit else "sw-lane"
+    label = _label(("▸ " if lane.culprit else "") + name, y + 15, kind, indent=16)
+    to = link(node, lane) if link is not None else None
+    out = [f'<a href="{safe(to, 2000)}">{label}</a>' if to else label]
+    whole = f"{name} on {nodes_name(node)}"
+    out += [_stretch(each, whole, lane, scale, y, ident) for each in lane.stretches]
+    return out + _marks(lane.marks, scale, y + 11, zone, bands, ident, of=whole)
+
+
+def _stretch(each: Stretch, whole: str, lane: Lane, scale: Scale, y: float, ident: str) -> str:
+    x, end = scale.place(each.start), scale.place(each.end)
+    step = f", last step {lane.step}" if lane.step is not None else ""
+    words = f"{whole}, attempt {each.attempt}: {duration(each.end - each.start)}{step}"
+    out = f'<rect class="sw-life" x="{x:.1f}" y="{y + 7:.0f}" width="{max(end - x, 1.5):.1f}" height="8" rx="2"/>'
+    if each.silent_from is not None:
+        from_x = scale.place(each.silent_from)
+        out += _filled(from_x, y + 7, end - from_x, 8, "silent", ident)
+        words += f", nothing moved for {duration(each.end - each.silent_from)}"
+    return f"<g><title>{safe(words)}</title>{out}</g>"
+
+
+def _marks(
+    marks: Sequence[Mark],
+    scale: Scale,
+    y: float,
+    zone: Zone,
+    bands: tuple[Band, ...],
+    ident: str,
+    of: str = "",
+) -> list[str]:
+    out = []
+    for mark, x in zip(marks, _places([scale.place(mark.at) for mark in marks]), strict=True):
+        words = f"{of}: {mark_words(mark, zone, bands)}" if of else mark_words(mark, zone, bands)
+        out.append(
+            f'<g transform="translate({x:.1f} {y:.0f})"><title>{safe(words)}</title>{_use(mark.kind, ident)}</g>'
+        )
+    return out
+
+
+def _places(wanted: Sequence[float]) -> list[float]:
+    """Rising places, each at least `_APART` behind the one before, none far beyond the right edge."""
+    places: list[float] = []
+    for place in wanted:
+        places.append(max(place, places[-1] + _APART) if places else place)
+    most = RIGHT + 8.0
+    for index in reversed(range(len(places))):
+        if places[index] <= most:
+            break
+        places[index], most = most, most - _APART
+    return places
+
+
+def _use(kind: MarkKind, ident: str) -> str:
+    name = SHAPES[kind][0]
+    return f'<use class="sw-m sw-{name}" href="#{ident}-m-{name}"/>'
+
+
+def _filled(x: float, y: float, width: float, height: float, look: str, ident: str) -> str:
+    place = f'x="{x:.1f}" y="{y:.0f}" width="{max(width, 0.5):.1f}" height="{height:.0f}"'
+    over = f'<rect {place} fill="url(#{ident}-p-{look})"/>' if look in PATTERNS else ""
+    return f'<rect class="sw-f sw-f-{look}" {place}/>{over}'
+
+
+def _label(text: str, y: float, kind: str, indent: int = 6) -> str:
+    return f'<text class="{kind}" x="{indent}" y="{y:.0f}"><title>{safe(text)}</title>{safe(text, _LABEL)}</text>'

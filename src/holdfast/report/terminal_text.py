@@ -1,0 +1,58 @@
+"""Text for a terminal: colour only where it is wanted, and no control sequences from foreign text."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TextIO
+
+from holdfast.safe_text import harmless
+
+__all__ = ["Style", "columns", "harmless", "paint", "wants_colour", "wrapped"]
+
+
+class Style(enum.StrEnum):
+    """ANSI codes before the text; `0` ends each of them."""
+
+    GOOD = "1;32"
+    BAD = "1;31"
+    WARN = "1;33"
+    STRONG = "1"
+    FAINT = "2"
+
+
+def paint(text: str, style: Style, colour: bool) -> str:
+    """`text` in a style, or as it is."""
+    return f"\x1b[{style.value}m{text}\x1b[0m" if colour and text else text
+
+
+def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
+    """Whether the stream is a terminal with colours, and NO_COLOR is not set."""
+    return not env.get("NO_COLOR") and env.get("TERM") != "dumb" and stream.isatty()
+
+
+def columns(env: Mapping[str, str]) -> int:
+    """The width for output: the terminal's, between 60 and 120; 100 where there is none."""
+    import shutil
+
+    wide = shutil.get_terminal_size((100, 24)).columns
+    return min(max(wide, 60), 120)
+
+
+def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
+    """Paragraphs broken at blanks; a word wider than the line (a path, a command) stays whole, so that it can be
+    copied."""
+    import textwrap
+
+    lines: list[str] = []
+    for paragraph in text.splitlines() or [""]:
+        lead = indent if lines or first is None else first
+        lines += textwrap.wrap(
+            paragraph,
+            width,
+            initial_indent=lead,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [lead.rstrip()]
+    return lines

@@ -1,0 +1,203 @@
+"""The report for a person: how the job ended, why, the culprit, what to do, and the decisions before it."""
+
+from __future__ import annotations
+
+from holdfast.model.check_results import ChecksTaken
+from holdfast.model.decisions import AttemptRecord, Bound, JobReport
+from holdfast.model.exit_report import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
+from holdfast.model.human_format import duration, ranks, with_address
+from holdfast.model.lost_steps import lost_by_attempt
+from holdfast.record.local_time import clock
+from holdfast.record.report_file import next_command
+from holdfast.report.terminal_text import Style, harmless, paint, wrapped
+
+_LABEL = 11
+_EVIDENCE_ITEMS = 8
+_EVIDENCE_LINES = 12
+
+_RERUN_WORDS = {
+    Rerun.NOW: "trying again at once may help",
+    Rerun.LATER: "trying again later may help",
+    Rerun.ELSEWHERE: "trying again elsewhere may help",
+    Rerun.NEVER: "trying again would end the same way",
+    Rerun.UNKNOWN: "whether trying again helps is not known",
+}
+
+
+def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False) -> str:
+    """The whole job, as `holdfast run` prints it at its end. Ends with a line end; `width` in columns.
+
+    `parts`: each attempt also shows where its time was spent, as `holdfast show` wants it.
+    """
+    lines = [headline(report, colour=colour)]
+    if report.outcome is not Outcome.SUCCEEDED:
+        lines += _body(report.report, width, colour)
+    if parts and report.attempts and report.attempts[-1].checks is not None:
+        lines += check_lines(report.attempts[-1].checks, width, colour)
+    if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
+        lines += attempt_lines(report.attempts, width=width, colour=colour, parts=parts)
+    if report.outcome is Outcome.FAILED:
+        lines += entry("next", report.report.hint or next_command(report), width, colour)
+    return "\n".join(lines) + "\n"
+
+
+def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
+    """The state of the pre-checks, and below it each check that did not simply pass."""
+    passed = sum(check.state == "passed" for check in taken.checks)
+    reused = ", of the attempt before" if taken.reused else ""
+    count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
+    lines = entry("checks", f"{taken.state.value}{count}", width, colour)
+    for check in taken.checks:
+        if check.state != "passed":
+            tries = f" (try {check.tries})" if check.tries > 1 else ""
+            message = f": {check.message}" if check.message else ""
+            lines += entry("", f"{check.name}: {check.state}{tries}{message}", width, colour)
+    return lines
+
+
+def headline(report: JobReport, *, colour: bool = False) -> str:
+    """One line: the job, its end, the number of attempts and the duration."""
+    style = {Outcome.SUCCEEDED: Style.GOOD, Outcome.FAILED: Style.BAD, Outcome.STOPPED: Style.WARN}[report.outcome]
+    word = paint(report.outcome.value.upper(), style, colour)
+    what = (
+        f": {report.report.phrase} (exit code {report.report.code})" if report.outcome is not Outcome.SUCCEEDED else ""
+    )
+    took = ""
+    if report.attempts:
+        count = len(report.attempts)
+        seconds = report.attempts[-1].ended_at - report.attempts[0].started_at
+        took = f" after {count} attempt{'' if count == 1 else 's'}, {duration(seconds)}"
+    return f"holdfast: job {report.job_id} ({harmless(report.name)}) {word}{what}{took}"
+
+
+def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
+    """A line for each attempt, with its decision and the reason below it; with `parts` also where its time was
+    spent."""
+    from holdfast.report.time_bar import bar, way_back  # the one line of a success does without it
+
+    lines: list[str] = []
+    before: AttemptRecord | None = None
+    lost = lost_by_attempt(attempts)
+    for record in attempts:
+        seconds = duration(record.ended_at - record.started_at)
+        report = record.report
+        who = f", {_where(report.first)}" if report.first else ""
+        step = f", step {record.step}" if record.step is not None else ""
+        if again := lost.get(record.attempt):
+            step += f" ({again} step{'' if again == 1 else 's'} lost)"
+        summary = f"{record.attempt}: {clock(record.started_at)}, {seconds}{step}: {report.phrase}{who}"
+        lines += entry("attempts" if not lines else "", summary, width, colour)
+        if parts:
+            lines += [" " * (_LABEL + 5) + line for line in bar(record.parts, width - _LABEL - 5)]
+            back_s = way_back(before.parts, record.parts) if before is not None else None
+            if back_s is not None:
+                back = f"back {duration(back_s)} after the first sign of trouble"
+                lines += wrapped(back, width, " " * (_LABEL + 5))
+            if record.bound and (before is None or before.bound != record.bound):
+                lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (_LABEL + 5))
+        before = record
+        decision = record.decision
+        told = decision.reason.startswith("restart ")  # the reason says which restart it is, when, and who pays
+        notes = [] if told else [decision.kind.value]
+        if decision.delay_s and not told:
+            notes.append(f"after {duration(decision.delay_s)}")
+        if decision.avoid:
+            notes.append(f"avoiding {', '.join(decision.avoid)}")
+        if decision.kind.value in ("restart", "replace") and not told:
+            notes.append("charged to --max-restarts" if decision.charged else "not charged to --max-restarts")
+        text = harmless(f"{', '.join(notes)}: {decision.reason}" if notes else decision.reason)
+        lines += wrapped(text, width, " " * (_LABEL + 7), " " * (_LABEL + 5) + "→ ")
+    return lines
+
+
+MOST_RANKS = 16
+"""Bound workers in the text; report.json has more."""
+
+
+def bound_in_words(bound: tuple[Bound, ...]) -> str:
+    """`rank 0 to CPUs 0-3 and gpu0; rank 1 to …`."""
+    told = []
+    for one in bound[:MOST_RANKS]:
+        parts = [f"CPU{'s' if set(one.cpus) & set(',-') else ''} {one.cpus}"] if one.cpus else []
+        if one.devices is not None:
+            parts.append(", ".join(one.devices) or "no device")
+        told.append(f"rank {one.rank} to {' and '.join(parts)}")
+    more = f"; and {len(bound) - MOST_RANKS} more" if len(bound) > MOST_RANKS else ""
+    return "; ".join(told) + more
+
+
+def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
+    lines = entry("reason", report.reason, width, colour)
+    if report.first:
+        lines += entry("culprit", _culprit(report.first, report), width, colour)
+    for other in report.also:
+        lines += entry("or", _culprit(other, None), width, colour)
+    if report.first and report.confidence < 0.9:
+        lines += entry("", f"(this attribution is {report.confidence:.0%} sure)", width, colour)
+    if report.blame is Blame.OPERATOR:
+        lines += entry("blame", report.blame.value, width, colour)
+    elif report.blame is not Blame.UNKNOWN or report.code:
+        lines += entry("blame", f"{report.blame.value}; {_RERUN_WORDS[report.rerun]}", width, colour)
+    if report.code:
+        lines += entry("class", f"{report.phrase}: holdfast exits {report.code}", width, colour)
+    if report.solution:
+        lines += entry("solution", report.solution, width, colour, Style.STRONG)
+    lines += evidence_lines(report.evidence, width, colour)
+    if report.collateral:
+        count = len(set(report.collateral))
+        verb = "is" if count == 1 else "are"
+        followed = f"{ranks(report.collateral)} ended because of it and {verb} not the cause"
+        lines += entry("others", followed, width, colour)
+    return lines
+
+
+def entry(
+    label: str, text: str, width: int, colour: bool, style: Style | None = None, *, label_columns: int = _LABEL
+) -> list[str]:
+    """A labelled paragraph; an empty label continues the one above."""
+    indent = " " * (label_columns + 2)
+    lines = wrapped(harmless(text), width, indent)
+    if style is not None:
+        lines = [indent + paint(line.removeprefix(indent), style, colour) for line in lines]
+    lines[0] = f"  {paint(label, Style.FAINT, colour)}{' ' * (label_columns - len(label))}{lines[0][len(indent) :]}"
+    return lines
+
+
+def _where(culprit: Culprit) -> str:
+    node = f" on {with_address(culprit.node, culprit.address)}" if culprit.node else ""
+    return f"rank {culprit.rank}{node}"
+
+
+def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
+    parts = [f"{culprit.role} {_where(culprit)}"]
+    if culprit.pid is not None:
+        parts.append(f"pid {culprit.pid}")
+    if report is not None and report.original.how:
+        parts.append(report.original.how)
+    if culprit.at is not None:
+        parts.append(f"at {clock(culprit.at)}")
+    return ", ".join(parts)
+
+
+def evidence_lines(
+    evidence: tuple[Evidence, ...], width: int, colour: bool, *, label_columns: int = _LABEL
+) -> list[str]:
+    """The first items of it, each with its source and time."""
+    lines: list[str] = []
+    indent = " " * (label_columns + 4)
+    for item in evidence[:_EVIDENCE_ITEMS]:
+        when = f", {clock(item.at)}" if item.at is not None else ""
+        source = harmless(item.source) or item.kind
+        source += f" on {item.node}" if item.node else ""
+        label = "evidence" if not lines else ""
+        lines += entry(label, f"{source}{when}:", width, colour, label_columns=label_columns)
+        text = harmless(item.text).splitlines() or [""]
+        shown = text[-_EVIDENCE_LINES:]
+        if len(shown) < len(text):
+            lines.append(indent + f"… {len(text) - len(shown)} lines before these are in report.json")
+        # Lines of a log are not broken: they are searched for and compared.
+        lines += [indent + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
+    if len(evidence) > _EVIDENCE_ITEMS:
+        more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"
+        lines += entry("", more, width, colour, label_columns=label_columns)
+    return lines

@@ -1,0 +1,249 @@
+"""Names in a user's command or address: `$PAI_JOB_NAME`, `${HOLDFAST_HOME}`, `<% $parameters.lr %>`. Pure.
+
+holdfast's own names are `PAI_*` and `HOLDFAST_*`; one that is not there is a mistake, with its line and column. Any
+other `$NAME` belongs to the reader of the text. A shell has our names in its environment and fills them in itself, so
+that no value is read as the shell's syntax. Elsewhere values are put in as they are; nothing is escaped.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.errors import BadUsage
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.noun_base import Noun
+from holdfast.runtime.shell_quoting import Quote, quotes_at
+
+if TYPE_CHECKING:
+    import re
+
+GROUPS = ("parameters", "secrets", "script", "data", "output", "dockerimage")
+"""The groups that may follow `<% $`."""
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"})
+MOST_TOLD = 5
+_SECRET = "HOLDFAST_SECRET_"
+_PARAMETER = "HOLDFAST_PARAMETER_"
+_TOKEN = Lazy(
+    r"<%\s*\$(?P<group>[A-Za-z]\w*)\.(?P<key>[^\s%]+)\s*%>"
+    r"|(?P<slashes>\\*)\$(?:\{(?P<braced>(?:PAI|HOLDFAST)_[\w.-]*)\}|(?P<plain>(?:PAI|HOLDFAST)_[\w.-]*))"
+)
+_IDENTIFIER = Lazy(r"\w*")
+
+
+class Reader(enum.Enum):
+    """The reader of the text in which names are expanded."""
+
+    SHELL = "a shell"
+    PROGRAM = "a program"
+    """A word of a command line, or a script of another interpreter: a secret must not be in it."""
+    HOLDFAST = "holdfast"
+    """An address, the value of a variable: it is on no command line, and may contain a secret."""
+
+
+class Known(Noun, frozen=True, kw_only=True):
+    """The values of names."""
+
+    values: Mapping[str, str] = {}
+    """`PAI_*` and `HOLDFAST_*`."""
+    later: Collection[str] = ()
+    """Further names of variables, whose values a worker only has when it starts: they are left unchanged."""
+    parameters: Mapping[str, str] = {}
+    secrets: Mapping[str, str] = {}
+    others: Mapping[str, str] = {}
+    """`script.uri`, `data.uri[0]`."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> Known:
+        """The values in a process with this environment. Secrets are variables of their own (`secret_variable`)."""
+        ours = {name: value for name, value in environment.items() if name.startswith(("PAI_", "HOLDFAST_"))}
+        given = {key.removeprefix(_PARAMETER): value for key, value in ours.items() if key.startswith(_PARAMETER)}
+        secrets = {key.removeprefix(_SECRET): value for key, value in ours.items() if key.startswith(_SECRET)}
+        return cls(values=ours, parameters={**given, **(parameters or {})}, secrets=secrets)
+
+
+def secret_variable(name: str) -> str:
+    """The variable by which a worker gets a secret."""
+    return _SECRET + _safe(name)
+
+
+def parameters_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """The parameters in an environment: `HOLDFAST_PARAMETER_lr=0.1`."""
+    return {key.removeprefix(_PARAMETER): value for key, value in environment.items() if key.startswith(_PARAMETER)}
+
+
+def has_names(text: str) -> bool:
+    """Whether there is any name to expand: most commands have none."""
+    return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
+
+
+def expand(text: str, known: Known, where: str, reader: Reader) -> str:
+    """`text` with its names expanded. Raises `BadUsage` that names `where`, line and column of each unknown name."""
+    if not has_names(text):
+        return text
+    return _Expansion(text, known, where, reader).result()
+
+
+def expand_command(words: Sequence[str], known: Known, where: str) -> tuple[str, ...]:
+    """The same for the words of a command line. The text behind `sh -c` is a shell's."""
+    return tuple(
+        expand(word, known, where if len(words) < 2 else f"{where}, word {at + 1}", _reader(words, at))
+        for at, word in enumerate(words)
+    )
+
+
+def reader_of_script(command: Sequence[str]) -> Reader:
+    """The reader of a script that this command runs: `/bin/sh -e`, `/usr/bin/env python3`."""
+    words = [piece for word in command for piece in word.split()]
+    return Reader.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else Reader.PROGRAM
+
+
+def _reader(words: Sequence[str], at: int) -> Reader:
+    before = words[at - 1] if at else ""
+    asked = before.startswith("-") and not before.startswith("--") and before.endswith("c")
+    shell = any(word.rpartition("/")[2] in SHELLS for word in words[: max(at - 1, 0)])
+    return Reader.SHELL if asked and shell else Reader.PROGRAM
+
+
+def _safe(name: str) -> str:
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
+
+
+class _Expansion:
+    """One text."""
+
+    def __init__(self, text: str, known: Known, where: str, reader: Reader) -> None:
+        self._text, self._known, self._where, self._reader = text, known, where, reader
+        self._wrong: list[str] = []
+
+    def result(self) -> str:
+        text, pieces, end = self._text, [], 0
+        tokens = list(_TOKEN.finditer(text))
+        shell = self._reader is Reader.SHELL
+        quotes = quotes_at(text, [token.start() for token in tokens]) if shell else [Quote.PLAIN] * len(tokens)
+        for token, quote in zip(tokens, quotes, strict=True):
+            said = token["group"]
+            found = (
+                self._reference(token.start(), said, token["key"], quote)
+                if said
+                else self._variable(token.start("slashes"), token, quote)
+            )
+            if found is None:
+                continue
+            value, stop = found
+            pieces += [text[end : token.start()], value]
+            end = token.end() if stop is None else stop
+        if self._wrong:
+            told = self._wrong[:MOST_TOLD]
+            more = len(self._wrong) - len(told)
+            raise BadUsage("; ".join(told) + (f"; and {more} more" if more else ""), hint="env | grep -E '^PAI_'")
+        return "".join([*pieces, text[end:]])
+
+    def _variable(self, at: int, token: re.Match[str], quote: Quote) -> tuple[str, int | None] | None:
+        """`$PAI_X`: its value and the place behind it; None: it stays."""
+        slashes, braced, plain = token["slashes"], token["braced"], token["plain"]
+        if len(slashes) % 2 or quote in (Quote.SINGLE, Quote.LITERAL, Quote.ANSI, Quote.COMMENT):
+            return None
+        start = at + len(slashes)
+        written = braced or plain
+        name = self._longest(written)
+        word = _IDENTIFIER.match(written)
+        assert word is not None
+        identifier = word[0]
+        if name is None or (braced and name != braced):
+            if self._reader is Reader.SHELL and (self._set_here(identifier) or (braced and identifier != written)):
+                return None  # the script's own name, or a form of the shell's such as ${PAI_X-none}
+            self._unknown(
+                start, f"${identifier}" if plain else f"${{{braced}}}", [*self._known.values, *self._known.later]
+            )
+            return None
+        if name not in self._known.values or (self._reader is Reader.SHELL and name == identifier):
+            return None
+        stop = None if braced else start + 1 + len(name)
+        return slashes + self._known.values[name], stop
+
+    def _longest(self, written: str) -> str | None:
+        """The longest known name at the beginning of `written`, up to a border between words: `my-ps_0.log`."""
+        ends = [len(written)] + [at for at in range(len(written) - 1, 0, -1) if written[at] in ".-"]
+        for end in ends:
+            if written[:end] in self._known.values or written[:end] in self._known.later:
+                return written[:end]
+        return None
+
+    def _set_here(self, name: str) -> bool:
+        """Whether the script has the name itself: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
+        at = self._text.find(name)
+        while at >= 0:
+            before, after = self._text[at - 1 : at], self._text[at + len(name) : at + len(name) + 1]
+            if not (before == "$" or before == "{" or _is_word(before) or _is_word(after)):
+                return True
+            at = self._text.find(name, at + 1)
+        return False
+
+    def _reference(self, at: int, group: str, key: str, quote: Quote) -> tuple[str, int | None] | None:
+        """`<% $group.key %>`."""
+        if quote is Quote.COMMENT:
+            return None
+        known = self._known
+        if group == "secrets":
+            return self._secret(at, key, quote)
+        table: Mapping[str, str]
+        if group == "parameters":
+            table = known.parameters
+        elif group in GROUPS:
+            table = {
+                name.partition(".")[2]: value for name, value in known.others.items() if name.startswith(f"{group}.")
+            }
+        else:
+            near = _nearest(group, GROUPS)
+            if near:  # else it is a template of another tool's
+                self._note(at, f"there is no `${group}`; did you mean `${near}`?")
+            return None
+        if key not in table:
+            self._unknown(at, f"${group}.{key}", [f"${group}.{name}" for name in table])
+            return None
+        return table[key], None
+
+    def _secret(self, at: int, key: str, quote: Quote) -> tuple[str, int | None] | None:
+        """In places that others may read, only a reference to its variable."""
+        variable = secret_variable(key)
+        if _safe(key) not in self._known.secrets and key not in self._known.secrets:
+            self._unknown(at, f"$secrets.{key}", [f"$secrets.{name}" for name in self._known.secrets])
+            return None
+        if self._reader is Reader.HOLDFAST:
+            return self._known.secrets.get(key, "") or self._known.secrets.get(_safe(key), ""), None
+        match quote if self._reader is Reader.SHELL else Quote.LITERAL:
+            case Quote.PLAIN:
+                return f'"${{{variable}}}"', None
+            case Quote.DOUBLE | Quote.DOCUMENT:
+                return f"${{{variable}}}", None
+            case Quote.SINGLE:
+                return f"'\"${{{variable}}}\"'", None
+        self._note(at, f"a secret has no place here, for it could be read by others: the worker has it as ${variable}")
+        return None
+
+    def _unknown(self, at: int, name: str, known: Collection[str]) -> None:
+        plain = name.strip("${}")
+        near = _nearest(plain, [one.lstrip("$") for one in known])
+        meant = f"; did you mean `${near}`?" if near else ""
+        if not meant and len(known) in range(1, 9):
+            meant = f"; expected some of: {', '.join(sorted(known))}"
+        self._note(at, f"there is no `{name}`{meant}")
+
+    def _note(self, at: int, problem: str) -> None:
+        line = self._text.count("\n", 0, at) + 1
+        column = at - self._text.rfind("\n", 0, at)
+        place = f"{self._where}, line {line}, column {column}" if not self._wrong else f"line {line}, column {column}"
+        self._wrong.append(f"{place}: {problem}")
+
+
+def _is_word(letter: str) -> bool:
+    return letter == "_" or letter.isalnum()
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    import difflib  # for a mistake only
+
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return found[0] if found else ""

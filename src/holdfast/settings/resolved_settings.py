@@ -1,0 +1,204 @@
+"""The chosen value of each setting, and the source that gave it.
+
+An option beats `HOLDFAST_<OPTION>` in the environment, that beats torchrun's variable for the same, that beats
+`config.yaml` in the state directory, that beats `/etc/holdfast/config.yaml`, and that the built-in default. What is
+wrong is named with its place; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+from holdfast.file_modes import distrust
+from holdfast.safe_files import read_file
+from holdfast.settings.settings_table import BY_NAME, SECTIONS, SETTINGS, Setting
+from holdfast.settings.value_kinds import DiskLimit, Value, disk_limit, read
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
+
+FILE_NAME = "config.yaml"
+SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
+
+
+class Source(enum.IntEnum):
+    """Where a value came from, the strongest highest."""
+
+    DEFAULT = 0
+    SYSTEM_FILE = 1
+    HOME_FILE = 2
+    ENVIRONMENT = 3
+    OPTION = 4
+
+
+class Settings:
+    """Every setting's value, and where it came from."""
+
+    def __init__(self, found: Mapping[str, tuple[Value, Source, str]]) -> None:
+        self._found = found
+
+    def value(self, name: str) -> Value:
+        """The value; None where nothing is set and there is no default."""
+        return self._found[name][0]
+
+    def source(self, name: str) -> Source:
+        """The kind of place it came from."""
+        return self._found[name][1]
+
+    def origin(self, name: str) -> str:
+        """The place in words: `--grace`, `HOLDFAST_GRACE`, `/etc/holdfast/config.yaml`, `built-in default`."""
+        return self._found[name][2]
+
+    def text(self, name: str) -> str | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, bool)
+        return value
+
+    def number(self, name: str) -> float | None:
+        """Seconds."""
+        value = self.value(name)
+        assert value is None or isinstance(value, float)
+        return value
+
+    def count(self, name: str) -> int | None:
+        """Whole numbers."""
+        value = self.value(name)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def limit(self, name: str) -> DiskLimit | None:
+        return disk_limit(self.value(name))
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, tuple)
+        return value
+
+    def chosen_checks(self) -> tuple[str, ...] | None:
+        """Names of pre-checks; () for none, None for the default ones. The stronger of the two settings counts."""
+        without, given = self.source("no-checks"), self.source("checks")
+        if self.flag("no-checks"):
+            if without is given:
+                raise BadUsage(
+                    f"{self.origin('checks')} and {self.origin('no-checks')} contradict each other: "
+                    "expected only one of `checks` and `no-checks`",
+                    hint="holdfast run --help",
+                )
+            if without > given:
+                return ()
+        return self.names("checks")
+
+
+def resolve(
+    cli_values: Mapping[str, object | None],
+    env: Mapping[str, str],
+    home: Path,
+    *,
+    system_file: Path = SYSTEM_FILE,
+) -> Settings:
+    """Every setting's value. `cli_values`: by setting name (hyphens or underscores), None where not given.
+
+    Raises `BadUsage` that names the place and what was expected, for every place: a wrong value is named also where a
+    stronger place hides it.
+    """
+    options = {name.replace("_", "-"): value for name, value in cli_values.items()}
+    home_file = home / FILE_NAME
+    places: tuple[tuple[Source, Mapping[str, object], Path | None], ...] = (
+        (Source.OPTION, options, None),
+        (Source.ENVIRONMENT, {s.name: env[name] for s in SETTINGS if (name := s.set_by(env))}, None),
+        (Source.HOME_FILE, _trusted(home_file), home_file),
+        (Source.SYSTEM_FILE, _trusted(system_file), system_file),
+    )
+    found: dict[str, tuple[Value, Source, str]] = {}
+    for setting in SETTINGS:
+        found[setting.name] = (setting.default, Source.DEFAULT, "built-in default")
+        for source, values, path in reversed(places):
+            raw = values.get(setting.name)
+            if raw is None or raw == ():
+                continue
+            match source:
+                case Source.OPTION:
+                    off = setting.no_option and raw is False
+                    origin = where = f"--no-{setting.name}" if off else f"--{setting.name}"
+                    hint = "holdfast run --help"
+                case Source.ENVIRONMENT:
+                    origin = where = setting.set_by(env) or setting.variable
+                    hint = f"unset {where}"
+                case _:
+                    origin, where = str(path), f"{path}: `{setting.name}`"
+                    hint = f"grep -n {setting.name} {path}"
+            found[setting.name] = (parse(setting, raw, where, hint=hint), source, origin)
+    return Settings(found)
+
+
+def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value:
+    """A value as given (text, or what YAML made of it) as the setting's kind. Raises `BadUsage` naming `where`."""
+    value = read(setting.kind, raw)
+    if value is None:
+        raise BadUsage(
+            f"{where}: expected {setting.kind.value}, got {'another value' if setting.secret else _quoted(raw)}",
+            hint=hint,
+        )
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if numeric and isinstance(value, int | float) and value < setting.least:
+        more = "more than 0" if setting.least else "0 or more"
+        expected = setting.kind.value.removesuffix(", 0 or more")
+        raise BadUsage(f"{where}: expected {expected}, {more}, got {_quoted(raw)}", hint=hint)
+    return value
+
+
+def unused_files(home: Path, *, system_file: Path = SYSTEM_FILE) -> list[str]:
+    """One sentence for each configuration file that is not used, since another user could have written it."""
+    files = (home / FILE_NAME, system_file)
+    return [f"{path} is not used: {why}" for path in files if (why := distrust(path.parent)) and path.exists()]
+
+
+def _trusted(path: Path) -> dict[str, object]:
+    """The settings of a file; none where another user could have written it, or where its directory is closed."""
+    if distrust(path.parent) or not os.access(path.parent, os.X_OK):
+        return {}
+    return _read_file(path)
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        text = read_file(path, MOST_CONFIG_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadUsage(f"{path}: cannot be read: {reason}", hint=f"ls -ld {path}") from error
+    try:
+        data = yaml_value(text)
+    except Malformed as error:
+        line = f", line {error.line}" if error.line is not None else ""
+        raise BadUsage(f"{path}{line}: expected YAML: {error}", hint=f"cat -A {path}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise BadUsage(f"{path}: expected `setting: value` lines, got {_quoted(data)}", hint=f"cat {path}")
+    values: dict[str, object] = {}
+    for key, value in data.items():
+        name = str(key).replace("_", "-")
+        if name in SECTIONS:
+            continue  # which has a reader of its own
+        if name not in BY_NAME:
+            import difflib
+
+            near = difflib.get_close_matches(name, [*BY_NAME, *SECTIONS], n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            raise BadUsage(f"{path}: `{key}`: there is no such setting{meant}", hint=f"grep -n {key} {path}")
+        values[name] = value
+    return values
+
+
+def _quoted(raw: object) -> str:
+    text = repr(raw)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,129 @@
+"""The kinds of a setting's value and their readers from text and YAML. A reader returns None for bad input."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import assert_never
+
+from holdfast.model.noun_base import Noun
+
+Value = str | bool | int | float | tuple[str, ...] | None
+
+
+class Kind(enum.Enum):
+    """The kind of a value; its text describes the expected form."""
+
+    TEXT = "text"
+    FLAG = "true or false"
+    COUNT = "a whole number, 0 or more"
+    TIMES = "off, or a whole number, 2 or more"
+    SECONDS = "a number of seconds"
+    LIMIT = "a share such as 90%, a size such as 500G, or a number such as `5000000 inodes`"
+    NAMES = "names separated by commas, or a list of names"
+    FILES = "a path, or a list of paths"
+    FILE = "a path"
+
+
+class DiskLimit(Noun, frozen=True, kw_only=True):
+    """How much of a disk may be used: one of the three is set."""
+
+    percent: float | None = None
+    size_bytes: int | None = None
+    inodes: int | None = None
+
+
+def read(kind: Kind, raw: object) -> Value:
+    """The value of this kind that was given as text, or as YAML has it; None where it is not of the kind."""
+    match kind:
+        case Kind.FLAG:
+            return _flag(raw)
+        case Kind.COUNT:
+            return _count(raw)
+        case Kind.TIMES:
+            return times(raw)
+        case Kind.SECONDS:
+            return _seconds(raw)
+        case Kind.LIMIT:
+            return str(raw).strip() if disk_limit(raw) is not None else None
+        case Kind.NAMES:
+            return _names(raw)
+        case Kind.FILES:
+            return _files(raw)
+        case Kind.TEXT | Kind.FILE:
+            plain = isinstance(raw, str | int) and not isinstance(raw, bool)
+            return (str(raw) or None) if plain else None
+        case _:
+            assert_never(kind)
+
+
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def _flag(raw: object) -> bool | None:
+    return raw if isinstance(raw, bool) else _FLAGS.get(str(raw).strip().lower())
+
+
+def _count(raw: object) -> int | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return None
+    try:
+        return int(raw)
+    except ValueError:
+        return None
+
+
+def times(raw: object) -> int | None:
+    """2 or more, 0 for `off` (which YAML takes for false); None for any other value."""
+    if raw is False or str(raw).strip().lower() in ("off", "0", "no", "false"):
+        return 0
+    number = _count(raw)
+    return number if number is not None and number >= 2 else None
+
+
+def _seconds(raw: object) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        return None
+    try:
+        value = float(raw)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def disk_limit(raw: object) -> DiskLimit | None:
+    """`90%`, `500G`, `5000000 inodes`; None for any other value."""
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return None
+    text = str(raw).strip().upper()
+    if text.endswith("%"):
+        share = _seconds(text.removesuffix("%"))
+        return DiskLimit(percent=share) if share is not None and 0 < share <= 100 else None
+    if text.endswith("INODES"):
+        inodes = _count(text.removesuffix("INODES"))
+        return DiskLimit(inodes=inodes) if inodes is not None and inodes > 0 else None
+    text = text.removesuffix("B").removesuffix("I")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    number = _seconds(text.removesuffix(unit))
+    return DiskLimit(size_bytes=int(number * _UNITS[unit])) if number is not None and number > 0 else None
+
+
+def _names(raw: object) -> tuple[str, ...] | None:
+    if isinstance(raw, str):
+        names = tuple(part.strip() for part in raw.split(",") if part.strip())
+        return names or None
+    if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):
+        return tuple(raw)
+    return None
+
+
+def _files(raw: object) -> tuple[str, ...] | None:
+    """In the environment, `:` separates paths, as in PATH."""
+    if isinstance(raw, str):
+        return tuple(part for part in raw.split(":") if part) or None
+    if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):
+        return tuple(raw)
+    return None

@@ -1,0 +1,93 @@
+"""The page of pre-checks: the last result of each on each node, and the earlier ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from holdfast.model.noun_base import Noun
+from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.page_parts import Ask, Page
+
+MOST_NODES = 40
+"""Nodes with a failed check first, then those that were checked last."""
+TREND = 8
+"""The number of runs in a check's trend."""
+
+
+class Run(Noun, frozen=True, kw_only=True):
+    """One run of one check before an attempt."""
+
+    at: float
+    state: str
+    message: str
+    took_s: float
+    job: str
+    href: str
+
+
+class Cell(Noun, frozen=True, kw_only=True):
+    """One check on one node: its runs, the last one first."""
+
+    node: str
+    check: str
+    runs: tuple[Run, ...]
+
+
+class Checks(Noun, frozen=True, kw_only=True):
+    """The content of the page."""
+
+    title: str = "Checks"
+    nodes: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    left_out: int = 0
+    """The number of nodes that are left out."""
+    trouble: tuple[str, ...] = ()
+
+    def runs(self, check: str, node: str) -> tuple[Run, ...]:
+        """The runs of one cell; none where the check has not run there."""
+        return next((cell.runs for cell in self.cells if (cell.check, cell.node) == (check, node)), ())
+
+
+def read(ask: Ask) -> Checks:
+    """The last runs of all checks, by node."""
+    found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    trouble: list[str] = []
+    for home in ask.homes:
+        history = REMEMBERED.past(home.path)
+        trouble += [history.trouble] if history.trouble else []
+        for job in history.jobs:
+            for record in reversed(job.attempts):
+                if record.checks is None or record.checks.reused:
+                    continue
+                for node, line in ((n, each) for n, own in record.checks.where(job.view.host).items() for each in own):
+                    runs = found[node, line.name]
+                    if line.state != "not run" and len(runs) < TREND:
+                        runs.append(
+                            Run(
+                                at=record.started_at,
+                                state=line.state,
+                                message=line.message,
+                                took_s=line.took_s,
+                                job=job.view.name,
+                                href=f"/job/{job.view.id}{ask.at(home)}",
+                            )
+                        )
+    latest: dict[str, float] = {}
+    for (node, _), runs in found.items():
+        latest[node] = max([latest.get(node, 0.0), *(run.at for run in runs)])
+    failing = {node for (node, _), runs in found.items() if runs and runs[0].state == "failed"}
+    nodes = sorted(latest, key=lambda node: (node not in failing, -latest[node]))
+    shown = sorted(nodes[:MOST_NODES])
+    return Checks(
+        nodes=tuple(shown),
+        checks=tuple(sorted({check for _, check in found})),
+        cells=tuple(
+            Cell(node=node, check=check, runs=tuple(runs)) for (node, check), runs in found.items() if node in shown
+        ),
+        left_out=len(nodes) - len(shown),
+        trouble=tuple(trouble),
+    )
+
+
+PAGE = Page("/checks", "checks.html", read, "Checks")

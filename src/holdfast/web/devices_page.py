@@ -1,0 +1,157 @@
+"""The page of devices: the standing of each, the reason, its counts, what ends it, and what people did about it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Iterable
+
+from holdfast.errors import HoldfastError
+from holdfast.model.faults import FaultEvent, Standing, is_verdict_of_a_check
+from holdfast.model.noun_base import Noun
+from holdfast.node.devices.fault_commands import list_devices, load_policy
+from holdfast.node.devices.fault_log import FaultLog, Release
+from holdfast.record.device_standings import Row, RowKind, Standings
+from holdfast.record.state_directory import unreadable
+from holdfast.untrusted import Malformed, json_as
+from holdfast.web.page_parts import Ask, Home, Page
+
+MOST_PAST = 60
+"""Entries of a state directory's history, the last ones."""
+MOST_DEVICES = 2000
+
+
+class Device(Noun, frozen=True, kw_only=True):
+    """One device or node."""
+
+    name: str
+    node: str
+    standing: Standing
+    codes: tuple[str, ...] = ()
+    since: float | None = None
+    reason: str = ""
+    counted: tuple[str, ...] = ()
+    """`79: 2 of 3 within 24 h before HOLD`"""
+    ends: str = ""
+    """The event that returns it to work."""
+    home: str
+    """The key of its state directory."""
+    mine: bool
+    """Whether the user of this server may change it."""
+
+
+class Happened(Noun, frozen=True, kw_only=True):
+    """One entry of the history: a reported fault, or a person's action."""
+
+    at: float
+    device: str
+    what: str
+    who: str = ""
+
+
+class Devices(Noun, frozen=True, kw_only=True):
+    """The content of the page."""
+
+    title: str = "Devices"
+    devices: tuple[Device, ...] = ()
+    past: tuple[Happened, ...] = ()
+    refused: dict[str, int] = {}
+    """Refused events, by reason."""
+    trouble: tuple[str, ...] = ()
+
+
+def read(ask: Ask) -> Devices:
+    """All devices of all state directories, the worst first."""
+    found: list[Device] = []
+    past: list[Happened] = []
+    refused: dict[str, int] = {}
+    trouble = []
+    for home in ask.homes:
+        if gone := unreadable(home.path):
+            trouble.append(gone)
+            continue
+        try:
+            found += devices_of(home, ask.now)
+            happened, counts = _past(home)
+        except (HoldfastError, OSError) as error:
+            trouble.append(str(error))
+            continue
+        past += happened
+        refused |= counts
+    order = (Standing.HELD, Standing.ISOLATED, Standing.SUSPECT, Standing.HEALTHY)
+    found.sort(key=lambda device: (order.index(device.standing), device.node, device.name))
+    past.sort(key=lambda one: -one.at)
+    return Devices(
+        devices=tuple(found[:MOST_DEVICES]), past=tuple(past[:MOST_PAST]), refused=refused, trouble=tuple(trouble)
+    )
+
+
+PAGE = Page("/devices", "devices.html", read, "Devices")
+
+
+def devices_of(home: Home, now: float) -> Iterable[Device]:
+    """Each device of one state directory and of this machine. Raises `HoldfastError` and OSError."""
+    here = socket.gethostname()
+    with FaultLog(home.path, load_policy(None, None).policy, now, writable=False, keep=True) as log:
+        rows = list_devices(log)
+    for row in rows:
+        codes = tuple(map(str, row["codes"]))
+        if is_verdict_of_a_check(codes):
+            continue
+        standing = Standing(row["standing"])
+        yield Device(
+            name=row["device"],
+            node=row["node"] or here,
+            standing=standing,
+            codes=codes,
+            since=row["since"],
+            reason=row["reason"],
+            counted=tuple(row["counted"]),
+            ends=_ends(standing, codes),
+            home=home.key,
+            mine=home.mine,
+        )
+
+
+def _ends(standing: Standing, codes: tuple[str, ...]) -> str:
+    match standing:
+        case Standing.HEALTHY:
+            return ""
+        case Standing.HELD:
+            return "a person releases it, once it is repaired"
+        case _:
+            named = f" {', '.join(codes)}" if codes else ""
+            return f"its fault{named} is over: the source of the fault tells it, or a person reports it"
+
+
+def _past(home: Home) -> tuple[list[Happened], dict[str, int]]:
+    store = Standings.for_reading(home.path)
+    try:
+        rows = deque(store.after(0), maxlen=MOST_PAST)
+        refused = store.refused()
+    finally:
+        store.close()
+    found = []
+    for row in rows:
+        with contextlib.suppress(Malformed):  # one entry of another version hides no other
+            found += _happened(row)
+    return found, refused
+
+
+def _happened(row: Row) -> list[Happened]:
+    match row.kind:
+        case RowKind.RELEASE:
+            release = json_as(row.body, Release)
+            was = f", held for: {release.was}" if release.was else ""
+            return [
+                Happened(at=row.now, device=release.device, what=f"released: {release.reason}{was}", who=release.who)
+            ]
+        case RowKind.EVENT:
+            event = json_as(row.body, FaultEvent)
+            text = f": {event.text}" if event.text else ""
+            source = f" ({event.source})" if event.source else ""
+            what = f"{event.code} {event.assertion.value}{source}{text}"
+            return [Happened(at=row.now, device=event.device, what=what)]
+        case _:
+            return []

@@ -1,0 +1,216 @@
+"""The first page: jobs and devices that need a person, and running jobs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+from holdfast.model.exit_report import Outcome
+from holdfast.model.faults import Standing
+from holdfast.model.noun_base import Noun
+from holdfast.observe.progress_reader import read_progress
+from holdfast.record.job_directory import logs_of
+from holdfast.record.job_history import JobPast
+from holdfast.record.job_views import JobState
+from holdfast.record.owner_lock import Life, life_of
+from holdfast.record.state_directory import job_dir
+from holdfast.web.devices_page import devices_of
+from holdfast.web.job_budgets import next_failure
+from holdfast.web.jobs_page import Dot, dot_of
+from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.page_parts import Ask, Home, Page
+from holdfast.web.replayed_gang import REPLAYED, waits
+
+DAY_S = 86_400.0
+MOST_RUNNING = 60
+MOST_WANTED = 60
+MOST_RANKS = 512
+"""Ranks whose files are examined for a sign of life, at most."""
+
+
+class Want(Noun, frozen=True, kw_only=True):
+    """One entry that needs a person."""
+
+    kind: str
+    """failed, gone, device, check"""
+    at: float | None = None
+    what: str
+    to_do: str = ""
+    href: str
+
+
+class Running(Noun, frozen=True, kw_only=True):
+    """One job that has no end. Times are seconds since the epoch."""
+
+    id: str
+    name: str
+    href: str
+    state: str
+    phase: str = ""
+    attempt: int = 0
+    waits_for: str = ""
+    created: float
+    step: int | None = None
+    steps_per_s: float | None = None
+    """Steps per second since this server first saw the attempt."""
+    last_sign: float | None = None
+    """The latest of: a step, a line of output, an event."""
+    decides_at: float | None = None
+    """The next moment at which time alone changes the state."""
+    next_failure: str = ""
+    dots: tuple[Dot, ...] = ()
+
+
+class Now(Noun, frozen=True, kw_only=True):
+    """The content of the page."""
+
+    title: str = "Now"
+    wants: tuple[Want, ...] = ()
+    more_wants: int = 0
+    running: tuple[Running, ...] = ()
+    more_running: int = 0
+    trouble: tuple[str, ...] = ()
+
+
+def read(ask: Ask) -> Now:
+    """The present state of all jobs and devices."""
+    wants: list[Want] = []
+    running: list[Running] = []
+    trouble = []
+    live = 0
+    for home in ask.homes:
+        history = REMEMBERED.past(home.path)
+        trouble += [history.trouble] if history.trouble else []
+        wants += _devices(home, ask.now)
+        for job in history.jobs:
+            if job.view.state is JobState.ENDED:
+                wants += _ended(ask, home, job)
+                continue
+            gone = job.view.state is JobState.RUNNING and life_of(job_dir(home.path, job.view.id)) is Life.DEAD
+            if gone:
+                wants.append(
+                    Want(
+                        kind="gone",
+                        what=f"job {job.view.name}: the process that looked after it is gone",
+                        to_do="Type `holdfast jobs`: it writes down how the job ended.",
+                        href=f"/job/{job.view.id}{ask.at(home)}",
+                    )
+                )
+                continue
+            live += 1
+            if len(running) < MOST_RUNNING:
+                running.append(_running(ask, home, job))
+    return Now(
+        wants=tuple(wants[:MOST_WANTED]),
+        more_wants=max(len(wants) - MOST_WANTED, 0),
+        running=tuple(running),
+        more_running=live - len(running),
+        trouble=tuple(trouble),
+    )
+
+
+PAGE = Page("/", "now.html", read, "Now")
+
+
+def _devices(home: Home, now: float) -> Iterable[Want]:
+    try:
+        for device in sorted(devices_of(home, now), key=lambda one: one.standing is not Standing.HELD):
+            if device.standing in (Standing.HELD, Standing.ISOLATED):
+                yield Want(
+                    kind="device",
+                    at=device.since,
+                    what=f"{device.name} on {device.node} is {device.standing.value}",
+                    to_do=f"{device.reason}. What ends it: {device.ends}." if device.reason else "",
+                    href="/devices",
+                )
+    except (HoldfastError, OSError):
+        return  # the page of devices says what is wrong
+
+
+def _ended(ask: Ask, home: Home, job: JobPast) -> Iterable[Want]:
+    """A job of the last day that ended with a failure, or that its checks prevented from starting."""
+    view = job.view
+    if view.outcome is not Outcome.FAILED or view.ended is None or ask.now - view.ended > DAY_S:
+        return
+    last = job.attempts[-1] if job.attempts else None
+    if last is not None and last.checks is not None:
+        for line in last.checks.checks:
+            if line.state == "failed":
+                what = f"check {line.name} failed on {view.host}: {line.message}"
+                yield Want(kind="check", at=view.ended, what=what, href="/checks")
+    what = f"job {view.name} stopped for good: {last.report.reason if last else view.phrase or 'no reason is known'}"
+    to_do = last.report.solution if last else ""
+    yield Want(kind="failed", at=view.ended, what=what, to_do=to_do, href=f"/job/{view.id}{ask.at(home)}")
+
+
+def _running(ask: Ask, home: Home, job: JobPast) -> Running:
+    view = job.view
+    owners = REPLAYED.view(home.path, view.id)
+    attempt = owners.attempt if owners else len(job.attempts) + 1
+    told, heard = _signs(logs_of(home.path, view.id) / f"attempt-{attempt}")
+    step = min((step for step, _ in told), default=None)
+    rate = None
+    if step is not None:
+        rate = _PACES.rate((home.path, view.id, attempt), step, max(at for _, at in told))
+    signs = [*(at for _, at in told), *heard, *([owners.started_at] if owners and owners.started_at else [])]
+    return Running(
+        id=view.id,
+        name=view.name,
+        href=f"/job/{view.id}{ask.at(home)}",
+        state=view.state.value,
+        phase=owners.phase.value if owners else "",
+        attempt=attempt,
+        waits_for=waits(owners) if owners else view.queued,
+        created=view.created,
+        step=step,
+        steps_per_s=rate,
+        last_sign=max(signs, default=None),
+        decides_at=owners.next_wake if owners else None,
+        next_failure=next_failure(job.spec.restarts, job.attempts, ask.now) if job.spec else "",
+        dots=tuple(dot_of(record) for record in job.attempts[-20:]),
+    )
+
+
+def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
+    """The last steps of the ranks on this machine, and when each wrote last."""
+    steps: list[tuple[int, float]] = []
+    heard: list[float] = []
+    try:
+        with os.scandir(attempt) as entries:
+            folders = [Path(entry.path) for entry, _ in zip(entries, range(MOST_RANKS), strict=False)]
+    except OSError:
+        return steps, heard
+    for folder in folders:
+        if (told := read_progress(folder / "progress")) is not None:
+            steps.append(told)
+        for name in ("stdout.log", "stderr.log"):
+            try:
+                found = (folder / name).stat()
+            except OSError:
+                continue  # not written yet
+            if found.st_size:
+                heard.append(found.st_mtime)
+    return steps, heard
+
+
+class _Paces:
+    """The step of each attempt when this server first saw it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._first: OrderedDict[tuple[Path, str, int], tuple[int, float]] = OrderedDict()
+
+    def rate(self, attempt: tuple[Path, str, int], step: int, at: float) -> float | None:
+        """Steps per second since then; None until there is a further step."""
+        with self._lock:
+            before, since = self._first.setdefault(attempt, (step, at))
+            while len(self._first) > MOST_RUNNING * 4:
+                self._first.popitem(last=False)
+        return (step - before) / (at - since) if step > before and at > since else None
+
+
+_PACES = _Paces()

@@ -1,0 +1,157 @@
+"""The page Goodput: how the time of jobs was spent, by week or by name; and ETTR."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from urllib.parse import urlencode
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.lost_steps import lost_steps
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_history import JobPast
+from holdfast.report.statistics.failure_statistics import week_of
+from holdfast.report.statistics.goodput import Goodput, Spent, goodput
+from holdfast.web.history_filter import Chosen, chosen, day
+from holdfast.web.page_parts import Ask, Page, Refused
+
+MOST_ROWS = 60
+_DAYS = 90
+
+
+class By(enum.StrEnum):
+    WEEK = "week"
+    NAME = "name"
+
+
+class Piece(Noun, frozen=True, kw_only=True):
+    """One colour of a bar: it begins at `x` and is `width` wide, in thousandths."""
+
+    kind: Spent
+    seconds: float
+    x: float
+    width: float
+    text: str
+    """`detection 12 s (0.4 %)`"""
+
+
+class Row(Noun, frozen=True, kw_only=True):
+    """A week, a name, or all."""
+
+    label: str
+    href: str = ""
+    jobs: int
+    wall_s: float
+    lost_s: float
+    ettr: float | None = None
+    """Productive time ÷ all time, 0 to 1."""
+    lost_steps: int = 0
+    """Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed."""
+    seconds: dict[Spent, float]
+    pieces: tuple[Piece, ...] = ()
+
+
+class Figures(Noun, frozen=True, kw_only=True):
+    """The content of the page."""
+
+    title: str = "Goodput"
+    all: Row
+    rows: tuple[Row, ...]
+    left_out: int = 0
+    by: By
+    days: int
+    name: str
+    names: tuple[str, ...]
+    kinds: tuple[Spent, ...] = tuple(Spent)
+    trouble: tuple[str, ...] = ()
+
+
+def read(ask: Ask) -> Figures:
+    """Raises `Refused` for an address with an invalid choice."""
+    wanted = chosen(ask, days=_DAYS)
+    try:
+        by = By(ask.query.get("by", By.WEEK))
+    except ValueError:
+        raise Refused(f"by={ask.query['by']}: expected week or name") from None
+    rows = _by_week(wanted.of()) if by is By.WEEK else _by_name(wanted)
+    return Figures(
+        all=_row("all", len(wanted.jobs), _attempts(wanted.of()), _steps(wanted.of())),
+        rows=tuple(rows[:MOST_ROWS]),
+        left_out=max(len(rows) - MOST_ROWS, 0),
+        by=by,
+        days=wanted.days,
+        name=wanted.name,
+        names=wanted.names,
+        trouble=wanted.trouble,
+    )
+
+
+PAGE = Page("/goodput", "goodput.html", read, "Goodput")
+
+
+def _by_week(jobs: Iterable[JobPast]) -> list[Row]:
+    """The newest week first; an attempt counts in the week of its end."""
+    weeks: dict[float, list[AttemptRecord]] = {}
+    names: dict[float, set[str]] = {}
+    steps: dict[float, int] = {}
+    for job in jobs:
+        for record in job.attempts:
+            week = week_of(record.ended_at)
+            weeks.setdefault(week, []).append(record)
+            names.setdefault(week, set()).add(job.view.id)
+        for record, lost in lost_steps(job.attempts):
+            week = week_of(record.ended_at)
+            steps[week] = steps.get(week, 0) + lost
+    return [_row(day(week), len(names[week]), weeks[week], steps.get(week, 0)) for week in sorted(weeks, reverse=True)]
+
+
+def _by_name(wanted: Chosen) -> list[Row]:
+    """Names with the most lost time first."""
+    named: dict[str, list[JobPast]] = {}
+    for job in wanted.of():
+        named.setdefault(job.view.name, []).append(job)
+    rows = [
+        _row(
+            name,
+            len(jobs),
+            _attempts(jobs),
+            _steps(jobs),
+            f"/goodput?{urlencode({'name': name, 'days': wanted.days})}",
+        )
+        for name, jobs in named.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.lost_s, row.label))
+
+
+def _attempts(jobs: Iterable[JobPast]) -> Iterable[AttemptRecord]:
+    return (record for job in jobs for record in job.attempts)
+
+
+def _steps(jobs: Iterable[JobPast]) -> int:
+    return sum(lost for job in jobs for _, lost in lost_steps(job.attempts))
+
+
+def _row(label: str, jobs: int, attempts: Iterable[AttemptRecord], steps: int, href: str = "") -> Row:
+    found = goodput(attempts)
+    return Row(
+        label=label,
+        href=href,
+        jobs=jobs,
+        wall_s=found.wall_s,
+        lost_s=found.lost_s,
+        ettr=found.ratio,
+        lost_steps=steps,
+        seconds=found.seconds,
+        pieces=tuple(_pieces(found)),
+    )
+
+
+def _pieces(found: Goodput) -> Iterable[Piece]:
+    from holdfast.model.human_format import duration
+
+    at = 0.0
+    for kind, seconds in found.seconds.items():
+        width = 1000.0 * seconds / found.wall_s if found.wall_s > 0 else 0.0
+        text = f"{kind.value.replace('_', ' ')}: {duration(seconds)}, {width / 10:.1f} %"
+        yield Piece(kind=kind, seconds=seconds, x=round(at, 2), width=round(width, 2), text=text)
+        at += width

@@ -1,0 +1,115 @@
+"""Renders values as HTML. The template engine escapes every text; no template switches that off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from holdfast import __version__
+from holdfast.model.human_format import duration
+from holdfast.model.noun_base import Noun
+from holdfast.record.local_time import clock, local
+from holdfast.report.merged_logs import stamp
+from holdfast.report.swimlane import Swimlane, figure
+from holdfast.report.swimlane.swimlane_model import Lane, NodeLanes
+from holdfast.safe_text import harmless
+from holdfast.web.page_parts import Ask, Page
+from holdfast.web.web_job_page import Log
+
+MOST_TEXT = 4000
+"""Characters of one text, such as a piece of evidence."""
+
+
+def when(at: float) -> Markup:
+    """A moment, which a script shows as an age or in UTC on demand; without a script, in local time."""
+    return Markup('<time data-at="{}">{}</time>').format(f"{at:.3f}", clock(at))
+
+
+def countdown(at: float) -> Markup:
+    """A future moment: a script counts down to it."""
+    return Markup('<time data-at="{}" data-count>at {}</time>').format(f"{at:.3f}", clock(at))
+
+
+def cut(text: str) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} characters more"
+
+
+def size(count: float) -> str:
+    """Bytes in a unit that people read."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[Log]) -> Markup:
+    """The swimlane. Its own module escapes its texts. `address`: that of the page of a moment; `more`: its query.
+
+    `logs`: the address for a row of one of these ranks.
+    """
+    to = {log.rank: log.href for log in logs}
+
+    def row(_: NodeLanes, lane: Lane) -> str | None:
+        return to.get(lane.ranks[0]) if lane.ranks else None
+
+    return Markup(figure(swimlane, local, link=row, at=lambda moment: f"{address}?t={moment:.3f}{more}"))
+
+
+def class_page(phrase: str) -> str:
+    """The address of a failure class in the documentation."""
+    return f"https://holdfast-run.github.io/holdfast/reference/failures/{quote(phrase, safe='')}/"
+
+
+class Rendering:
+    """All templates. `pages`: those of the navigation."""
+
+    def __init__(self, pages: tuple[Page, ...], form: str) -> None:
+        self._env = Environment(
+            loader=PackageLoader("holdfast.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True,
+            # Control characters and marks of direction of a job's name or log must not turn our own words around.
+            finalize=lambda value: harmless(value) if type(value) is str else value,
+        )  # fmt: skip
+        self._env.filters |= {
+            "when": when,
+            "took": duration,
+            "exact": stamp,
+            "countdown": countdown,
+            "cut": cut,
+            "size": size,
+            "swimlane": picture,
+            "class_page": class_page,
+        }
+        self._env.globals |= {
+            "navigation": [page for page in pages if page.name],
+            "version": __version__,
+            "form_token": form,
+        }
+
+    def page(self, template: str, value: Noun, ask: Ask, path: str) -> str:
+        """A whole page. `path`: that of the request, for the navigation and the page's twin."""
+        twin = f"{'/now' if path == '/' else path}.json" + (f"?{_query(ask)}" if ask.query else "")
+        return self._env.get_template(template).render(it=value, ask=ask, path=path, twin=twin)
+
+    def done(self, heading: str, text: str) -> str:
+        """The page after a change, with its result."""
+        empty = Ask((), 0.0, {}, {})
+        return self._env.get_template("done.html").render(
+            heading=heading, text=text, it=None, ask=empty, path="", twin=""
+        )
+
+    def trouble(self, status: int, text: str, to: str) -> str:
+        """The page of an error, with a link to an existing page."""
+        empty = Ask((), 0.0, {}, {})
+        return self._env.get_template("trouble.html").render(
+            status=status, text=text, to=to, it=None, ask=empty, path="", twin=""
+        )
+
+
+def _query(ask: Ask) -> str:
+    return urlencode(dict(ask.query))

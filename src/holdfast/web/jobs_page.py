@@ -1,0 +1,195 @@
+"""The page of all jobs: the end of each, the class of each failed attempt, and the lost time."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from itertools import pairwise
+from urllib.parse import urlencode
+
+from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.exit_report import Outcome
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_history import JobPast
+from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.page_parts import Ask, Home, Page, Refused
+
+A_PAGE = 100
+"""Jobs on one page."""
+MOST_DOTS = 20
+"""A job's last attempts that are shown."""
+
+
+class Order(enum.StrEnum):
+    LOST = "lost"
+    NEWEST = "newest"
+    NAME = "name"
+
+
+class Dot(Noun, frozen=True, kw_only=True):
+    """One attempt at a glance."""
+
+    attempt: int
+    kind: str
+    """ok; own: its program failed; else: a node, a device or the platform failed; stopped: by a person or a limit."""
+    text: str
+
+
+class JobRow(Noun, frozen=True, kw_only=True):
+    """One job. Times are seconds."""
+
+    id: str
+    name: str
+    href: str
+    state: str
+    phrase: str = ""
+    blame: str = ""
+    culprit: str = ""
+    """`rank 3 on gpu-07`"""
+    node: str = ""
+    attempts: int = 0
+    dots: tuple[Dot, ...] = ()
+    created: float
+    took_s: float
+    lost_s: float
+    """The part of its time in failed attempts, and between attempts."""
+
+
+class Jobs(Noun, frozen=True, kw_only=True):
+    """The content of the page: the matching jobs, in an order."""
+
+    title: str = "Jobs"
+    jobs: tuple[JobRow, ...]
+    fitting: int
+    known: int
+    sort: str
+    page: int = 1
+    earlier: str = ""
+    """The address of the page before this one; empty: there is none."""
+    later: str = ""
+    states: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    blames: tuple[str, ...] = ()
+    chosen: dict[str, str] = {}
+    trouble: tuple[str, ...] = ()
+
+
+def read(ask: Ask) -> Jobs:
+    """All jobs that match the address. Raises `Refused` for an invalid order or page."""
+    rows, trouble = [], []
+    for home in ask.homes:
+        history = REMEMBERED.past(home.path)
+        trouble += [history.trouble] if history.trouble else []
+        if history.left_out:
+            trouble.append(f"{history.left_out} older jobs of {home.path} are left out")
+        rows += [row_of(ask, home, job) for job in history.jobs]
+    chosen = {name: value for name in _FIELDS if (value := ask.query.get(name, "").strip())}
+    fitting = [row for row in rows if all(_fits(row, name, value) for name, value in chosen.items())]
+    order, number = _order(ask), _number(ask)
+    fitting.sort(key=_KEYS[order])
+    first = (number - 1) * A_PAGE
+    return Jobs(
+        jobs=tuple(fitting[first : first + A_PAGE]),
+        fitting=len(fitting),
+        known=len(rows),
+        sort=order.value,
+        page=number,
+        earlier=_address(ask, number - 1) if number > 1 else "",
+        later=_address(ask, number + 1) if first + A_PAGE < len(fitting) else "",
+        states=tuple(sorted({row.state for row in rows})),
+        phrases=tuple(sorted({row.phrase for row in rows if row.phrase})),
+        blames=tuple(sorted({row.blame for row in rows if row.blame})),
+        chosen=chosen,
+        trouble=tuple(trouble),
+    )
+
+
+PAGE = Page("/jobs", "jobs.html", read, "Jobs")
+
+_FIELDS = ("state", "class", "blame", "node", "name")
+_KEYS = {
+    Order.LOST: lambda row: (-row.lost_s, -row.created),
+    Order.NEWEST: lambda row: (-row.created, row.id),
+    Order.NAME: lambda row: (row.name, -row.created),
+}
+
+
+def row_of(ask: Ask, home: Home, job: JobPast) -> JobRow:
+    """One job's line."""
+    view, last = job.view, job.attempts[-1].report if job.attempts else None
+    first = last.first if last is not None else None
+    failed = view.outcome is not Outcome.SUCCEEDED
+    until = ask.now if view.ended is None else view.ended
+    return JobRow(
+        id=view.id,
+        name=view.name,
+        href=f"/job/{view.id}{ask.at(home)}",
+        state=view.outcome.value if view.outcome else view.state.value,
+        phrase=(view.phrase or (last.phrase if last else "")) if failed else "",
+        blame=last.blame.value if last and failed else "",
+        culprit=f"rank {first.rank}" + (f" on {first.node}" if first.node else "") if first and failed else "",
+        node=first.node if first and failed else "",
+        attempts=max(view.attempts, len(job.attempts)),
+        dots=tuple(dot_of(record) for record in job.attempts[-MOST_DOTS:]),
+        created=view.created,
+        took_s=max(until - view.created, 0.0),
+        lost_s=lost(job.attempts),
+    )
+
+
+def dot_of(record: AttemptRecord) -> Dot:
+    """One attempt as a dot with its sentence."""
+    report = record.report
+    match record.decision.kind:
+        case DecisionKind.SUCCEED:
+            kind = "ok"
+        case DecisionKind.STOP:
+            kind = "stopped"
+        case _:
+            kind = "own" if report.blame.value in ("workload", "unknown") else "else"
+    text = f"attempt {record.attempt}: {report.phrase}, then {record.decision.kind.value}"
+    return Dot(attempt=record.attempt, kind=kind, text=text)
+
+
+def lost(attempts: Sequence[AttemptRecord]) -> float:
+    """Seconds in attempts that failed without progress, and in recoveries between attempts."""
+    failed = sum(
+        record.ended_at - record.started_at
+        for record in attempts
+        if record.decision.kind is not DecisionKind.SUCCEED and not record.progressed
+    )
+    gaps = (later.started_at - before.ended_at for before, later in pairwise(attempts))
+    return max(failed, 0.0) + sum(max(gap, 0.0) for gap in gaps)
+
+
+def _fits(row: JobRow, name: str, value: str) -> bool:
+    match name:
+        case "state":
+            return row.state == value
+        case "class":
+            return row.phrase == value
+        case "blame":
+            return row.blame == value
+        case "node":
+            return row.node == value
+        case _:
+            return value.lower() in row.name.lower() or row.id.startswith(value)
+
+
+def _order(ask: Ask) -> Order:
+    given = ask.query.get("sort", Order.LOST.value)
+    try:
+        return Order(given)
+    except ValueError:
+        raise Refused(f"`sort` is {given!r}; expected one of {', '.join(Order)}", hint="/jobs") from None
+
+
+def _number(ask: Ask) -> int:
+    given = ask.query.get("page", "1")
+    if not given.isascii() or not given.isdigit() or not 0 < int(given[:9]) < 10**8:
+        raise Refused(f"`page` is {given!r}; expected a number from 1 on", hint="/jobs")
+    return int(given[:9])
+
+
+def _address(ask: Ask, number: int) -> str:
+    return "/jobs?" + urlencode({**ask.query, "page": str(number)})

@@ -1,0 +1,77 @@
+"""A cache of what the server has read from journals: an ended job and a recorded event do not change.
+
+Every page is read again; its parts are decoded once. Safe for several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.events import Event
+from holdfast.record.job_history import Past, past
+from holdfast.record.job_views import JobView, events_after
+from holdfast.record.state_directory import unreadable
+from holdfast.report.swimlane import Swimlane, swimlane_of
+
+MOST_EVENTS = 100_000
+"""Events of all jobs together: those of the jobs that were shown last."""
+MOST_LANES = 32
+Dated = tuple[float, Event]
+
+
+class Remembered:
+    """The cache over the state directories of this server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._past: dict[Path, Past] = {}
+        self._events: OrderedDict[tuple[Path, str], tuple[int, list[Dated]]] = OrderedDict()
+        self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
+
+    def past(self, home: Path) -> Past:
+        """The newest jobs of a state directory with their attempts, in their present state; its trouble, if there is
+        any."""
+        seen = past(home, before=self._past.get(home))
+        if not seen.trouble and (gone := unreadable(home)):
+            seen = replace(seen, trouble=gone)
+        self._past[home] = seen
+        return seen
+
+    def events(self, home: Path, job_id: str) -> Sequence[Dated]:
+        """The job's events so far, in order."""
+        with self._lock:
+            last, known = self._events.pop((home, job_id), (0, []))
+            for number, at, event in events_after(home, job_id, last):
+                last = number
+                known.append((at, event))
+            self._events[home, job_id] = last, known
+            while len(self._events) > 1 and sum(len(kept) for _, kept in self._events.values()) > MOST_EVENTS:
+                self._events.popitem(last=False)
+            return tuple(known)
+
+    def swimlane(
+        self, home: Path, view: JobView, attempts: Sequence[AttemptRecord], now: float | None
+    ) -> Swimlane | None:
+        """The cached part of one job; None where the job is unknown. `now`: while it runs, in seconds since the
+        epoch."""
+        with self._lock:
+            if now is None and (home, view) in self._lanes:
+                return self._lanes[home, view]
+        history = self.events(home, view.id)
+        lane = swimlane_of(history, attempts, now=now) if history or attempts else None
+        if view.ended is not None:
+            with self._lock:
+                self._lanes[home, view] = lane
+                while len(self._lanes) > MOST_LANES:
+                    self._lanes.popitem(last=False)
+        return lane
+
+
+REMEMBERED = Remembered()
+"""Of this process."""

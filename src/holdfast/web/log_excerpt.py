@@ -1,0 +1,162 @@
+"""A part of a rank's log for a page: the lines around one, the last lines, or those that a search finds.
+
+A log may have gigabytes and any bytes: it is read in blocks, up to a limit, and each line is shown up to a limit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.model.noun_base import Noun
+from holdfast.record.log_tail import BLOCK_BYTES
+from holdfast.record.rotated_logs import Mark, pieces
+from holdfast.record.timed_logs import timed_pieces
+
+MOST_SCANNED = 1 << 30
+"""Bytes of one log that a page searches."""
+MOST_LINES = 300
+MOST_LINE = 400
+"""Characters of one line; the download has all of them."""
+MOST_FOUND = 200
+_AROUND = MOST_LINES // 2
+
+
+class Line(Noun, frozen=True, kw_only=True):
+    """One line of a log."""
+
+    number: int
+    """The line's number, from 1."""
+    text: str
+    deciding: bool = False
+    at: float | None = None
+    """When it was read, in seconds since the epoch; None: this was not recorded."""
+
+
+class Timed(Noun, frozen=True, kw_only=True):
+    """One line among those of all streams."""
+
+    stream: str
+    line: Line
+
+
+class Excerpt(Noun, frozen=True, kw_only=True):
+    """Some lines of one stream."""
+
+    stream: str
+    lines: tuple[Line, ...] = ()
+    total: int = 0
+    """The number of lines of the log, as far as it was read."""
+    bytes: int = 0
+    whole: bool = True
+    """The log was read to its end."""
+    found: int | None = None
+    """The number of lines that match the search; None: there was no search."""
+    deciding: int = 0
+    """The number of the deciding line; 0: it is not in this log."""
+
+
+def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, wanted: str = "") -> Excerpt:
+    """The lines that contain `wanted`; else those around line `around`; else the last ones."""
+    reader = _Lines(path)
+    kept: deque[tuple[Mark, Line]] = deque(maxlen=None if wanted or around else MOST_LINES)
+    found = 0
+    sought = wanted.lower().encode(errors="replace")
+    first, last = max(around - _AROUND, 1), max(around - _AROUND, 1) + MOST_LINES
+    number = 0
+    for number, (mark, raw) in enumerate(reader.lines(), 1):
+        if wanted:
+            if sought not in raw.lower():
+                continue
+            found += 1
+            if found > MOST_FOUND:
+                continue
+        elif around and not first <= number < last:
+            continue
+        kept.append((mark, Line(number=number, text=shown(raw), deciding=number == deciding)))
+    times = _times(path, (mark for mark, _ in kept))
+    return Excerpt(
+        stream=stream,
+        lines=tuple(replace(line, at=at) for (_, line), at in zip(kept, times, strict=True)),
+        total=number,
+        bytes=reader.read,
+        whole=reader.whole,
+        found=found if wanted else None,
+        deciding=deciding,
+    )
+
+
+def by_time(excerpts: Iterable[Excerpt]) -> tuple[Timed, ...]:
+    """The lines of all streams in the order in which they were read, for the time span that every excerpt covers.
+
+    Empty where a line has no time, as in a log whose times were not kept.
+    """
+    shown_ones = [each for each in excerpts if each.lines]
+    lines = [[(line.at, each.stream, line) for line in each.lines if line.at is not None] for each in shown_ones]
+    if not lines or any(len(some) < len(each.lines) for some, each in zip(lines, shown_ones, strict=True)):
+        return ()
+    pairs = list(zip(lines, shown_ones, strict=True))
+    begin = max((some[0][0] for some, each in pairs if each.lines[0].number > 1), default=0.0)
+    end = min((some[-1][0] for some, each in pairs if each.lines[-1].number < each.total), default=float("inf"))
+    ordered = merge(*lines, key=lambda one: one[0])
+    return tuple(Timed(stream=stream, line=line) for at, stream, line in ordered if begin <= at <= end)
+
+
+class _Lines:
+    """All lines of a log over its pieces, the oldest first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.read = 0
+        self.whole = True
+
+    def lines(self) -> Iterator[tuple[Mark, bytes]]:
+        """Each line with the place of its first byte."""
+        rest, began = b"", (0, 0)
+        with pieces(self._path) as found:
+            for inode, file in found:
+                byte = 0
+                while block := file.read(BLOCK_BYTES):
+                    self.read += len(block)
+                    *whole, last = block.split(b"\n")
+                    for part in whole:
+                        yield (began, rest + part) if rest else ((inode, byte), part)
+                        rest = b""
+                        byte += len(part) + 1
+                    if last:
+                        began = began if rest else (inode, byte)
+                        # A line without an end is cut as soon as it is too long to be shown.
+                        rest = (rest + last)[:BLOCK_BYTES]
+                        byte += len(last)
+                    if self.read >= MOST_SCANNED:
+                        self.whole = False
+                        return
+        if rest:
+            yield began, rest
+
+
+def _times(path: Path, marks: Iterable[Mark]) -> list[float | None]:
+    """When the bytes at these places were read."""
+    with timed_pieces(path) as found:
+        known = {inode: times for inode, _, times in found}
+        return [known[inode].around(byte)[0] if inode in known else None for inode, byte in marks]
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """A whole log in blocks, for a download."""
+    with pieces(path) as found:
+        for _, file in found:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+
+
+def shown(raw: bytes) -> str:
+    """One line for a page: cut to the limit, with bytes that are no text marked."""
+    # What a progress bar has painted over is not shown: the last state of the line is.
+    text = raw[: 4 * MOST_LINE * 16].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
+    more = len(text) - MOST_LINE
+    return text if more <= 0 else f"{text[:MOST_LINE]} … {more} characters more"

@@ -1,0 +1,112 @@
+"""The two changes that pages offer: release a device, report a fault. Each runs a command that a user could type.
+
+This server changes nothing itself: it starts `holdfast release` or `holdfast faults report` as its own user, and these
+notify every job of that user through its socket. A request needs the token of holdfast's own form, must come from
+holdfast's own page, and on this machine from a process of the same user, or of root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+
+from holdfast.errors import HoldfastError
+from holdfast.web.page_parts import Home, Refused
+from holdfast.web.token_access import form_token, is_loopback
+
+MOST_BODY = 16 * 1024
+MOST_FIELD = 500
+LIMIT_S = 30.0
+ASSERTIONS = ("occur", "recover", "once")
+
+
+class Forbidden(HoldfastError):
+    """The request may not change anything, with the reason."""
+
+
+async def fields_of(request: Request, token: str) -> dict[str, str]:
+    """The form of a request that may make a change. Raises `Forbidden` and `Refused`."""
+    body = b""
+    async for block in request.stream():
+        body += block
+        if len(body) > MOST_BODY:
+            raise Refused(f"the form has more than {MOST_BODY} bytes", hint="/devices")
+    given = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), max_num_fields=20).items()}
+    if not hmac.compare_digest(given.get("form", "").encode(), form_token(token).encode()):
+        raise Forbidden("this form is not of a page that this server has sent: open the page anew", hint="/devices")
+    origin = request.headers.get("origin", "")
+    if origin and urlsplit(origin).netloc != request.headers.get("host", ""):
+        raise Forbidden("another site has sent this form", hint="/devices")
+    _must_be_same_user(request)
+    for name, value in given.items():
+        if len(value) > MOST_FIELD or "\0" in value:
+            raise Refused(f"`{name}` is longer than {MOST_FIELD} characters, or has a NUL in it", hint="/devices")
+    return given
+
+
+def release_of(given: Mapping[str, str]) -> list[str]:
+    """The command `holdfast release` with its arguments. Raises `Refused`."""
+    device, reason = given.get("device", "").strip(), given.get("reason", "").strip()
+    if not device or not reason:
+        raise Refused("a device and the reason why it may work again were expected", hint="/devices")
+    return ["release", f"--reason={reason}", "--", device]
+
+
+def report_of(given: Mapping[str, str]) -> list[str]:
+    """The command `holdfast faults report` with its arguments. Raises `Refused`."""
+    device, code, assertion = (given.get(name, "").strip() for name in ("device", "code", "assertion"))
+    if not device or not code or assertion not in ASSERTIONS:
+        raise Refused(f"a device, a code and one of {', '.join(ASSERTIONS)} were expected", hint="/devices")
+    node, text = given.get("node", "").strip(), given.get("text", "").strip()
+    words = ["faults", "report", f"--device={device}", f"--code={code}", f"--{assertion}", f"--text={text}"]
+    return [*words, f"--node={node}"] if node else words
+
+
+async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
+    """Run one command on a state directory; returns whether it succeeded, and its output. Raises `Forbidden`."""
+    if not home.mine:
+        raise Forbidden(f"{home.path} belongs to another user, who alone can change what it holds", hint="/devices")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", *words,
+        env={**os.environ, "HOLDFAST_HOME": str(home.path)},
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    except TimeoutError:
+        process.kill()
+        return False, f"it took longer than {LIMIT_S:g} s and was ended"
+    return process.returncode == 0, said.decode("utf-8", "replace").strip()
+
+
+def _must_be_same_user(request: Request) -> None:
+    """Another user of this machine may have seen the link; the kernel knows the user of a connection."""
+    client = request.client
+    if client is None or not is_loopback(client.host):
+        return  # of another machine, to which the pages were opened on purpose: the token decides
+    owner = _user_of(client.host, client.port)
+    if owner not in (0, os.getuid()):
+        whose = "of another user" if owner is not None else "of no user that the kernel knows"
+        raise Forbidden(f"the connection is {whose}; only uid {os.getuid()} and root may change something", hint="/")
+
+
+def _user_of(host: str, port: int) -> int | None:
+    """The user of the socket on this machine with this address."""
+    wanted = f":{port:04X}"
+    for table in ("tcp6", "tcp") if ":" in host else ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            _, local, _, state, *rest = line.split()
+            if local.endswith(wanted) and state == "01" and local[:-5].strip("0") != "":
+                return int(rest[3])
+    return None

@@ -1,0 +1,196 @@
+"""The page of one rank in one attempt: its logs with the deciding line, and the places of the ranks' stacks."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.events import Event, HangFound
+from holdfast.model.evidence import HangEvidence, RankSnapshot
+from holdfast.model.exit_report import ExitReport
+from holdfast.model.human_format import ranks
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_directory import logs_of
+from holdfast.record.job_views import Survey, detail
+from holdfast.record.state_directory import job_dir
+from holdfast.report.log_files import STREAMS, LogPart, attempts_of, parts_of
+from holdfast.web.environment_page import Compared, compared
+from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.log_excerpt import Excerpt, Timed, by_time, excerpt
+from holdfast.web.page_parts import Ask, Home, Missing, Page, Refused
+
+MOST_STACKS = 30
+MOST_FRAMES = 40
+_NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
+"""`worker-1 stderr:4`: the place of a piece of evidence."""
+
+
+class Stack(Noun, frozen=True, kw_only=True):
+    """Ranks at the same place."""
+
+    ranks: str
+    here: bool
+    """The page's own rank is one of them."""
+    state: str
+    place: str
+    frames: str
+
+
+class Rank(Noun, frozen=True, kw_only=True):
+    """The content of the page."""
+
+    title: str
+    job: str
+    name: str
+    job_href: str
+    attempt: int
+    rank: int
+    role: str
+    query: str = ""
+    logs: tuple[Excerpt, ...]
+    address: str
+    """The address of the page, without its query."""
+    home_key: str = ""
+    attempts: tuple[int, ...] = ()
+    """All attempts that have logs."""
+    reason: str = ""
+    """Why the attempt ended, where this rank was the first to fail."""
+    hang: str = ""
+    merged: tuple[Timed, ...] = ()
+    """The lines of both streams by time, where the request asks for it."""
+    stacks: tuple[Stack, ...] = ()
+    environment: Compared | None = None
+    """How its environment differs from that of the attempt before; None: there is none before, or it was not kept."""
+
+
+def read(ask: Ask) -> Rank:
+    """One rank's page. Raises `Missing` where there is no such rank or log, `Refused` for an invalid line number."""
+    home, view = ask.job()
+    attempt, rank, parts = parts_asked(ask, home)
+    known = detail(Survey(home=home.path, jobs=(view,)), view)
+    reports = {record.attempt: record.report for record in known.attempts}
+    report = reports.get(attempt)
+    decided = deciding(report, rank) if report else {}
+    line, stream, wanted = _line(ask), ask.query.get("stream", ""), ask.query.get("q", "").strip()[:200]
+    hang = _hang(REMEMBERED.events(home.path, view.id), attempt)
+    at = f"/job/{view.id}/{attempt}/{rank}"
+    directories = _directories(home.path, view.id, parts[0].role, rank)
+    logs = tuple(
+        excerpt(
+            Path(part.path),
+            part.stream,
+            around=line if line and stream in ("", part.stream) else decided.get(part.stream, 0),
+            deciding=decided.get(part.stream, 0),
+            wanted=wanted,
+        )
+        for part in sorted(parts, key=lambda part: part.stream not in decided)
+    )
+    return Rank(
+        title=f"{view.name} rank {rank}",
+        job=view.id,
+        name=view.name,
+        job_href=f"/job/{view.id}{ask.at(home)}",
+        attempt=attempt,
+        rank=rank,
+        role=parts[0].role,
+        query=wanted,
+        logs=logs,
+        merged=by_time(logs) if ask.query.get("by") == "time" else (),
+        address=at,
+        home_key=home.key if len(ask.homes) > 1 else "",
+        attempts=tuple(number for number, _ in directories),
+        reason=report.reason if report and report.first and report.first.rank == rank else "",
+        hang=hang.why if hang else "",
+        stacks=stacks(hang, rank) if hang else (),
+        environment=compared(directories, attempt),
+    )
+
+
+PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
+
+
+def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
+    """Attempt, rank and logs in the address. Raises `Missing`."""
+    job, attempt, rank = ask.path["job"], int(ask.path["attempt"]), int(ask.path["rank"])
+    parts = [part for part in parts_of(home.path, job, attempt) if part.rank == rank]
+    if not parts:
+        raise Missing(f"attempt {attempt} of job {job} has no logs of rank {rank} here", hint=f"/job/{job}")
+    return attempt, rank, parts
+
+
+def _directories(home: Path, job: str, role: str, rank: int) -> list[tuple[int, Path]]:
+    """The directories of this rank, by attempt, where it has logs."""
+    logs = logs_of(home, job)
+    found = ((number, logs / f"attempt-{number}" / f"{role}-{rank}") for number in attempts_of(home, job))
+    return [(number, directory) for number, directory in found if directory.is_dir()]
+
+
+def log_asked(ask: Ask) -> tuple[str, Path]:
+    """The name and the file of the log in the address. Raises `Missing`."""
+    home, view = ask.job()
+    attempt, rank, parts = parts_asked(ask, home)
+    for part in parts:
+        if part.stream == ask.path["stream"]:
+            path = Path(part.path)
+            if not path.resolve().is_relative_to(job_dir(home.path, view.id).resolve()) and not path.is_file():
+                break
+            return f"{view.id}-attempt-{attempt}-rank-{rank}-{part.stream}.log", path
+    raise Missing(f"expected stream {' or '.join(STREAMS)}", hint=f"/job/{view.id}/{attempt}/{rank}")
+
+
+def deciding(report: ExitReport, rank: int) -> dict[str, int]:
+    """By stream the number of the deciding line, for the lines of this rank's logs that the report quotes."""
+    found: dict[str, int] = {}
+    for one in report.evidence:
+        if (match := _NUMBERED.search(one.source)) and int(match[1]) == rank:
+            found.setdefault(match[2], int(match[3]))
+    return found
+
+
+def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
+    """The ranks of the last look, grouped by their place; the culprits first, then the rarest."""
+    alike: defaultdict[tuple[str, str], list[RankSnapshot]] = defaultdict(list)
+    for snapshot in hang.looks[-1] if hang.looks else ():
+        state = snapshot.threads[0].state if snapshot.threads else ""
+        alike[state, place_of(snapshot)].append(snapshot)
+    found = sorted(
+        alike.items(), key=lambda item: (not any(one.rank in hang.culprits for one in item[1]), len(item[1]))
+    )
+    return tuple(
+        Stack(
+            ranks=ranks([one.rank for one in same]),
+            here=any(one.rank == rank for one in same),
+            state=state,
+            place=place,
+            frames="\n".join(_frames(same[0])[:MOST_FRAMES]),
+        )
+        for (state, place), same in found[:MOST_STACKS]
+    )
+
+
+def place_of(snapshot: RankSnapshot) -> str:
+    """A rank's place: its innermost line of Python and the native call in it, else the kernel's wait."""
+    frames = _frames(snapshot)
+    if not frames:
+        waits = next((thread.waits_in for thread in snapshot.threads if thread.waits_in), "")
+        return waits or snapshot.stack_source or "no stack could be read"
+    python = next((frame for frame in frames if ".py:" in frame), frames[0])
+    return python if python == frames[0] else f"{python}, in {frames[0]}"
+
+
+def _frames(snapshot: RankSnapshot) -> tuple[str, ...]:
+    return next((thread.frames for thread in snapshot.threads if thread.frames), ())
+
+
+def _hang(history: Sequence[tuple[float, Event]], attempt: int) -> HangEvidence | None:
+    found = [event.evidence for _, event in history if isinstance(event, HangFound) and event.attempt == attempt]
+    return found[-1] if found else None
+
+
+def _line(ask: Ask) -> int:
+    given = ask.query.get("line", "0")
+    if not given.isascii() or not given.isdigit():
+        raise Refused(f"`line` is {given!r}; expected the number of a line")
+    return int(given[:12])

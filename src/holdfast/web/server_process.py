@@ -1,0 +1,49 @@
+"""The process of the server: uvicorn on an open socket, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from holdfast.web.page_parts import Home
+from holdfast.web.web_site import Setup, Site
+
+MOST_REQUESTS = 128
+"""Requests at a time; further ones are answered with 503."""
+
+
+class _Server(uvicorn.Server):
+    """Seconds; pages that listen would keep the server from ending."""
+
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+        super().__init__(config)
+        self._site = site
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._site.end()
+        super().handle_exit(sig, frame)
+
+
+def serve(
+    listening: socket.socket,
+    *,
+    homes: tuple[Home, ...],
+    token: str,
+    port: int,
+    clock: Callable[[], float],
+    names: tuple[str, ...],
+) -> None:
+    """Answer requests until a signal ends it."""
+    site = Site(Setup(homes, token, port, clock, names))
+    config = uvicorn.Config(
+        site.app(),
+        log_level="error",
+        access_log=False,
+        limit_concurrency=MOST_REQUESTS,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+    )
+    _Server(config, site).run(sockets=[listening])

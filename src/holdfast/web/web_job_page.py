@@ -1,0 +1,217 @@
+"""The page of one job: its end, the reason, the culprit, the decisions, and the time of each node and rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from holdfast.decide.gang_view import GangView
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.events import AgentReported, Event, JobSubmitted
+from holdfast.model.exit_report import Evidence, ExitReport, Outcome
+from holdfast.model.gang_protocol import Member
+from holdfast.model.human_format import duration, ranks
+from holdfast.model.job_spec import JobSpec
+from holdfast.model.noun_base import Noun
+from holdfast.record.job_views import JobState, Survey, detail
+from holdfast.record.owner_lock import Life, life_of
+from holdfast.record.state_directory import job_dir
+from holdfast.report.log_files import attempts_of, parts_of
+from holdfast.report.swimlane import Swimlane
+from holdfast.report.text_report import headline
+from holdfast.web.job_budgets import Budget, budgets_of, next_failure
+from holdfast.web.jobs_page import Dot, dot_of
+from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.page_parts import Ask, Home, Page
+from holdfast.web.replayed_gang import REPLAYED, waits
+
+MOST_RANKS = 500
+"""Ranks with a link to their logs, at most."""
+MOST_EVIDENCE = 40
+
+
+class Other(Noun, frozen=True, kw_only=True):
+    """Ranks that are not the cause, with the reason."""
+
+    ranks: str
+    why: str
+
+
+class Log(Noun, frozen=True, kw_only=True):
+    """Where a rank's logs are shown."""
+
+    rank: int
+    role: str
+    href: str
+    culprit: bool = False
+
+
+class Attempt(Noun, frozen=True, kw_only=True):
+    """One ended attempt."""
+
+    record: AttemptRecord
+    dot: Dot
+
+
+class Job(Noun, frozen=True, kw_only=True):
+    """The content of the page. Times are seconds since the epoch."""
+
+    title: str
+    id: str
+    name: str
+    state: str
+    created: float
+    ended: float | None = None
+    host: str
+    headline: str
+    """One sentence: the exception as it was printed, the rank, the node; for a running job, its state."""
+    gone: bool = False
+    """The journal has no end of it, and its owner's process has ended."""
+    report: ExitReport | None = None
+    """The report of its end; for a running job, of the last attempt that failed."""
+    evidence: tuple[Evidence, ...] = ()
+    more_evidence: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    view: GangView | None = None
+    """Its owner's view, while it runs."""
+    budgets: tuple[Budget, ...] = ()
+    next_failure: str = ""
+    others: tuple[Other, ...] = ()
+    commands: tuple[str, ...] = ()
+    logs: tuple[Log, ...] = ()
+    more_logs: int = 0
+    swimlane: Swimlane | None = None
+    more: str = ""
+    """The addition to each address of this job, where there are several state directories."""
+    text: str = ""
+    """The report as `holdfast show` prints its first line."""
+
+
+def read(ask: Ask) -> Job:
+    """All that is recorded about one job. Raises `Missing`."""
+    home, view = ask.job()
+    known = detail(Survey(home=home.path, jobs=(view,)), view)
+    history = REMEMBERED.events(home.path, view.id)
+    runs = view.state is JobState.RUNNING
+    gone = runs and life_of(job_dir(home.path, view.id)) is Life.DEAD
+    owners = REPLAYED.view(home.path, view.id) if runs and not gone else None
+    failed = [record.report for record in known.attempts if record.report.code]
+    report = known.report.report if known.report else failed[-1] if failed else None
+    spec = spec_of(history)
+    spoken = report.evidence if report else ()
+    logs = logs_of_job(ask, home, view.id, report)
+    return Job(
+        title=f"{view.name} {view.id}",
+        id=view.id,
+        name=view.name,
+        state=view.outcome.value if view.outcome else "supervisor gone" if gone else view.state.value,
+        created=view.created,
+        ended=view.ended,
+        host=view.host,
+        headline=_headline(known.report is not None, report, owners, view.queued),
+        gone=gone,
+        report=report,
+        evidence=tuple(spoken[:MOST_EVIDENCE]),
+        more_evidence=max(len(spoken) - MOST_EVIDENCE, 0),
+        attempts=tuple(Attempt(record=record, dot=dot_of(record)) for record in known.attempts),
+        view=None if owners is None else _small(owners),
+        budgets=budgets_of(spec.restarts, known.attempts) if spec else (),
+        next_failure=next_failure(spec.restarts, known.attempts, ask.now) if spec and runs and not gone else "",
+        others=tuple(others(history, report)) if report and report.code else (),
+        commands=_commands(view.id, runs, known.report is not None and known.report.outcome is Outcome.FAILED, report),
+        logs=logs[:MOST_RANKS],
+        more_logs=max(len(logs) - MOST_RANKS, 0),
+        swimlane=REMEMBERED.swimlane(home.path, view, known.attempts, ask.now if runs and not gone else None),
+        more=f"&home={home.key}" if len(ask.homes) > 1 else "",
+        text=headline(known.report) if known.report else "",
+    )
+
+
+PAGE = Page("/job/{job}", "job.html", read)
+
+
+def spec_of(history: Iterable[tuple[float, Event]]) -> JobSpec | None:
+    """The job's description, from its first event."""
+    return next((event.spec for _, event in history if isinstance(event, JobSubmitted)), None)
+
+
+def logs_of_job(ask: Ask, home: Home, job: str, report: ExitReport | None) -> tuple[Log, ...]:
+    """The ranks of the last attempt that have logs here, the culprit first."""
+    numbers = attempts_of(home.path, job)
+    if not numbers:
+        return ()
+    number = report.attempt if report and report.attempt in numbers else numbers[-1]
+    culprits = {one.rank for one in (*([report.first] if report.first else []), *report.also)} if report else set()
+    found = {
+        part.rank: Log(
+            rank=part.rank,
+            role=part.role,
+            href=f"/job/{job}/{number}/{part.rank}{ask.at(home)}",
+            culprit=part.rank in culprits,
+        )
+        for part in parts_of(home.path, job, number)
+    }
+    return tuple(sorted(found.values(), key=lambda log: (not log.culprit, log.rank)))
+
+
+def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[Other]:
+    """Why the other ranks are not the cause, from their nodes' reports; equal ones together."""
+    first = report.first.rank if report.first else None
+    last: dict[int, Member] = {}
+    for _, event in history:
+        if isinstance(event, AgentReported) and event.report.attempt == report.attempt:
+            last |= {member.rank: member for member in event.report.members}
+    alike: defaultdict[str, list[int]] = defaultdict(list)
+    also = {one.rank for one in report.also}
+    for rank in sorted({*last, *report.collateral} - {first}):
+        alike[_why(rank, last.get(rank), report, also)].append(rank)
+    for why, numbers in alike.items():
+        yield Other(ranks=ranks(numbers), why=why)
+
+
+def _why(rank: int, member: Member | None, report: ExitReport, also: set[int]) -> str:
+    if rank in also:
+        return "may be the cause as well: what is known does not tell them apart"
+    ended = member.exit if member is not None else None
+    if ended is None:
+        if member is not None and member.start_failed:
+            return f"was not started: {member.start_failed}"
+        return "ended because of it" if rank in report.collateral else "has no end of its own: it ran or waited"
+    if ended.ok:
+        return "finished by itself with exit status 0"
+    later = ""
+    if report.first and report.first.at is not None and ended.ended_at is not None:
+        after_s = ended.ended_at - report.first.at
+        later = f", {duration(after_s)} after the first" if after_s > 0 else ""
+    if ended.after_stop:
+        return f"holdfast had stopped it because of the first failure ({ended.how})"
+    if rank in report.collateral:
+        return f"ended because of a peer's death ({ended.how}{later})"
+    return f"ended{later} with {ended.how}; its words weigh less than those of the first"
+
+
+def _headline(over: bool, report: ExitReport | None, view: GangView | None, queued: str) -> str:
+    if over and report is not None:
+        return report.reason
+    if view is not None:
+        until = f", waits for {waits(view)}" if view.waits_for else ""
+        return f"Attempt {view.attempt} is {view.phase.value}{until}"
+    if queued:
+        return f"It waits to be started again: {queued}"
+    return "The last word of its supervisor is in the journal; how it stands now is not known here."
+
+
+def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> tuple[str, ...]:
+    if runs:
+        return (f"holdfast logs {job} --follow", f"holdfast stop {job} --reason TEXT")
+    if failed and report is not None and report.first is not None:
+        logs = f"holdfast logs {job} --attempt {report.attempt} --rank {report.first.rank}"
+        return tuple(dict.fromkeys((report.hint or logs, logs, f"holdfast show {job}")))
+    return (f"holdfast show {job}",)
+
+
+def _small(view: GangView) -> GangView:
+    """Without its members: the swimlane shows them, and ten thousand of them would make the page too large."""
+    import msgspec
+
+    return msgspec.structs.replace(view, members=())

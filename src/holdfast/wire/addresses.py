@@ -1,0 +1,121 @@
+"""This machine's network addresses, and the addresses that a name stands for."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+
+from holdfast.errors import BadUsage
+from holdfast.lazy_pattern import Lazy
+from holdfast.model.noun_base import Noun
+
+_HEADER = struct.Struct("=IHHII")
+_ADDRESS = struct.Struct("=BBBBI")
+_ATTRIBUTE = struct.Struct("=HH")
+_GET_ADDRESSES, _NEW_ADDRESS, _ERROR, _DONE = 22, 20, 2, 3
+_DUMP_REQUEST = 0x301
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_ANSWER_BYTES = 1 << 18
+_WITHIN_S = 5.0
+
+_OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]{12}")
+"""Bridges to containers on the same machine: other machines use the same addresses on their own bridges."""
+
+
+class Interface(Noun, frozen=True, kw_only=True):
+    """One address of one interface, without its prefix length."""
+
+    name: str
+    address: str
+
+
+def interfaces() -> tuple[Interface, ...]:
+    """Every address of this machine, as the kernel lists them. Raises OSError where it has no netlink."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(_WITHIN_S)
+        size = _HEADER.size + _ADDRESS.size
+        kernel.send(_HEADER.pack(size, _GET_ADDRESSES, _DUMP_REQUEST, 1, 0) + _ADDRESS.pack(0, 0, 0, 0, 0))
+        found: list[Interface] = []
+        while True:
+            for kind, body in _messages(kernel.recv(_ANSWER_BYTES)):
+                if kind in (_DONE, _ERROR):
+                    return tuple(found)
+                if kind == _NEW_ADDRESS and (interface := _interface(body)) is not None:
+                    found.append(interface)
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= _HEADER.size:
+        length, kind, *_ = _HEADER.unpack_from(data)
+        if not _HEADER.size <= length <= len(data):
+            return
+        yield kind, data[_HEADER.size : length]
+        data = data[(length + 3) & ~3 :]
+
+
+def _interface(body: bytes) -> Interface | None:
+    *_, index = _ADDRESS.unpack_from(body)
+    rest = body[_ADDRESS.size :]
+    values: dict[int, bytes] = {}
+    while len(rest) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(rest)
+        if not _ATTRIBUTE.size <= length <= len(rest):
+            break
+        values[kind] = rest[_ATTRIBUTE.size : length]
+        rest = rest[(length + 3) & ~3 :]
+    # On a point-to-point link the second of the two is the other end's address.
+    packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
+    if len(packed) not in (4, 16):
+        return None
+    try:
+        name = socket.if_indextoname(index)
+    except OSError:
+        return None  # the interface was removed a moment ago
+    return Interface(name=name, address=str(ipaddress.ip_address(packed)))
+
+
+def plain(address: str) -> str:
+    """As `ipaddress` writes it: without brackets and zone, IPv4 in IPv6 as IPv4; a name stays unchanged."""
+    text = address.strip("[]").partition("%")[0]
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return address
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach it: 127.0.0.0/8, ::1, and names that mean them on every machine."""
+    text = plain(address)
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return text.lower().rstrip(".") in ("localhost", "ip6-localhost", "ip6-loopback", "localhost.localdomain")
+
+
+def offered(found: Iterable[Interface]) -> tuple[str, ...]:
+    """The addresses that other machines may reach, IPv4 first: no loopback, no link-local, no bridge to containers."""
+    usable = []
+    for interface in found:
+        address = ipaddress.ip_address(interface.address)
+        if not (address.is_loopback or address.is_link_local or _OF_CONTAINERS.fullmatch(interface.name)):
+            usable.append(address)
+    return tuple(str(address) for address in sorted(usable, key=lambda address: address.version))
+
+
+def addresses_of(host: str) -> tuple[str, ...]:
+    """All addresses that a name or address stands for, each once. Raises `BadUsage` where it stands for none."""
+    try:
+        answers = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadUsage(
+            f"the host name {host} cannot be resolved on {os.uname().nodename}: {why}: expected the name or address of "
+            "the node that hosts the owner",
+            hint=f"getent ahosts {host}",
+        ) from None
+    return tuple(dict.fromkeys(plain(str(answer[4][0])) for answer in answers))

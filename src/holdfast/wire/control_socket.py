@@ -1,0 +1,154 @@
+"""The supervisor's control socket for other holdfast commands: a Unix socket in its directory, one JSON line each way.
+
+Only the user who runs the job, or root, may use it: the directory is 0700, the socket 0600, and the supervisor checks
+the peer's credentials. It answers garbage with what it expected, and no client can make the owner wait.
+"""
+
+from __future__ import annotations
+
+import _socket  # `socket` itself first makes enums of a hundred numbers: this module needs none of them
+import errno
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.codec import encode
+from holdfast.reactor import Reactor
+from holdfast.untrusted import Malformed, json_as
+from holdfast.wire.fault_news import SOCKET_NAME, FaultsLine
+
+LINE_BYTES = 64 * 1024
+CONNECTIONS = 16
+"""With more connections the client that was silent longest is closed: no client can keep `holdfast stop` out."""
+
+WAITING = 128
+"""How many clients the kernel keeps waiting for `accept`."""
+
+
+class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
+    """The request of `holdfast stop`."""
+
+    reason: str
+    solution: str = ""
+    who: str = ""
+    phrase: str = ""
+    code: int | None = None
+
+
+Line = StopLine | FaultsLine
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a client."""
+
+    ok: bool
+    message: str
+
+
+class Control:
+    """The listening socket and its few connections."""
+
+    def __init__(self, job_dir: Path, reactor: Reactor, take: Callable[[Line], Reply]) -> None:
+        """Raises OSError where the directory cannot hold a socket."""
+        self._reactor = reactor
+        self._take = take
+        self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
+        """By fd; the client that was silent longest comes first."""
+        self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._path = job_dir / SOCKET_NAME
+        directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
+        try:
+            # A socket's path has at most 107 bytes; a state directory may be deeper than that.
+            self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+        except OSError:
+            self._listener.close()
+            raise
+        finally:
+            os.close(directory)
+        self._path.chmod(0o600)
+        self._listener.listen(WAITING)
+        reactor.watch(self._listener.fileno(), self._accept)
+
+    def _accept(self, fd: int, now: float) -> None:
+        """Accept waiting clients, so many per turn: workers' deaths and output wait meanwhile."""
+        for _ in range(CONNECTIONS):
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        """Whether there may be another. Where this process can open no more files, the most silent client is closed."""
+        try:
+            accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # what `socket.accept` calls; no stub has it
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
+                self._make_room()
+            return False  # the next look accepts it, or the client has left again
+        client = _socket.socket(fileno=accepted)
+        credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        if uid not in (0, os.getuid()):
+            client.close()
+            return True
+        if len(self._clients) >= CONNECTIONS:
+            self._make_room()
+        client.setblocking(False)
+        self._clients[client.fileno()] = (client, bytearray())
+        self._reactor.watch(client.fileno(), lambda fd, now: self._read(fd))
+        return True
+
+    def _make_room(self) -> None:
+        """Close the client that was silent longest. What it has sent by now still counts."""
+        fd = next(iter(self._clients))
+        before = self._clients[fd]
+        self._read(fd)
+        if self._clients.get(fd) is before:
+            why = f"{CONNECTIONS} clients are connected, and this one was silent longest: connect again"
+            self._send(before[0], Reply(False, why))
+            self._drop(fd)
+
+    def _read(self, fd: int) -> None:
+        # A client that has sent something goes to the end of the line.
+        client, buffer = self._clients[fd] = self._clients.pop(fd)
+        try:
+            data = client.recv(LINE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        buffer += data
+        line, newline, _ = buffer.partition(b"\n")
+        if newline or len(buffer) > LINE_BYTES or (not data and line):
+            self._answer(client, bytes(line))
+        if newline or not data or len(buffer) > LINE_BYTES:
+            self._drop(fd)
+
+    def _answer(self, client: _socket.socket, line: bytes) -> None:
+        try:
+            reply = self._take(json_as(line, Line, most_bytes=2 * LINE_BYTES))
+        except Malformed as error:
+            reply = Reply(False, f'expected one line like {{"type":"stop","reason":"TEXT"}}: {error}')
+        self._send(client, reply)
+
+    def _send(self, client: _socket.socket, reply: Reply) -> None:
+        try:
+            client.send(encode(reply) + b"\n")
+        except OSError:
+            pass  # the client did not wait for the answer; its request is carried out all the same
+
+    def _drop(self, fd: int) -> None:
+        client, _ = self._clients.pop(fd)
+        self._reactor.forget(fd)
+        client.close()
+
+    def close(self) -> None:
+        for fd in list(self._clients):
+            self._drop(fd)
+        self._reactor.forget(self._listener.fileno())
+        self._listener.close()
+        self._path.unlink(missing_ok=True)

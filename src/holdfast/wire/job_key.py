@@ -1,0 +1,156 @@
+"""The key of a job: 32 secret bytes by which its owner, its agents and its operators know each other.
+
+It is in a file that only its user can read: the one that `--job-key` or HOLDFAST_JOB_KEY names, else `key` in the state
+directory, which is created where it is missing. It is never an argument, and never in a log or an environment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, NoReturn
+
+from holdfast.errors import BadUsage
+from holdfast.safe_files import open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEY_BYTES = 32
+VARIABLE = "HOLDFAST_JOB_KEY"
+NAME = "key"
+
+_AS_HEX = 2 * KEY_BYTES
+_HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
+
+
+class Key:
+    """A job's key. Printing it or writing it to a text gives its file's name only."""
+
+    __slots__ = ("_secret", "path")
+
+    def __init__(self, secret: bytes, path: Path | None = None) -> None:
+        """`path`: its file on this node; None: it came over standard input."""
+        if len(secret) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes")
+        self._secret = secret
+        self.path = path
+
+    def secret(self) -> bytes:
+        """The bytes themselves, to derive other keys from."""
+        return self._secret
+
+    def __repr__(self) -> str:
+        return f"<key of {self.path or 'standard input'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a key is not to be written down")
+
+
+def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
+    """The key that `--job-key` (`option`) or HOLDFAST_JOB_KEY names, else the one in the state directory `home`.
+
+    The last one is created at its first use. Raises BadUsage where there is no key or it must not be used.
+    """
+    named = option or env.get(VARIABLE)
+    if named:
+        return _read(Path(named).expanduser().absolute(), "--job-key" if option else VARIABLE)
+    path = home / NAME
+    if not os.path.lexists(path):
+        _make(path)
+    return _read(path, "the state directory's key")
+
+
+def parse_key(data: bytes) -> bytes | None:
+    """The 32 bytes of a key file's content; None where it is no key."""
+    if len(data) == KEY_BYTES:
+        return data
+    digits = data.rstrip(b"\r\n")
+    if len(digits) == _AS_HEX and len(data) <= _AS_HEX + 2 and _HEX_DIGITS.issuperset(digits):
+        return bytes.fromhex(digits.decode("ascii"))
+    return None
+
+
+def copy_command(host: str, path: Path | None) -> str:
+    """The command that gives a node the key of the owner on `host`."""
+    there = f"[{host}]" if ":" in host else host
+    # A key that came over standard input has words for a place.
+    where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
+    return f"scp -p {there}:{where} {where}"
+
+
+def _read(path: Path, what: str) -> Key:
+    try:
+        link = os.lstat(path)
+        fd = open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        hint = f"(umask 077; head -c {KEY_BYTES} /dev/urandom > {quote(str(path))}), then copy it to the other nodes"
+        raise BadUsage(f"{what}: there is no key file {path}", hint=hint) from None
+    except OSError as error:
+        hint = f"ls -l {quote(str(path))}"
+        raise BadUsage(f"{what}: the key file {path} cannot be read: {error.strerror}", hint=hint) from None
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(file.fileno())
+        data = file.read(_AS_HEX + 3)
+    _must_be_private(path, what, link, found)
+    secret = parse_key(data)
+    if secret is None:
+        held = f"{found.st_size} byte{'s' if found.st_size != 1 else ''}"
+        raise BadUsage(
+            f"{what}: {path} holds {held}, and a key file has {KEY_BYTES} raw bytes, or {_AS_HEX} hex digits and a "
+            f"newline",
+            hint=f"(umask 077; head -c {KEY_BYTES} /dev/urandom > {quote(str(path))}), then copy it to the other nodes",
+        )
+    return Key(secret, path)
+
+
+def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
+    """Raises BadUsage where a user other than this one and root can read the key, or could have placed it there."""
+    ours = (os.geteuid(), 0)
+    named = quote(str(path))
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:
+        raise BadUsage(
+            f"{what}: the key file {path} is a symbolic link of another user (uid {link.st_uid})",
+            hint=f"cp $(readlink -f {named}) ~/job.key; chmod 600 ~/job.key, and --job-key ~/job.key",
+        )
+    if found.st_uid not in ours:
+        raise BadUsage(
+            f"{what}: the key file {path} belongs to another user (uid {found.st_uid}), who can read and change it",
+            hint="(umask 077; head -c 32 /dev/urandom > ~/job.key), and --job-key ~/job.key on every node",
+        )
+    if found.st_mode & 0o077:
+        who = "everyone" if found.st_mode & 0o007 else "its group"
+        raise BadUsage(
+            f"{what}: the key file {path} is open to {who} (mode {stat.S_IMODE(found.st_mode):04o}); only its owner "
+            f"may read a key",
+            hint=f"chmod 600 {named}",
+        )
+
+
+def _make(path: Path) -> None:
+    """A fresh key at `path`, whole or not at all. One that another process has just put there stays."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            # A rename would replace the key of a run that began at the same moment on another node.
+            try:
+                path.hardlink_to(draft)
+            except FileExistsError:
+                pass  # that run's key is everybody's
+        finally:
+            draft.unlink()
+    except OSError as error:
+        why = "its file system knows no hard links" if error.errno in (errno.EPERM, errno.ENOTSUP) else error.strerror
+        raise BadUsage(
+            f"no key can be made at {path}: {why}",
+            hint=f"(umask 077; head -c {KEY_BYTES} /dev/urandom > ~/job.key), and --job-key ~/job.key on every node",
+        ) from None

@@ -1,0 +1,226 @@
+"""An agent's end: it dials the owner, says hello, and dials again when the connection is lost, for as long as it may.
+
+What a lost connection means is not decided here: only the lease ends anything. Redials come after 0.1 s, doubling to
+5 s, each shortened by a random part, so that a thousand agents do not come back in one moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.wire.address_resolver import Address, Resolving, literal
+from holdfast.wire.message_frames import FromOwner, frame
+from holdfast.wire.peer_identity import Credentials, Identity
+from holdfast.wire.socket_options import plain_address, set_up, written
+from holdfast.wire.tls_channel import Channel, End, Why
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.wire.job_key import Key
+    from holdfast.wire.message_frames import Sent
+
+CONNECT_S = 3.0
+"""For one address: shorter than the lease, so that the next is tried before it is over."""
+SHAKE_S = 10.0
+FIRST_S = 0.1
+LONGEST_S = 5.0
+
+_UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
+
+Hello = Callable[[str, str], "Sent"]
+"""(this node's address on the connection, the owner's): the first word."""
+Heard = Callable[[Any, float], "News"]
+Lost = Callable[[End, float], "News"]
+
+
+class _Line(Channel):
+    """One connection to the owner, from the knock on."""
+
+    __slots__ = ("_connecting", "_dialler", "_where")
+
+    def __init__(self, dialler: Dialler, reactor: Reactor, sock: socket.socket, where: str) -> None:
+        super().__init__(reactor, sock, dialler.credentials, {Identity.OWNER: FromOwner}, writable=True)
+        self._dialler = dialler
+        self._connecting = True
+        self._where = where
+
+    def _shake(self, now: float) -> News:
+        if self._connecting:
+            if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                return self._over(End(why=Why.UNREACHED, words=f"{self._where}: {os.strerror(code)}"), now)
+            self._connecting = False
+            self._watch.read_too(True)
+            self._dialler.answered()
+        return super()._shake(now)
+
+    def _opened(self, identity: Identity, now: float) -> News:
+        try:
+            mine, theirs = (plain_address(name[0]) for name in (self._sock.getsockname(), self._sock.getpeername()))
+        except OSError as error:
+            return self._over(End(why=Why.BROKEN, words=error.strerror or "it broke at once"), now)
+        return self._dialler.opened(mine, theirs, now)
+
+    def _heard(self, message: Any, now: float) -> News:
+        return self._dialler.received(message, now)
+
+    def _ended(self, end: End, now: float) -> News:
+        return self._dialler.dropped(self, end, now)
+
+
+class Dialler:
+    """Keeps one connection to the owner. `heard(message, now)` gets what the owner says.
+
+    `lost(end, now)` follows each connection that ended and each try that failed: the caller decides how long to go on.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        host: str,
+        port: int,
+        key: Key,
+        identity: Identity,
+        hello: Hello,
+        heard: Heard,
+        lost: Lost,
+        *,
+        lease_s: float = 6.0,
+    ) -> None:
+        """Begins to dial. `host`: a name or an address; a name is looked up at each round of tries."""
+        self.credentials = Credentials(key, identity)
+        self.lease_s = lease_s
+        """Of the gang, in seconds; counts from the next connection on."""
+        self.trouble: End | None = None
+        """Why there is no connection; None before the first failure, and while there is one."""
+        self._reactor = reactor
+        self._host = host
+        self._port = port
+        self._hello = hello
+        self._heard = heard
+        self._lost = lost
+        self._line: _Line | None = None
+        self._resolving: Resolving | None = None
+        self._addresses: list[Address] = []
+        """Those that are still to be tried in this round."""
+        self._late: Moment | None = None
+        self._again: Moment | None = None
+        self.longest_s = LONGEST_S
+        """Between two tries, at most, in seconds; an agent with a lease to lose passes less."""
+        self._delay_s = FIRST_S
+        self._closed = False
+        self._again = reactor.at(reactor.now(), self._begin)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the owner's side has the key and can be told something."""
+        return self._line is not None and self._line.open
+
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor; -1: there is none."""
+        return -1 if self._line is None else self._line.fd
+
+    def send(self, message: Sent) -> bool:
+        """Send one message; false where there is no connection: it is lost then. Raises `frames.TooLong`."""
+        line = self._line
+        return line is not None and line.open and line.put(frame(message, self._reactor.now()))
+
+    def close(self) -> None:
+        """Dial no more; a connection ends at once."""
+        self._closed = True
+        for moment in (self._late, self._again):
+            if moment is not None:
+                moment.close()
+        if self._resolving is not None:
+            self._resolving.close()
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    def _begin(self, now: float) -> News:
+        """A round of tries: each of the host's addresses, until one answers."""
+        self._again = None
+        if found := literal(self._host):
+            return self._found(found, "", now)
+        try:
+            self._resolving = Resolving(self._reactor, self._host, self._found)
+        except OSError as error:
+            return self._found([], error.strerror or "no process could be started", now)
+        return None
+
+    def _found(self, addresses: list[Address], why: str, now: float) -> News:
+        self._resolving = None
+        if not addresses:
+            return self._failed(End(why=Why.UNRESOLVED, words=f"{self._host} has no address: {why}"), now)
+        self._addresses = list(addresses)
+        return self._next(now)
+
+    def _next(self, now: float) -> News:
+        family, address = self._addresses.pop(0)
+        where = written(address, self._port)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            set_up(sock, self.lease_s)
+            code = sock.connect_ex((address, self._port))
+            if code and code not in _UNDER_WAY:
+                raise OSError(code, os.strerror(code))
+            self._line = _Line(self, self._reactor, sock, where)
+        except OSError as error:
+            sock.close()
+            return self._failed(End(why=Why.UNREACHED, words=f"{where}: {error.strerror}"), now)
+        self._wait(CONNECT_S, End(why=Why.UNREACHED, words=f"{where}: no answer within {CONNECT_S:g} s"))
+        return None
+
+    def answered(self) -> None:
+        """Something accepts the connection; what follows is the handshake."""
+        words = f"it answered, and finished no handshake within {SHAKE_S:g} s"
+        self._wait(SHAKE_S, End(why=Why.LATE, words=words))
+
+    def opened(self, mine: str, theirs: str, now: float) -> News:
+        self._wait(None)
+        self.trouble = None
+        self.send(self._hello(mine, theirs))
+        return None
+
+    def received(self, message: Any, now: float) -> News:
+        # Not at the handshake already: an owner that lets nothing in must not be dialled ten times a second.
+        self._delay_s = FIRST_S
+        return self._heard(message, now)
+
+    def dropped(self, line: _Line, end: End, now: float) -> News:
+        self._line = None
+        return self._failed(end, now)
+
+    def _wait(self, given_s: float | None, end: End | None = None) -> None:
+        """The line's next step has so long."""
+        if self._late is not None:
+            self._late.close()
+            self._late = None
+        if given_s is not None and end is not None:
+            self._late = self._reactor.at(self._reactor.now() + given_s, partial(self._too_late, end))
+
+    def _too_late(self, end: End, now: float) -> News:
+        self._late = None
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        return self._failed(end, now)
+
+    def _failed(self, end: End, now: float) -> News:
+        """Try the host's next address at once, or all of them again after a while."""
+        self._wait(None)
+        if self._addresses and end.why is Why.UNREACHED:
+            return self._next(now)
+        self._addresses = []
+        self.trouble = end
+        news = self._lost(end, now)
+        if not self._closed:
+            self._again = self._reactor.at(now + self._delay_s * random.uniform(0.5, 1.0), self._begin)
+            self._delay_s = min(2 * self._delay_s, self.longest_s)
+        return news

@@ -1,0 +1,265 @@
+"""The owner's end: a listening socket, and the peers that have the key.
+
+A connection has 10 s for its handshake and its hello. So many may wait; a further one closes the one that has been
+silent longest, so that connections that say nothing keep no agent out. What knocks without the key is counted, by
+address: it explains why a node that a user waits for is not there.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.wire.message_frames import FromAgent, FromOperator, frame
+from holdfast.wire.node_messages import Asked, Foreign, Hello
+from holdfast.wire.peer_identity import Credentials, Identity
+from holdfast.wire.receive_limits import Holding
+from holdfast.wire.socket_options import plain_address, set_up
+from holdfast.wire.tls_channel import Channel, End, Why
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News, Reactor
+    from holdfast.wire.job_key import Key
+    from holdfast.wire.message_frames import Sent
+
+HELLO_S = 10.0
+LEAVE_S = 2.0
+"""Seconds that a peer may take to read its last message and to close."""
+WAITING = 1000
+BACKLOG = 4096
+"""Connections that the kernel keeps until they are accepted; the system's own limit may be lower."""
+ACCEPTS = 16
+"""Connections accepted in one turn: peers' messages wait meanwhile."""
+STRANGERS = 64
+NO_DESCRIPTORS_S = 1.0
+_HEARS = {Identity.AGENT: FromAgent, Identity.OPERATOR: FromOperator}
+
+Heard = Callable[["Peer", Any, float], "News"]
+Gone = Callable[["Peer", End, float], "News"]
+Strange = Callable[[str, End], None]
+
+
+class Stranger(msgspec.Struct):
+    """The connections from one address that were refused."""
+
+    end: End
+    """When the last one was refused."""
+    times: int = 0
+
+
+class Peer(Channel):
+    """One connection to the owner. `identity` is known after its handshake."""
+
+    __slots__ = ("_listener", "accepted_at", "address", "greeted", "heard_at", "holds", "identity", "name", "port")
+
+    def __init__(self, listener: Listener, reactor: Reactor, sock: socket.socket, where: Any, now: float) -> None:
+        super().__init__(reactor, sock, listener.credentials, _HEARS)
+        self._listener = listener
+        self.address = plain_address(where[0])
+        self.port: int = where[1]
+        self.identity: Identity | None = None
+        self.greeted = False
+        """It has said hello; the answer is the owner's."""
+        self.accepted_at = self.heard_at = now
+        self.holds = 0
+        """Bytes of a message that is not whole, as the listener knows of them."""
+        self.name = ""
+        """For the owner's use: the node of this peer."""
+
+    def send(self, message: Sent) -> bool:
+        """Send one message; false where the connection is over. Raises `frames.TooLong`."""
+        return self.put(frame(message, self._listener.now()))
+
+    def dismiss(self, message: Sent) -> None:
+        """Send the last message, and close when the peer has read it; `gone` follows."""
+        self.send(message)
+        self.leave()
+        self._listener.leaving(self)
+
+    def close(self) -> None:
+        super().close()
+        if self.holds:
+            self.holds = 0
+            self._listener.holding.note(self, 0)
+
+    def _ready(self, fd: int, now: float) -> News:
+        self.heard_at = now
+        news = super()._ready(fd, now)
+        if (held := self.held) != self.holds:
+            self.holds = held
+            self._listener.holding.note(self, held)
+        return news
+
+    def _opened(self, identity: Identity, now: float) -> News:
+        self.identity = identity
+        return None
+
+    def _heard(self, message: Any, now: float) -> News:
+        if not self.greeted:
+            if not isinstance(message, Hello | Foreign | Asked):
+                self.doom(End(why=Why.MALFORMED, words="its first word was no hello"))
+                return None
+            self.greeted = True
+            self._listener.greeted(self)
+        return self._listener.heard(self, message, now)
+
+    def _ended(self, end: End, now: float) -> News:
+        return self._listener.ended(self, end, now)
+
+
+class Listener:
+    """Accepts connections, and passes their peers' messages to `heard`; `gone` follows for each peer that had sent its
+    hello."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        listening: socket.socket,
+        key: Key,
+        heard: Heard,
+        gone: Gone,
+        strange: Strange = lambda address, end: None,
+        *,
+        lease_s: float = 6.0,
+        waiting: int = WAITING,
+    ) -> None:
+        """`listening` is bound, and belongs to the listener from now on. `lease_s`: the gang's, in seconds.
+
+        `strange(address, end)`: a peer from there did not get in, for the first time or for another reason.
+        """
+        self.credentials = Credentials(key, Identity.OWNER)
+        self.now = reactor.now
+        self.heard = heard
+        self.refused: Counter[Why] = Counter()
+        """Connections that ended before their hello, by the reason."""
+        self.strangers: dict[str, Stranger] = {}
+        """The last of them by address."""
+        self.holding = Holding()
+        self._reactor = reactor
+        self._listening = listening
+        self._gone = gone
+        self._strange = strange
+        self._lease_s = lease_s
+        self._most_waiting = waiting
+        self._waiting: dict[Peer, None] = {}
+        """No hello yet; in the order of their arrival."""
+        self._peers: dict[Peer, None] = {}
+        self._leaving: dict[Peer, float] = {}
+        """Until when each may take; in this order."""
+        self._open = True
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        reactor.watch(listening.fileno(), self._accept)
+        reactor.deadlines(self._next_wake, self._tick)
+
+    @property
+    def peers(self) -> Iterator[Peer]:
+        """Those that have said hello."""
+        return iter(tuple(self._peers))
+
+    def tell(self, peers: list[Peer], message: Sent) -> int:
+        """The same message to many, made once. Returns how many connections it went to. Raises `frames.TooLong`."""
+        framed = frame(message, self.now())
+        return sum([peer.put(framed) for peer in peers])
+
+    def greeted(self, peer: Peer) -> None:
+        del self._waiting[peer]
+        self._peers[peer] = None
+
+    def leaving(self, peer: Peer) -> None:
+        self._leaving.setdefault(peer, self.now() + LEAVE_S)
+
+    def ended(self, peer: Peer, end: End, now: float) -> News:
+        self._leaving.pop(peer, None)
+        if peer in self._waiting:
+            del self._waiting[peer]
+            self._count(peer, end)
+            return None
+        self._peers.pop(peer, None)
+        return self._gone(peer, end, now)
+
+    def close(self) -> None:
+        """Every connection ends at once; `gone` is not called."""
+        self._open = False
+        self._reactor.forget(self._listening.fileno())
+        self._listening.close()
+        for peer in (*self._waiting, *self._peers):
+            peer.close()
+        self._waiting.clear()
+        self._peers.clear()
+        self._leaving.clear()
+
+    def _accept(self, fd: int, now: float) -> News:
+        for _ in range(ACCEPTS):
+            try:
+                sock, where = self._listening.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._out_of_descriptors(now)
+                break  # else it went away before it was accepted
+            if len(self._waiting) >= self._most_waiting:
+                self._make_room()
+            try:
+                set_up(sock, self._lease_s)
+                self._waiting[Peer(self, self._reactor, sock, where, now)] = None
+            except OSError:
+                sock.close()  # it went away meanwhile
+        return None
+
+    def _make_room(self) -> None:
+        """The connection that has been silent longest ends."""
+        peer = min(self._waiting, key=_heard_at)
+        del self._waiting[peer]
+        peer.close()
+        self._count(peer, End(why=Why.CROWDED, words=f"{self._most_waiting} others waited, and it was silent longest"))
+
+    def _out_of_descriptors(self, now: float) -> None:
+        if self._waiting:
+            self._make_room()
+            return
+        # The knock stays audible, and cannot be answered: a loop that looks again at once does nothing else.
+        self._reactor.forget(self._listening.fileno())
+        self._reactor.at(now + NO_DESCRIPTORS_S, self._listen_again)
+
+    def _listen_again(self, now: float) -> None:
+        if self._open:
+            self._reactor.watch(self._listening.fileno(), self._accept)
+
+    def _next_wake(self) -> float | None:
+        first = next(iter(self._waiting), None)
+        wakes = [] if first is None else [first.accepted_at + HELLO_S]
+        wakes += [until for until in [next(iter(self._leaving.values()), None)] if until is not None]
+        return min(wakes, default=None)
+
+    def _tick(self, now: float) -> News:
+        while self._waiting and (peer := next(iter(self._waiting))).accepted_at + HELLO_S <= now:
+            del self._waiting[peer]
+            peer.close()
+            self._count(peer, End(why=Why.LATE, words=f"it said no hello within {HELLO_S:g} s"))
+        while self._leaving and self._leaving[peer := next(iter(self._leaving))] <= now:
+            del self._leaving[peer]
+            peer.doom(End(why=Why.UNREAD, words=f"it did not close within {LEAVE_S:g} s"))
+        return None
+
+    def _count(self, peer: Peer, end: End) -> None:
+        self.refused[end.why] += 1
+        stranger = self.strangers.pop(peer.address, None) or Stranger(end)
+        news = not stranger.times or stranger.end.why is not end.why
+        stranger.end, stranger.times = end, stranger.times + 1
+        # The one that was heard of longest ago makes room.
+        self.strangers[peer.address] = stranger
+        if len(self.strangers) > STRANGERS:
+            del self.strangers[next(iter(self.strangers))]
+        if news:
+            self._strange(peer.address, end)
+
+
+def _heard_at(peer: Peer) -> float:
+    return peer.heard_at

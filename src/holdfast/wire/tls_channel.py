@@ -1,0 +1,320 @@
+"""One TLS connection over the reactor, the same at both ends: handshake, frames in, frames out, and why it ended.
+
+Nothing here waits. What the peer does not read is kept up to a limit; then it loses its connection, so that no peer
+holds up what goes to the others.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.noun_base import Noun
+from holdfast.untrusted import Malformed
+from holdfast.wire.message_frames import LONGEST_MESSAGE_BYTES, Inbox
+from holdfast.wire.peer_identity import SPOKEN, Credentials, Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from holdfast.model.events import Event
+    from holdfast.reactor import News, Reactor, Watch
+
+RECORD_BYTES = 16_384
+"""The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back."""
+UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
+"""Bytes that a peer may leave unread: the longest message, and the messages that follow it meanwhile."""
+
+
+class Why(enum.StrEnum):
+    """How a connection ended."""
+
+    LEFT = "left"
+    """The peer closed it."""
+    BROKEN = "broken"
+    """The network ended it, or the peer's machine."""
+    OTHER_KEY = "other-key"
+    """The peer is a holdfast with another key."""
+    NO_KEY = "no-key"
+    """The peer speaks TLS, and is no holdfast."""
+    NO_TLS = "no-tls"
+    """The peer speaks something else."""
+    MALFORMED = "malformed"
+    """The peer has the key, and sent bytes that are no message."""
+    UNREAD = "unread"
+    """The peer did not read the messages sent to it."""
+    LATE = "late"
+    """There was no handshake, or no hello, in time."""
+    CROWDED = "crowded"
+    """Too many waited, and this one had been silent longest."""
+    UNREACHED = "unreached"
+    """There was no connection."""
+    UNRESOLVED = "unresolved"
+    """The host's name has no address."""
+
+
+class End(Noun, frozen=True, kw_only=True):
+    """The end of a connection, or of a try to make one. `words` describe it for a person."""
+
+    why: Why
+    words: str
+
+
+class _State(enum.Enum):
+    SHAKING = enum.auto()
+    OPEN = enum.auto()
+    LEAVING = enum.auto()
+    """The last words are on their way; what is heard is dropped."""
+    CLOSED = enum.auto()
+
+
+class Channel:
+    """A connection from its first byte on. Subclasses say what follows from its handshake, its messages and its end."""
+
+    __slots__ = ("_at", "_credentials", "_doom", "_hears", "_inbox", "_out", "_sock", "_state", "_unread", "_watch")
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        credentials: Credentials,
+        hears: Mapping[Identity, Any],
+        *,
+        writable: bool = False,
+    ) -> None:
+        """`sock` does not block, and belongs to the channel from now on. `hears`: what each identity may say.
+
+        `writable`: it is about to be connected.
+        """
+        self._credentials = credentials
+        self._hears = hears
+        self._inbox: Inbox | None = None
+        self._out: deque[bytes] = deque()
+        self._at = 0
+        """Bytes of the first frame that are sent already."""
+        self._unread = 0
+        self._doom: End | None = None
+        self._state = _State.SHAKING
+        self._sock = sock
+        self._watch: Watch = reactor.watch(sock.fileno(), self._ready, writable=writable)
+
+    def _opened(self, identity: Identity, now: float) -> News:
+        """The handshake is complete: the peer has the key."""
+        raise AssertionError("said by the subclass")
+
+    def _heard(self, message: Any, now: float) -> News:
+        raise AssertionError("said by the subclass")
+
+    def _ended(self, end: End, now: float) -> News:
+        """It is closed, and not by `close`."""
+        raise AssertionError("said by the subclass")
+
+    @property
+    def open(self) -> bool:
+        """Whether a message can be sent."""
+        return self._state is _State.OPEN and self._doom is None
+
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor."""
+        return self._watch.fd
+
+    @property
+    def closed(self) -> bool:
+        return self._state is _State.CLOSED
+
+    @property
+    def held(self) -> int:
+        """Bytes of an incomplete message."""
+        return self._inbox.held if self._inbox is not None else 0
+
+    def pause(self) -> None:
+        """Read nothing for now: the peer's bytes stay in the kernels."""
+        self._watch.read_too(False)
+
+    def resume(self) -> None:
+        self._watch.read_too(True)
+
+    def put(self, framed: bytes) -> bool:
+        """Send a frame, now or when the peer has read the earlier ones; false where the connection is over."""
+        if not self.open:
+            return False
+        if self._unread + len(framed) > UNREAD_BYTES:
+            self.doom(End(why=Why.UNREAD, words=f"it has left {self._unread} bytes unread"))
+            return False
+        waits = bool(self._out)
+        self._out.append(framed)
+        self._unread += len(framed)
+        if not waits:
+            self._flush()
+        return True
+
+    def leave(self) -> None:
+        """End the connection when the peer has read everything. `_ended` follows when the peer has closed."""
+        if self.open:
+            self._state = _State.LEAVING
+            if not self._out:
+                self._say_no_more()
+
+    def doom(self, end: End) -> None:
+        """End the connection soon, with `_ended` at the reactor's next turn: never inside of a call that sends."""
+        if self._doom is None and not self.closed:
+            self._doom = end
+            try:
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            except OSError:
+                pass  # it is broken already, and so ready for the reactor all the same
+
+    def close(self) -> None:
+        """End it at once, without `_ended`; a second call has no effect."""
+        if not self.closed:
+            self._state = _State.CLOSED
+            self._watch.close()
+            self._sock.close()
+            self._out.clear()
+            self._inbox = None
+
+    def _over(self, end: End, now: float) -> News:
+        self.close()
+        # What was found first is the reason; the rest followed from it.
+        return self._ended(self._doom or end, now)
+
+    def _ready(self, fd: int, now: float) -> News:
+        if self._doom is not None:
+            return self._over(self._doom, now)
+        if self._state is _State.SHAKING:
+            return self._shake(now)
+        if self._out:
+            self._flush()
+        return self._read(now)
+
+    def _shake(self, now: float) -> News:
+        """One step of the handshake. The peer's certificate is judged inside of it."""
+        try:
+            if not isinstance(self._sock, ssl.SSLSocket):
+                self._sock.getpeername()  # raises where it has gone already, which TLS over it would not survive
+                # Only now: a peer that says nothing costs a descriptor, and no more.
+                self._sock = self._credentials.wrap(self._sock)
+            self._sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self._watch.write_too(False)
+            return None
+        except ssl.SSLWantWriteError:
+            self._watch.write_too(True)
+            return None
+        except OSError as error:
+            return self._over(_judged(error, self._sock), now)
+        identity = self._credentials.peer(self._sock)
+        if identity is None:
+            return self._over(End(why=Why.OTHER_KEY, words="it shows a certificate of another key"), now)
+        self._watch.write_too(False)
+        self._state = _State.OPEN
+        self._inbox = Inbox(self._hears[identity])
+        return self._opened(identity, now)
+
+    def _flush(self) -> None:
+        """Send as much as the kernel takes."""
+        sock, out = self._sock, self._out
+        assert isinstance(sock, ssl.SSLSocket), "nothing is sent before the handshake"
+        try:
+            while out:
+                # After a refusal OpenSSL wants the same bytes again: they are, since only whole frames are appended.
+                sent = sock.write(memoryview(out[0])[self._at : self._at + RECORD_BYTES])
+                self._unread -= sent
+                self._at += sent
+                if self._at == len(out[0]):
+                    out.popleft()
+                    self._at = 0
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            self._watch.write_too(True)
+            return
+        except OSError as error:
+            self.doom(End(why=Why.BROKEN, words=_said(error)))
+            return
+        self._watch.write_too(False)
+        if self._state is _State.LEAVING:
+            self._say_no_more()
+
+    def _say_no_more(self) -> None:
+        # Closed by us while something of the peer is unread, the kernel would take back our last words.
+        try:
+            socket.socket.shutdown(self._sock, socket.SHUT_WR)
+        except OSError:
+            pass  # the peer was faster
+
+    def _read(self, now: float) -> News:
+        """One record at most: the others have their turn before the next."""
+        sock = self._sock
+        assert isinstance(sock, ssl.SSLSocket), "nothing is read before the handshake"
+        try:
+            data = sock.read(RECORD_BYTES)
+        except ssl.SSLWantReadError:
+            return None
+        except ssl.SSLWantWriteError:
+            self._watch.write_too(True)
+            return None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            data = b""
+        except OSError as error:
+            return self._over(End(why=Why.BROKEN, words=_said(error)), now)
+        if not data:
+            return self._over(End(why=Why.LEFT, words="it closed the connection"), now)
+        if self._state is _State.LEAVING or self._inbox is None:
+            return None
+        return self._hear(self._inbox.take(data, now), now)
+
+    def _hear(self, messages: Iterable[Any], now: float) -> News:
+        news: list[Event] = []
+        taken = iter(messages)
+        # What is heard may end the connection.
+        while self.open:
+            try:
+                message = next(taken)
+            except StopIteration:
+                break
+            except Malformed as error:
+                return [*news, *(self._over(End(why=Why.MALFORMED, words=error.problem), now) or ())]
+            news += self._heard(message, now) or ()
+        return news
+
+
+_FOREIGN = frozenset(
+    {
+        "TLSV1_ALERT_UNKNOWN_CA",
+        "TLSV1_ALERT_DECRYPT_ERROR",
+        "SSLV3_ALERT_BAD_CERTIFICATE",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+        "PEER_DID_NOT_RETURN_A_CERTIFICATE",
+        "CERTIFICATE_VERIFY_FAILED",
+    }
+)
+"""OpenSSL's words for a certificate that one of the two does not accept."""
+_OTHER_TLS = frozenset(
+    {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "NO_SHARED_CIPHER", "SSLV3_ALERT_HANDSHAKE_FAILURE"}
+)
+
+
+def _judged(error: OSError, sock: socket.socket) -> End:
+    """Why a handshake failed."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
+        return End(why=Why.LEFT, words="it closed the connection during the handshake")
+    if not isinstance(error, ssl.SSLError):
+        return End(why=Why.BROKEN, words=_said(error))
+    reason = error.reason or ""
+    if reason in _FOREIGN:
+        if isinstance(sock, ssl.SSLSocket) and sock.selected_alpn_protocol() == SPOKEN:
+            return End(why=Why.OTHER_KEY, words="it is a holdfast with another key")
+        return End(why=Why.NO_KEY, words="it speaks TLS and is no holdfast")
+    if reason in _OTHER_TLS:
+        return End(why=Why.NO_KEY, words="it speaks another version of TLS and is no holdfast")
+    return End(why=Why.NO_TLS, words="it does not speak TLS, and so is no holdfast")
+
+
+def _said(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or type(error).__name__}"
+    return error.strerror or type(error).__name__

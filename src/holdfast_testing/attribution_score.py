@@ -1,0 +1,69 @@
+"""How often the attribution names the true culprit: the simulation knows who it was.
+
+Counted are attempts that ended in trouble of their own: not those that somebody asked to stop, and not those in which
+nothing had happened yet. Right is a report whose culprit (rank or node) is what befell the attempt first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.exit_report import Blame
+from holdfast.model.phrases import Phrase
+from holdfast_testing.attempt_truth import Truth
+from holdfast_testing.witness import Witness
+
+SAME_S = 0.2
+"""Troubles closer together than this have no order that anybody could know: either is right."""
+
+
+class Score:
+    """The tally over many simulations."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.right: Counter[str] = Counter()
+        self.naive: Counter[str] = Counter()
+        """Where the failure that the owner heard of first would have been right."""
+
+    def add(self, witness: Witness) -> None:
+        for number, record in witness.records.items():
+            truth = witness.truths.get(number)
+            if truth is not None:
+                self._judge(record, truth)
+
+    def _judge(self, record: AttemptRecord, truth: Truth) -> None:
+        before = [ill for ill in truth.ills if truth.stopped_at is None or ill[0] <= truth.stopped_at]
+        report = record.report
+        if (
+            not before
+            or report.blame is Blame.OPERATOR
+            or report.phrase in (Phrase.SUCCEEDED, Phrase.TIME_LIMIT_REACHED)
+        ):
+            return
+        first_at, what, _, _ = before[0]
+        together = [ill for ill in before if ill[0] - first_at <= SAME_S]
+        ranks = {rank for ill in together for rank in ill[2]}
+        nodes = {ill[3] for ill in together}
+        kind = "node" if what in ("power", "agent") else what
+        named = {report.first.rank} if report.first is not None else set()
+        named |= {other.rank for other in report.also}
+        self.asked[kind] += 1
+        self.right[kind] += bool(named & ranks or (kind == "node" and nodes & set(report.devices)))
+        self.naive[kind] += truth.first_heard in ranks
+
+    def text(self) -> str:
+        """Two lines for a person."""
+        total = self.asked.total()
+        if not total:
+            return "attribution: no attempt ended in trouble of its own"
+        share = 100.0 * self.right.total() / total
+        first = 100.0 * self.naive.total() / total
+        each = ", ".join(
+            f"{kind} {100.0 * self.right[kind] / asked:.1f} % of {asked}" for kind, asked in sorted(self.asked.items())
+        )
+        return (
+            f"attribution: the true culprit named in {share:.1f} % of {total} troubled attempts ({each});\n"
+            f"             the first report that came in would have named it in {first:.1f} %"
+        )

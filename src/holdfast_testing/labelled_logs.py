@@ -1,0 +1,97 @@
+"""Logs whose cause is known: the cases of the benchmark of explainers, the tests' records, the catalogue's samples.
+
+Each becomes the evidence that `holdfast explain` would have of it. They lie in a checkout only, not in the wheel.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.catalogue.exit_rows import read_rows
+from holdfast.explain.row_matcher import built_in
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.exit_report import WorkerExit
+from holdfast.node.explain_files import read_log
+
+CHECKOUT = Path(__file__).parents[2]
+WRITTEN_AT = 1_780_000_000.0
+"""When each case's logs were last written, in seconds since the epoch: equal on every machine and day."""
+
+
+def cases() -> Iterator[tuple[str, AttemptEvidence]]:
+    """The cases of `benchmarks/explain/cases` by their ids, in order."""
+    for path in sorted((CHECKOUT / "benchmarks" / "explain" / "cases").glob("*.json")):
+        yield path.stem, evidence_of_case(json.loads(path.read_text(encoding="utf-8")))
+
+
+def records() -> Iterator[tuple[str, AttemptEvidence]]:
+    """The records of `tests/data/explain_*.jsonl` by file and id, in order."""
+    for path in sorted((CHECKOUT / "tests" / "data").glob("explain_*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            yield f"{path.stem}/{record['id']}", evidence_of_record(record)
+
+
+def samples() -> Iterator[tuple[str, AttemptEvidence]]:
+    """The samples of the catalogue's wordings, by class, number of the wording and number of the sample."""
+    for row in read_rows():
+        for number, wording in enumerate(row.wordings, 1):
+            for index, text in enumerate(wording.samples, 1):
+                excerpt = LogExcerpt(source="sample", text=text)
+                yield f"{row.phrase}/{number}/{index}", AttemptEvidence(workers=(WorkerEvidence(log=excerpt),))
+
+
+def evidence_of_case(case: dict[str, Any]) -> AttemptEvidence:
+    """The evidence of `holdfast explain rank-*.log launcher.log dmesg`; keys: see `benchmarks/explain/README.md`."""
+    texts: dict[int, str] = defaultdict(str)
+    for log in case["logs"]:
+        texts[log["rank"]] += log["text"]
+    exits = {each["rank"]: _exit(each) for each in case["exits"]}
+    ranks = sorted({*texts, *exits})
+    workers = [
+        WorkerEvidence(rank=rank, log=_excerpt(f"rank-{rank}.log", texts[rank]), exit=exits.get(rank)) for rank in ranks
+    ]
+    if case["launcher"]:
+        workers.append(WorkerEvidence(rank=len(ranks), log=_excerpt("launcher.log", case["launcher"])))
+    if case["kernel"]:
+        workers.append(WorkerEvidence(rank=len(ranks) + 1, log=_excerpt("dmesg", "\n".join(case["kernel"]))))
+    return AttemptEvidence(workers=tuple(workers))
+
+
+def evidence_of_record(record: dict[str, Any]) -> AttemptEvidence:
+    """The evidence of `holdfast explain FILE… --exit-code N`: each of `files` is a rank's log; `text` is the job's."""
+    texts = record.get("files") or [record["text"]]
+    code, signal = record.get("exit_code"), record.get("signal")
+    ended = None
+    if code is not None or signal is not None:
+        ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=code, signal=signal)
+    workers = tuple(
+        WorkerEvidence(rank=rank, log=LogExcerpt(source=f"{rank}.log", text=text), exit=ended if rank == 0 else None)
+        for rank, text in enumerate(texts)
+    )
+    return AttemptEvidence(workers=workers)
+
+
+def _exit(each: dict[str, Any]) -> WorkerExit:
+    return WorkerExit(
+        role="worker",
+        rank=each["rank"],
+        node="",
+        attempt=1,
+        exit_code=each["code"],
+        signal=each["signal"],
+        after_stop=bool(each.get("by_launcher")),
+    )
+
+
+def _excerpt(source: str, text: str) -> LogExcerpt:
+    """What `holdfast explain` keeps of a log of any size; times without a year or zone are those of `WRITTEN_AT`."""
+    read = read_log("-", built_in(), io.BytesIO(text.encode()))
+    return replace(read, source=source, written_at=WRITTEN_AT, utc_offset_s=0)

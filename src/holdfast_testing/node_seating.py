@@ -1,0 +1,164 @@
+"""What the witness knows of nodes: who has joined when, and who sat where in the attempt before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+from holdfast.model import events as ev
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.exit_report import Trigger
+from holdfast.model.gang_protocol import Peers, Prepare
+from holdfast.model.peer_addresses import tasks_of
+from holdfast.model.phrases import Phrase
+from holdfast_testing.simulated_world import Violation, World
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang import Gang
+
+HAIR = 1e-6
+
+
+def reserved(attempt: int, count: int) -> tuple[int, ...]:
+    """What a simulated node reserves for an attempt."""
+    return tuple(1000 * attempt + number for number in range(count))
+
+
+def of_attempt(port: int) -> int:
+    """The attempt that such a port was reserved for."""
+    return port // 1000
+
+
+class Seating:
+    """Of a gang whose nodes come and go; of others it says nothing. Times are simulated seconds."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.joining = bool(world.plan.joins)
+        self.slots = {node.name: node.slots for node in world.plan.nodes}
+        self.devices = {node.name: frozenset(node.devices) for node in world.plan.nodes}
+        self.line: tuple[str, ...] = ()
+        """The nodes of the attempt before, in the order of their ranks."""
+        self.came_at = 0.0
+        """When the last node joined."""
+        self.waited_from = 0.0
+        self.lost_before: set[str] = set()
+        self.not_ours: set[str] = set()
+        """Nodes that the present run of the job does not have."""
+        self._looked_at: Peers | None = None
+        """It goes to every node, and is looked at once."""
+
+    def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
+        """The owner has handled an event."""
+        if not self.joining:
+            return
+        now, plan = self.world.now, self.world.plan.spec.nodes
+        if attempt == 0 and gang.attempt == 1 and before is Phase.ASSEMBLING and gang.phase is Phase.CHECKING:
+            self._begun(len(self._here(gang)))
+        if isinstance(event, ev.NodeJoined) and before is Phase.ASSEMBLING:
+            self.came_at = now
+        over = before is Phase.ASSEMBLING and gang.phase in (Phase.DONE, Phase.QUEUED) and gang.stop is None
+        wait_s = plan.join_s if attempt == gang.began_after else plan.replace_s
+        if over and now < self.waited_from + wait_s - HAIR:
+            waited_s = now - self.waited_from
+            raise Violation("assembly", f"nodes were waited for {waited_s:.3f} s instead of {wait_s:g} s")
+        if over and len(here := self._here(gang)) >= plan.least:
+            raise Violation("assembly", f"the job ends for want of nodes, and {', '.join(here)} are here")
+        if gang.phase is Phase.ASSEMBLING and before is not Phase.ASSEMBLING:
+            self.waited_from = now
+
+    def _begun(self, count: int) -> None:
+        now, plan = self.world.now, self.world.plan.spec.nodes
+        if count < plan.least:
+            raise Violation("assembly", f"the gang begins with {count} of at least {plan.least} nodes")
+        quiet_s, all_here = now - self.came_at, count >= plan.most + plan.spares
+        if not all_here and quiet_s < plan.last_call_s - HAIR and now - self.waited_from < plan.join_s - HAIR:
+            raise Violation("assembly", f"the gang begins {quiet_s:.3f} s after a node came; others might come")
+
+    def placed(self, gang: Gang) -> None:
+        """An attempt has its seats."""
+        line, before, plan = gang.trial.roster.nodes, self.line, self.world.plan.spec.nodes
+        self.line = line
+        if not self.joining:
+            return
+        if strange := self.not_ours & set(line):
+            raise Violation("seats", f"{sorted(strange)} are of a run of the job that is over")
+        if not plan.least <= len(line) <= plan.most:
+            raise Violation("size", f"{len(line)} nodes take part; allowed are {plan.least} to {plan.most}")
+        for node in line:
+            if (count := sum(1 for _ in gang.trial.roster.on(node))) != self.slots[node]:
+                raise Violation("size", f"{node} has {count} workers, and {self.slots[node]} slots")
+        usable = {node for node in gang.trial.asked & set(gang.here()) if self._is_fit(gang, node)}
+        if len(line) < plan.most and (idle := usable - set(line)):
+            raise Violation("size", f"{len(line)} of {plan.most} nodes take part, and {sorted(idle)} stay idle")
+        if before:
+            self._kept(before, line, usable)
+
+    def _kept(self, before: tuple[str, ...], line: tuple[str, ...], usable: set[str]) -> None:
+        stayed = [node for node in before if node in line]
+        if out := [node for node in before if node in usable and node not in line]:
+            raise Violation("seats", f"{out[0]} was in the attempt before and could stay, and has no seat")
+        if len(line) == len(before) and any(line.index(node) != before.index(node) for node in stayed):
+            raise Violation("seats", f"{before} became {line}: a node that stayed has another rank")
+        if len(line) < len(before) and stayed != [node for node in line if node in stayed]:
+            raise Violation("seats", f"{before} became {line}: the nodes that stayed have another order")
+        if before[0] in line and line[0] != before[0]:
+            raise Violation("seats", f"rank 0 moves from {before[0]} to {line[0]}, and {before[0]} is there")
+
+    def _here(self, gang: Gang) -> list[str]:
+        return [name for name in gang.here() if self._is_fit(gang, name)]
+
+    def _is_fit(self, gang: Gang, node: str) -> bool:
+        return not self.devices[node] & gang.avoid
+
+    def preparing(self, gang: Gang, command: Prepare) -> None:
+        """A PREPARE is sent."""
+        self._peers(gang, command)
+        if not self.joining:
+            return
+        first, meeting = gang.trial.roster.nodes[0], command.meeting
+        number = 1000 * command.attempt + gang.trial.round
+        if meeting is None or (meeting.address, meeting.port) != (first, number):
+            raise Violation("meeting", f"attempt {command.attempt} meets at {meeting}, and rank 0 is on {first}")
+
+    def _peers(self, gang: Gang, command: Prepare) -> None:
+        peers, roles = command.peers, gang.spec.roles
+        if not any(role.ports for role in roles) or (peers is not None and peers is self._looked_at):
+            return
+        self._looked_at = peers
+        seats, nodes = gang.trial.roster.seats, gang.trial.roster.nodes
+        if peers is None or peers.tasks.keys() != {seat.role for seat in seats} or len(peers.hosts) != len(nodes):
+            raise Violation("ports", f"attempt {command.attempt} does not tell where all of its tasks are: {peers}")
+        for seat, task in zip(seats, tasks_of(peers), strict=True):
+            own = [port for ports in task.ports.values() for port in ports]
+            if (seat.role_rank, seat.node) != (task.index, nodes[task.node]):
+                raise Violation(
+                    "ports", f"rank {seat.rank} is on {seat.node}, and its peers look on {nodes[task.node]}"
+                )
+            if not own or {of_attempt(port) for port in own} != {command.attempt}:
+                raise Violation("ports", f"rank {seat.rank} of attempt {command.attempt} is to open {own}")
+        opened = Counter(
+            (task.node, port) for task in tasks_of(peers) for ports in task.ports.values() for port in ports
+        )
+        if twice := [(nodes[place], port) for (place, port), count in opened.items() if count > 1]:
+            raise Violation("ports", f"two tasks on one node are to open the same port: {twice}")
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt is decided: a lost node has a second chance."""
+        report = record.report
+        if report.phrase != Phrase.NODE_FAILED or report.trigger is not Trigger.RUNTIME or not report.devices:
+            return
+        if record.decision.charged:
+            raise Violation("I4", f"attempt {record.attempt} lost {', '.join(report.devices)}, and that is charged")
+        if first := set(record.decision.avoid) - self.lost_before:
+            raise Violation("seats", f"{sorted(first)} are avoided after the first loss")
+        self.lost_before |= set(report.devices)
+
+    def finished(self, report: JobReport) -> None:
+        """The job is over."""
+        plan = self.world.plan.spec.nodes
+        if self.joining and not report.attempts and report.report.phrase == Phrase.GANG_START_TIMEOUT:
+            came = sum(at <= self.world.now - plan.join_s for at in self.world.plan.joins.values())
+            if self.world.plan.quiet and came >= plan.least:
+                raise Violation("assembly", f"{came} nodes came, and the gang did not begin")

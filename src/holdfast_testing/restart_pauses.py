@@ -1,0 +1,30 @@
+"""The pause between two attempts, as the witness checks it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.decide.restart_budgets import failed
+from holdfast_testing.simulated_world import Violation
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang import Gang
+
+HAIR = 1e-6
+
+
+def kept_pause(gang: Gang, number: int, now: float) -> None:
+    """Back-off: from the second failure in a row on, at least half of what doubles each time. `now`: seconds."""
+    policy, row = gang.spec.restarts, 0
+    if not failed(gang.records[-1]):
+        return
+    for record in reversed([record for record in gang.records if failed(record)]):
+        row += 1
+        if record.progressed:
+            break
+    least = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** (row - 2)) / 2 if row >= 2 else 0.0
+    waited = now - gang.records[-1].ended_at
+    if waited < least - HAIR:
+        raise Violation(
+            "I10", f"attempt {number} begins {waited:.3f} s after failure {row} in a row, not {least:.3f} s"
+        )

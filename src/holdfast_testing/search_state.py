@@ -1,0 +1,172 @@
+"""What the exhaustive search looks at: one owner, two sides, every message ever sent, and what may still go wrong.
+
+A state is copied before anything happens to it, and compared by a key that leaves out what cannot matter later.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from enum import Enum
+from types import FunctionType, MethodType
+from typing import Any
+
+import msgspec
+
+from holdfast.decide.agent import Agent
+from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
+from holdfast.model.job_spec import JobSpec, RestartPolicy, Role, Timers
+from holdfast.model.noun_base import Message, Noun
+
+NODES = ("n0", "n1")
+EVER = 1e9
+PROMPT = 1
+"""The node that is quick where one is (`Bounds.prompt`)."""
+NEXT = {"booting": "prepared", "going": "up"}
+LEASE_S = 100.0
+GENERATION_S = 1000.0
+"""An agent whose lease has run out lives so much later: nothing acknowledged before counts any more."""
+TICK_S = 0.001
+SPEC = JobSpec(
+    name="search",
+    roles=(Role(name="worker", count=len(NODES), command=("train",)),),
+    restarts=RestartPolicy(
+        max_restarts=9, platform_max_restarts=9, max_in_a_row=9, window_restarts=9, backoff_s=0.0, max_isolations=0
+    ),
+    timers=Timers(
+        check_s=EVER, prepare_s=EVER, start_s=EVER, kill_s=EVER, lease_s=LEASE_S, resend_s=EVER, settle_s=1.0
+    ),
+    checks=(),
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much may go wrong on one path."""
+
+    attempts: int = 2
+    crashes: int = 1
+    expiries: int = 1
+    suspicions: int = 0
+    agent_restarts: int = 0
+    owner_crashes: int = 0
+    prompt: bool = False
+    """The second node's messages come at once, each once, and its processes are quick: then one node's troubles can be
+    followed much further."""
+
+
+@dataclass
+class Side:
+    """One node: its agent, its processes (rank → [attempt, state]), its clock and what it has said."""
+
+    agent: Agent
+    processes: dict[int, tuple[int, str]] = field(default_factory=dict)
+    generation: int = 0
+    said: int = 0
+    last: Any = None
+    heard: int = -1
+    """The latest generation from which the owner has heard: it granted no lease for a later one."""
+
+    @property
+    def now(self) -> float:
+        return self.generation * GENERATION_S + self.said * TICK_S
+
+
+@dataclass
+class State:
+    """Everything, at one moment. `told`: every message ever sent, by number in the search's table."""
+
+    owner: Owner
+    sides: tuple[Side, ...]
+    told: frozenset[int]
+    left: Bounds
+    at_once: list[tuple[str, int, Any]] = field(default_factory=list)
+
+    @property
+    def gang(self) -> Gang:
+        return self.owner.gang
+
+    def touch(self, *, owner: bool, side: int | None) -> State:
+        """A copy of which the owner, or one side, or both may be changed; the rest is shared."""
+        whose = clone(self.owner, {}) if owner else self.owner
+        sides = tuple(clone(each, {}) if index == side else each for index, each in enumerate(self.sides))
+        return State(whose, sides, self.told, self.left)
+
+    def key(self) -> Any:
+        return owner_key(self.owner), tuple(side_key(side) for side in self.sides), self.told, self.left
+
+
+def owner_key(owner: Owner) -> Any:
+    gang = owner.gang
+    trial = gang.trial
+    return (
+        gang.phase,
+        gang.attempt,
+        gang.highest,
+        gang.term,
+        frozenset(gang.speakers.unheard),
+        trial.sent,
+        tuple(known.state for known in trial.roster.members.values()),
+        frozenset(gang.speakers.stopped.items()),
+        frozenset(gang.speakers.boots.items()),
+        frozenset(gang.speakers.busy.items()),
+        frozenset(gang.absent),
+        frozenset(trial.fenced),
+        frozenset((node, said.boot, said.sent) for node, said in owner.said.items()),
+        len(gang.records),
+    )
+
+
+def side_key(side: Side) -> Any:
+    agent = side.agent
+    return (
+        side.generation,
+        side.said,
+        side.heard,
+        tuple(side.processes.items()),
+        agent.boot,
+        agent.attempt,
+        max(agent.term, 1),  # no owner has a lower one
+        agent.stopped,
+        agent.floor,
+        agent.lease.until > side.now,
+        tuple((rank, hand.state) for rank, hand in agent.crew.hands.items()),
+        agent.remembered,
+        agent.stopping.intended,
+        agent.stopping.killed,
+    )
+
+
+FROZEN = (str, int, float, type(None), Enum, Noun, Message, frozenset, FunctionType, type)
+
+
+def clone(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy of everything mutable; what is frozen is shared. `copy.deepcopy` would take ten times as long."""
+    if isinstance(value, FROZEN):
+        return value
+    if (known := memo.get(id(value))) is not None:
+        return known
+    if isinstance(value, Counter):
+        made: Any = Counter(value)
+    elif isinstance(value, dict):
+        made = {key: clone(item, memo) for key, item in value.items()}
+    elif isinstance(value, list):
+        made = [clone(item, memo) for item in value]
+    elif isinstance(value, tuple):
+        made = tuple(clone(item, memo) for item in value)
+    elif isinstance(value, set):
+        made = set(value)
+    elif isinstance(value, deque):
+        made = deque(maxlen=value.maxlen)  # only the story: nothing depends on it
+    elif isinstance(value, msgspec.Struct):
+        made = copy.copy(value)
+    elif isinstance(value, MethodType):
+        made = MethodType(value.__func__, clone(value.__self__, memo))
+    else:
+        made = object.__new__(type(value))
+        memo[id(value)] = made
+        made.__dict__.update((name, clone(item, memo)) for name, item in value.__dict__.items())
+    memo[id(value)] = made
+    return made

@@ -1,0 +1,271 @@
+"""One simulated node: the real Agent, a clock that drifts, and processes that live and die as the plan says."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.decide.agent import Agent
+from holdfast.model import events as ev
+from holdfast.model.evidence import MemoryKill
+from holdfast.model.gang_protocol import Command, Report
+from holdfast.model.job_spec import NodeInfo
+from holdfast.model.process_messages import (
+    AllReaped,
+    Fact,
+    Instruction,
+    NotifyWorkers,
+    ReleaseWorker,
+    SendReport,
+    SignalWorkers,
+    StartWorker,
+    WorkersNotified,
+    WorkerStartFailed,
+)
+from holdfast_testing.simulated_processes import Process, Rooms
+from holdfast_testing.simulated_world import Network, Violation, World
+from holdfast_testing.trouble_plan import Crash, What
+
+if TYPE_CHECKING:
+    from holdfast_testing.witness import Witness
+
+REAP_S = 0.01
+REDIAL_S = 1.0
+
+
+class Machine:
+    """A node with its agent. The agent's clock is its own: `local(now)`."""
+
+    def __init__(
+        self,
+        node: NodeInfo,
+        world: World,
+        network: Network,
+        rooms: Rooms,
+        witness: Witness,
+        tell: Callable[[Report], None],
+        make_agent: Callable[..., Agent] = Agent,
+        *,
+        dial: Callable[[ev.NodeJoined, Machine], None],
+        leave: Callable[[ev.NodeLeft], None],
+    ) -> None:
+        """`dial`, `leave`: what the owner does with a first and with a last word."""
+        self.node = node
+        self.name = name = node.name
+        self.world = world
+        self.network = network
+        self.rooms = rooms
+        self.witness = witness
+        self.tell = tell
+        self.make_agent = make_agent
+        self.dial = dial
+        self.say_goodbye = leave
+        self.welcome = 0
+        """The boot that the owner has let in."""
+        self.rate = 1.0 + world.plan.drift.get(name, 0.0)
+        self.offset = 1000.0 + 7919.0 * (hash_of(name) % 97)
+        self.boot = 0
+        self.alive = False
+        self.ours = True
+        """The present run of the job has this node."""
+        self.processes: dict[tuple[int, int], Process] = {}
+        self.signalled = -1
+        self.order = hash_of(name) % 50
+        """Of the deaths of this node alone: another node's begin elsewhere."""
+        self.memory_kills: list[tuple[int, MemoryKill]] = []
+        """With the attempt, at times of this machine's own clock."""
+        self._wake: float | None = None
+        self.agent: Agent
+        if not world.plan.joins:
+            self.begin()
+
+    # ------------------------------------------------------------------------------------------ the machine's own life
+
+    def begin(self) -> None:
+        """The agent starts (again): a new boot number, nothing remembered."""
+        timers = self.world.plan.spec.timers
+        self.boot += 1
+        self.alive = True
+        self.signalled = -1
+        self._wake = None
+        lease_s = None if self.world.plan.local else timers.lease_s
+        self.agent = self.make_agent(self.name, self.boot, lease_s=lease_s, beat_s=timers.beat_s)
+        self.world.say(self.name, f"agent starts, boot {self.boot}")
+        if self.world.plan.joins:
+            self.hello(self.boot)
+        self._arm()
+
+    def hello(self, boot: int) -> None:
+        """Dial the owner, again and again, until it has let this agent in."""
+        if self.alive and self.boot == boot and self.welcome < boot:
+            self.network.carry(self.name, self._reach, ev.NodeJoined(node=self.node, boot=boot))
+            self.world.after(REDIAL_S, self.hello, boot)
+
+    def _reach(self, joined: ev.NodeJoined) -> None:
+        # A connection lives no longer than those at its ends: no hello comes late.
+        if self.alive and self.boot == joined.boot and self.welcome < joined.boot:
+            self.dial(joined, self)
+
+    def welcomed(self, boot: int) -> None:
+        self.welcome = max(self.welcome, boot)
+
+    def redial(self) -> None:
+        """The owner is another one: this agent has to be let in again."""
+        self.welcome = 0
+        self.hello(self.boot)
+
+    def leave(self) -> None:
+        """Its user ends it: nothing lives there any more, and the owner is told so."""
+        if self.alive:
+            self.world.say(self.name, "is ended by its user")
+            self._fall("agent")
+            left = ev.NodeLeft(node=self.name, boot=self.boot, reason="its user ended it", fenced=True)
+            self.network.carry(self.name, self.say_goodbye, left)
+
+    def lose_agent(self, crash: Crash) -> None:
+        """The agent dies; its guard kills its processes with it. A new one comes later."""
+        if self.alive:
+            self.world.say(self.name, "agent dies")
+            self._fall("agent")
+            self.world.after(crash.away_s, self._return, self.boot)
+
+    def lose_power(self) -> None:
+        if self.alive:
+            self.world.say(self.name, "power lost")
+            self._fall("power")
+
+    def _fall(self, why: str) -> None:
+        self.alive = False
+        self.witness.node_fell(self.name, why)
+        for process in list(self.processes.values()):
+            process.vanish(why)
+        self.processes.clear()
+
+    def _return(self, boot: int) -> None:
+        if not self.alive and self.boot == boot and self.ours:
+            self.begin()
+
+    def power_back(self) -> None:
+        if not self.alive and self.ours:
+            self.begin()
+
+    def taken_away(self) -> None:
+        """The run of the job that had this node is over."""
+        self.ours = False
+        self.lose_power()
+
+    def given_again(self) -> None:
+        """Another run of the job has it."""
+        self.ours = True
+        self.power_back()
+
+    # ------------------------------------------------------------------------------------------ the agent
+
+    def local(self, now: float) -> float:
+        return self.offset + now * self.rate
+
+    def obey(self, command: Command) -> None:
+        """A command arrives over the network."""
+        if self.alive:
+            self._perform(self.agent.obey(command, self.local(self.world.now)))
+
+    def learn(self, fact: Fact, boot: int) -> None:
+        """A fact about a process; those of an agent of before concern nobody."""
+        if self.alive and boot == self.boot:
+            self._perform(self.agent.learn(fact, self.local(self.world.now)))
+
+    def _awake(self, when: float) -> None:
+        if self._wake != when or not self.alive:
+            return
+        self._wake = None
+        now, due = self.local(self.world.now), self.agent.next_wake()
+        if due is not None and due <= now + 1e-6:
+            now = max(now, due)
+            self._perform(self.agent.tick(now))
+            again = self.agent.next_wake()
+            if again is not None and again <= now:
+                raise Violation("I6", f"the agent of {self.name} asks to be woken at a moment that has passed")
+        self._arm()
+
+    def _arm(self) -> None:
+        due = self.agent.next_wake()
+        if due is None:
+            return
+        when = max(self.world.now, (due - self.offset) / self.rate)
+        if self._wake is None or when < self._wake:
+            self._wake = when
+            self.world.at(when, self._awake, when)
+
+    def _perform(self, instructions: list[Instruction]) -> None:
+        queue = deque(instructions)
+        while queue:
+            order = queue.popleft()
+            match order:
+                case SendReport():
+                    self.network.carry(self.name, self.tell, order.report)
+                case StartWorker():
+                    self._start(order)
+                case ReleaseWorker():
+                    process = self.processes.get((order.attempt, order.rank))
+                    if process is not None:
+                        process.release()
+                case NotifyWorkers():
+                    self.world.after(0.0, self.learn, WorkersNotified(attempt=order.attempt, listening=()), self.boot)
+                case SignalWorkers():
+                    self._signal(order)
+                case _:
+                    assert_never(order)
+        self._arm()
+
+    # ------------------------------------------------------------------------------------------ processes
+
+    def _start(self, order: StartWorker) -> None:
+        seat, attempt, plan = order.seat, order.attempt, self.world.plan
+        ill = plan.ills.get((attempt, seat.rank)) or plan.bad_nodes.get(self.name)
+        if ill is None and seat.rank == 0:
+            ill = plan.bug
+        if ill is not None and ill.what is What.NO_START:
+            self.witness.fell_ill(attempt, seat, "start")
+            self.witness.could_not_start(attempt, seat.rank)
+            fact = WorkerStartFailed(attempt=attempt, rank=seat.rank, reason=ill.ending.words)
+            self.world.after(0.01, self.learn, fact, self.boot)
+            return
+        self.world.say(self.name, f"starts rank {seat.rank} of attempt {attempt}")
+        self.witness.started(attempt, seat, self.boot)
+        self.processes[attempt, seat.rank] = Process(self, attempt, seat, order.shape.world_size, ill)
+
+    def _signal(self, order: SignalWorkers) -> None:
+        self.signalled = max(self.signalled, order.attempt)
+        how = "SIGKILL" if order.hard else "SIGTERM"
+        mine = [process for (attempt, _), process in self.processes.items() if attempt == order.attempt]
+        self.witness.signalled(order.attempt, self.name)
+        if mine:
+            self.world.say(self.name, f"{how} to attempt {order.attempt}: {order.reason}")
+        for process in mine:
+            process.signal(hard=order.hard)
+        self.emptied(order.attempt)
+
+    def killed_for_memory(self, process: Process) -> None:
+        self.witness.killed_for_memory(process.attempt, process.seat.rank)
+        at = self.local(self.world.now)
+        kill = MemoryKill(source="kernel log", text="Killed process", node=self.name, pid=process.pid, at=at)
+        self.memory_kills.append((process.attempt, kill))
+
+    def gone(self, process: Process) -> None:
+        """A process of this machine has died and is reaped."""
+        self.processes.pop((process.attempt, process.seat.rank), None)
+        self.emptied(process.attempt)
+
+    def emptied(self, attempt: int) -> None:
+        if attempt == self.signalled and not any(mine == attempt for mine, _ in self.processes):
+            self.world.after(REAP_S, self.learn, AllReaped(attempt=attempt), self.boot)
+
+    def next_order(self) -> int:
+        self.order += 1
+        return self.order
+
+
+def hash_of(name: str) -> int:
+    """The same in every process, as `hash` is not."""
+    return sum((index + 1) * byte for index, byte in enumerate(name.encode()))

@@ -1,0 +1,346 @@
+"""Simulated processes, and the room in which the ranks of one attempt meet.
+
+A process boots, is prepared, is told to go, runs the user's program, meets its peers and works with them in step. It
+can fall ill in each part of that life; a peer of one that died notices after a while and dies with words about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.model.exit_report import WorkerExit
+from holdfast.model.job_spec import Seat
+from holdfast.model.process_messages import Fact, WorkerExited, WorkerPrepared, WorkerUp
+from holdfast_testing.simulated_world import World
+from holdfast_testing.trouble_plan import Ending, Ill, Plan, What, When
+
+if TYPE_CHECKING:
+    from holdfast_testing.witness import Witness
+
+KILL_S = 0.005
+"""From SIGKILL to the end of a process that can be killed."""
+STUCK_S = 500.0
+"""How long a process that is stuck in the kernel outlives SIGKILL."""
+
+
+class Node(Protocol):
+    """What a process needs of the machine it runs on."""
+
+    boot: int
+    rooms: Rooms
+    witness: Witness
+    world: World
+
+    def local(self, now: float) -> float:
+        """The machine's clock at `now`."""
+        ...
+
+    def learn(self, fact: Fact, boot: int) -> None:
+        """The agent of this boot learns a fact."""
+        ...
+
+    def gone(self, process: Process) -> None:
+        """The process has ended and is reaped soon."""
+        ...
+
+    def killed_for_memory(self, process: Process) -> None:
+        """The kernel killed it: the machine's memory ran out."""
+        ...
+
+    def next_order(self) -> int:
+        """The place of a death among those of this machine."""
+        ...
+
+
+class Process:
+    """One rank's process in one attempt. `cause` says of what it died: own, peer, stop, done, power, agent."""
+
+    __slots__ = (
+        "attempt",
+        "boot",
+        "cause",
+        "ill",
+        "machine",
+        "pid",
+        "room",
+        "seat",
+        "started_at",
+        "state",
+        "termed",
+        "was_dying",
+    )
+
+    def __init__(self, machine: Node, attempt: int, seat: Seat, size: int, ill: Ill | None) -> None:
+        world = machine.world
+        self.machine = machine
+        self.attempt = attempt
+        self.seat = seat
+        self.ill = ill
+        self.boot = machine.boot
+        self.pid = 1000 * attempt + seat.local_rank  # equal on all nodes, as it happens to be
+        self.state = "booting"
+        self.cause = ""
+        self.termed = False
+        self.was_dying = False
+        """It had begun to die by itself when it was signalled."""
+        self.started_at = machine.local(world.now)
+        self.room = machine.rooms.of(attempt, size)
+        if ill is not None and ill.when is When.BOOT:
+            world.after(ill.after_s, self._befall)
+            if ill.what is What.HANG:
+                return
+        world.after(world.plan.boot_s.get(seat.rank, 1.0), self._booted)
+
+    @property
+    def dead(self) -> bool:
+        return bool(self.cause)
+
+    # ------------------------------------------------------------------------------------------ its life
+
+    def _booted(self) -> None:
+        if not self.dead:
+            self.state = "prepared"
+            self.machine.witness.prepared(self.attempt, self.seat.rank)
+            self.machine.learn(WorkerPrepared(attempt=self.attempt, rank=self.seat.rank, pid=self.pid), self.boot)
+
+    def release(self) -> None:
+        """The go: it runs the user's program."""
+        if not self.dead and self.state == "prepared":
+            self.state = "going"
+            self.machine.witness.released(self.attempt, self.seat.rank)
+            self.machine.world.after(self.machine.world.plan.up_s, self._up)
+
+    def _up(self) -> None:
+        if self.dead:
+            return
+        self.state = "up"
+        self.machine.witness.up(self.attempt, self.seat.rank)
+        self.machine.learn(WorkerUp(attempt=self.attempt, rank=self.seat.rank), self.boot)
+        if self.ill is not None and self.ill.when is When.CONNECT:
+            self.machine.world.after(self.ill.after_s, self._befall)
+            if self.ill.what is What.HANG:
+                return
+        self.room.join(self)
+
+    def _befall(self) -> None:
+        """Its illness breaks out."""
+        ill = self.ill
+        if self.dead or ill is None:
+            return
+        self.machine.witness.fell_ill(self.attempt, self.seat, ill.what.value)
+        if ill.what is What.HANG:
+            self.state = "hung"
+            self.machine.world.say(f"rank {self.seat.rank}", f"hangs ({ill.when})")
+            self.room.stalled(self)
+        elif ill.what is What.LEAVE:
+            self.end("own", Ending(exit_code=0))
+        elif dying_s := self.machine.world.plan.dying_s:
+            self.state = "dying"
+            self.machine.witness.dying(self.attempt, self.seat.rank)
+            self.machine.world.after(dying_s, self.end, "own", ill.ending)
+            self.room.lost(self, self.machine.world.plan.peer_detect_s)
+        else:
+            self.end("own", ill.ending)
+
+    # ------------------------------------------------------------------------------------------ its end
+
+    def signal(self, *, hard: bool) -> None:
+        world, plan, rank = self.machine.world, self.machine.world.plan, self.seat.rank
+        if self.dead:
+            return
+        if self.state == "dying":
+            # Nothing but the end is left for it; SIGKILL makes that quick, and changes nothing about its cause.
+            self.was_dying = True
+            if hard and self.ill is not None:
+                world.after(KILL_S, self.end, "own", self.ill.ending)
+        elif hard:
+            stuck = (self.attempt, rank) in plan.unkillable
+            world.after(STUCK_S if stuck else KILL_S, self.end, "stop", Ending(signal=9))
+        elif not self.termed and rank not in plan.stubborn and (self.attempt, rank) not in plan.unkillable:
+            self.termed = True
+            world.after(plan.term_s * (0.5 + world.dice.random()), self.end, "stop", plan.term_ending)
+
+    def end(self, cause: str, ending: Ending) -> None:
+        """It dies, its machine sees it, and its peers will."""
+        if self.dead:
+            return
+        machine, seat = self.machine, self.seat
+        self.cause = cause
+        how = f"signal {ending.signal}" if ending.signal is not None else f"status {ending.exit_code}"
+        machine.world.say(f"rank {seat.rank}", f"attempt {self.attempt} ends ({cause}): {how} {ending.words}".rstrip())
+        machine.witness.died(self.attempt, seat.rank, cause)
+        exit_ = WorkerExit(
+            role=seat.role,
+            rank=seat.rank,
+            node=seat.node,
+            attempt=self.attempt,
+            pid=self.pid,
+            local_rank=seat.local_rank,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            started_at=self.started_at,
+            ended_at=machine.local(machine.world.now),
+            order=machine.next_order(),
+            was_dying=self.was_dying,
+            last_words=ending.words,
+        )
+        if ending.by_memory and cause == "own":
+            machine.killed_for_memory(self)
+        machine.learn(WorkerExited(exit=exit_), self.boot)
+        machine.gone(self)
+        if cause != "done" and self.state != "dying":
+            self.room.lost(self, machine.world.plan.peer_detect_s)
+
+    def vanish(self, cause: str) -> None:
+        """Its machine is gone, or its agent with the guard: nobody is there to tell."""
+        if not self.dead:
+            self.cause = cause
+            self.machine.witness.died(self.attempt, self.seat.rank, cause)
+            plan = self.machine.world.plan
+            self.room.lost(self, plan.collective_timeout_s if cause == "power" else plan.peer_detect_s)
+
+
+class Room:
+    """Where the ranks of one attempt meet and work: all of them or none."""
+
+    def __init__(self, world: World, witness: Witness, work: Work, attempt: int, size: int) -> None:
+        self.world = world
+        self.witness = witness
+        self.work = work
+        self.attempt = attempt
+        self.size = size
+        self.here: dict[int, Process] = {}
+        self.complete = False
+        self.broken = False
+        self.began_at = 0.0
+        self.on_hang: Callable[[int, int], None] | None = None
+        self.noticed: set[int] = set()
+        self.hanging: set[int] = set()
+
+    @property
+    def is_deserted(self) -> bool:
+        return bool(self.here) and all(process.dead for process in self.here.values())
+
+    def join(self, process: Process) -> None:
+        plan, rank = self.world.plan, process.seat.rank
+        self.here[rank] = process
+        self.world.after(plan.connect_timeout_s, self._gave_up, rank)
+        all_here = len(self.here) == self.size and not any(peer.dead for peer in self.here.values())
+        if all_here and not self._split():
+            self.complete = True
+            self.world.after(plan.connect_s, self._begin)
+
+    def _split(self) -> bool:
+        apart = self.world.plan.unreachable
+        return bool(apart) and len({peer.seat.node for peer in self.here.values()} & apart) > 1
+
+    def _gave_up(self, rank: int) -> None:
+        """A rank has waited long enough for its peers."""
+        process = self.here[rank]
+        if self.complete or process.dead:
+            return
+        gone = (other for other in range(self.size) if other not in self.here or self.here[other].dead)
+        missing = next(gone, None)
+        if missing is None:  # all came, but some of them cannot see each other
+            apart = self.world.plan.unreachable - {process.seat.node}
+            missing = min(other for other, peer in self.here.items() if peer.seat.node in apart)
+        process.end("peer", Ending(exit_code=1, words=f"connect timeout: no answer from rank {missing}"))
+
+    def _begin(self) -> None:
+        if self.broken:
+            return
+        plan = self.world.plan
+        self.began_at = self.world.now
+        for process in self.here.values():
+            ill = process.ill
+            if ill is not None and ill.when is When.RUN:
+                self.world.after(ill.after_s, process._befall)
+        if plan.work_s:
+            self.world.after(max(0.0, plan.work_s - self.work.saved_s), self._finish)
+
+    def _finish(self) -> None:
+        if self.broken or any(process.state == "hung" for process in self.here.values()):
+            return
+        self.broken = True
+        self.work.saved_s = self.world.plan.work_s
+        for process in self.here.values():
+            delay = 0.1 * self.world.dice.random()
+            self.world.after(delay, process.end, "done", Ending(exit_code=0))
+
+    def lost(self, process: Process, notice_s: float) -> None:
+        """A member of the room is gone: the others notice, each in its own time."""
+        if self.here.get(process.seat.rank) is not process:
+            return  # it never came: the others wait for it, and another may yet come in its place
+        if not self.broken and self.began_at:
+            self.save()
+        self.broken = True
+        if not self.complete:
+            return
+        if notice_s < 0:
+            notice_s = self.world.plan.collective_timeout_s
+        for peer in self.here.values():
+            if not peer.dead and peer.seat.rank not in self.noticed:
+                self.noticed.add(peer.seat.rank)
+                self.world.after(notice_s * (0.5 + self.world.dice.random()), self._notice, peer, process.seat.rank)
+
+    def stalled(self, process: Process) -> None:
+        """A member hangs: those that wait for it give up one day."""
+        if self.on_hang is not None and process.seat.rank not in self.hanging:
+            self.on_hang(self.attempt, process.seat.rank)
+        self.hanging.add(process.seat.rank)
+        if not self.complete:
+            return
+        self.save()
+        wait_s = self.world.plan.collective_timeout_s
+        for peer in self.here.values():
+            if peer is not process and not peer.dead and peer.seat.rank not in self.noticed:
+                self.noticed.add(peer.seat.rank)
+                self.world.after(wait_s * (0.9 + 0.2 * self.world.dice.random()), self._notice, peer, process.seat.rank)
+
+    def _notice(self, peer: Process, rank: int) -> None:
+        if peer.dead or peer.state in ("hung", "dying"):
+            return
+        ending = self.world.dice.choice(self.world.plan.peer_words)
+        words = ending.words.format(rank=rank)
+        peer.end("peer", Ending(exit_code=ending.exit_code, signal=ending.signal, words=words))
+
+    def save(self) -> None:
+        """What a checkpoint keeps of the work so far."""
+        plan = self.world.plan
+        if plan.step_s and self.began_at:
+            ran = self.work.saved_s + self.world.now - self.began_at
+            self.work.saved_s = max(self.work.saved_s, ran - ran % plan.step_s)
+            self.began_at = 0.0
+
+
+class Work:
+    """The job's work, over all attempts: what checkpoints have kept, in seconds."""
+
+    def __init__(self) -> None:
+        self.saved_s = 0.0
+
+    def step(self, plan: Plan) -> int | None:
+        """The last step that all ranks told of; None where the program tells none."""
+        return int(self.saved_s / plan.step_s) if plan.step_s else None
+
+
+class Rooms:
+    """The rooms of all attempts."""
+
+    def __init__(self, world: World, witness: Witness) -> None:
+        self._world = world
+        self._witness = witness
+        self.work = Work()
+        self.on_hang: Callable[[int, int], None] | None = None
+        """Told (attempt, rank) when a process begins to hang while the gang works."""
+        self._rooms: dict[int, Room] = {}
+
+    def of(self, attempt: int, size: int) -> Room:
+        before = self._rooms.get(attempt)
+        # A number that disk and agents have forgotten is used again: its first workers are dead, and their room too.
+        again = self._world.plan.lying_disk and before is not None and before.is_deserted
+        if before is None or again:
+            room = self._rooms[attempt] = Room(self._world, self._witness, self.work, attempt, size)
+            room.on_hang = self.on_hang
+        return self._rooms[attempt]

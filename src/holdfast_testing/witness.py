@@ -1,0 +1,398 @@
+"""The witness: sees what really happens in a simulation, and raises `Violation` at the step that breaks an invariant.
+
+It knows the truth (which processes live, who died of what, who could be reached) and compares it with what owner and
+agents do. The names I1 … I12 are those of `docs/internals/gang.md`.
+"""
+
+from __future__ import annotations
+
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import LIVE, TABLE, Phase
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, Send
+from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
+from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
+from holdfast.model.gang_protocol import Go, MemberState, Prepare, Report
+from holdfast.model.job_spec import Seat
+from holdfast.model.phrases import Phrase
+from holdfast_testing.attempt_truth import Truth
+from holdfast_testing.node_seating import Seating
+from holdfast_testing.restart_pauses import HAIR, kept_pause
+from holdfast_testing.simulated_world import Violation, World
+
+EDGES = frozenset((source, target) for (source, _), target in TABLE.items())
+TIMED = frozenset(Phase) - {Phase.RUNNING, Phase.DONE}
+
+
+class Witness:
+    """Looks on while one job runs. Every method is called by the simulated world as things happen."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.seating = Seating(world)
+        self.truths: dict[int, Truth] = {}
+        self.live: dict[int, set[int]] = {}
+        self.highest = 0
+        self.avoided: set[str] = set()
+        self.records: dict[int, AttemptRecord] = {}
+        self.report: JobReport | None = None
+        self.moves: set[tuple[Phase, Phase]] = set()
+        self.last_heard: dict[str, float] = {}
+        self.spoke_at: dict[tuple[str, int], float] = {}  # by attempt: a copy of an older word may come late
+        self.boots: dict[str, int] = {}
+        self.fell: dict[str, tuple[float, str]] = {}
+        self.requests: list[StopRequest] = []
+        self.back_at: float | None = None
+        self.back_in: set[Phase] = set()  # the phases in which the owner came back
+        self.entered_at = 0.0
+        self.evidences: dict[int, AttemptEvidence] = {}
+        self.began: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+        self.tail_lost = False
+        """The owner's journal has lost its tail: what it did after that is forgotten, and may be decided again."""
+        self.runs = 0
+        """How many runs of the job have begun after another."""
+        self.cut_short: set[int] = set()
+        """Attempts that ended with the run of the job that they were in."""
+        self.used = 0
+        """The highest attempt of which a PREPARE was sent."""
+
+    def truth(self, attempt: int) -> Truth:
+        if attempt not in self.truths:
+            self.truths[attempt] = Truth()
+        return self.truths[attempt]
+
+    # ------------------------------------------------------------------------------------------ processes
+
+    def started(self, attempt: int, seat: Seat, boot: int) -> None:
+        rank = seat.rank
+        for other, ranks in self.live.items():
+            if other != attempt and ranks:
+                raise Violation(
+                    "I1", f"attempt {attempt} starts rank {rank} while ranks {sorted(ranks)} of {other} live"
+                )
+        mine = self.live.setdefault(attempt, set())
+        if rank in mine:
+            raise Violation("I1", f"two processes of rank {rank} in attempt {attempt}")
+        if self.truth(attempt).started_by.get(rank, 0) >= boot:
+            # A new agent may begin once more what the one before took with it; the same one may not.
+            raise Violation("I1", f"rank {rank} is started a second time in attempt {attempt}")
+        if taken := {seat.node, seat.device} & self.avoided:
+            raise Violation("avoid", f"rank {rank} of attempt {attempt} is placed on {', '.join(sorted(taken))}")
+        mine.add(rank)
+        self.truth(attempt).started_by[rank] = boot
+        self.truth(attempt).nodes.setdefault(seat.node, []).append(rank)
+
+    def could_not_start(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).deaths[rank] = "own"
+        self.truth(attempt).died_at[rank] = self.world.now
+
+    def prepared(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).prepared.add(rank)
+
+    def released(self, attempt: int, rank: int) -> None:
+        size = self.truth(attempt).size
+        if len(self.truth(attempt).prepared) < size:
+            raise Violation("I3", f"rank {rank} of attempt {attempt} is let go before all {size} are prepared")
+
+    def up(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).up.add(rank)
+
+    def died(self, attempt: int, rank: int, cause: str) -> None:
+        self.live.get(attempt, set()).discard(rank)
+        truth = self.truth(attempt)
+        truth.deaths[rank] = cause
+        truth.died_at[rank] = self.world.now
+
+    def dying(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).dying_at[rank] = self.world.now
+
+    def killed_for_memory(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).out_of_memory.add(rank)
+
+    def signalled(self, attempt: int, node: str) -> None:
+        self.truth(attempt).signalled.setdefault(node, self.world.now)
+
+    def fell_ill(self, attempt: int, seat: Seat, what: str) -> None:
+        self.truth(attempt).ills.append((self.world.now, what, (seat.rank,), seat.node))
+
+    def node_fell(self, node: str, why: str) -> None:
+        self.fell[node] = (self.world.now, why)
+        for attempt, ranks in self.live.items():
+            truth = self.truth(attempt)
+            if lost := tuple(rank for rank in truth.nodes.get(node, ()) if rank in ranks):
+                truth.ills.append((self.world.now, why, lost, node))
+
+    def heard(self, node: str, boot: int, attempt: int | None = None) -> None:
+        if attempt is not None:
+            self.spoke_at[node, attempt] = self.world.now
+        if boot >= self.boots.get(node, 0):
+            self.boots[node] = boot
+            self.last_heard[node] = self.world.now
+
+    def asked_to_stop(self, request: StopRequest) -> None:
+        self.requests.append(request)
+
+    def avoiding(self, names: tuple[str, ...]) -> None:
+        self.avoided.update(names)
+
+    # ------------------------------------------------------------------------------------------ the owner's steps
+
+    def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int, actions: list[Action]) -> None:
+        """After every event that the owner handled."""
+        if gang.attempt != attempt:
+            self._new_attempt(gang, attempt)
+        if gang.phase is not before:
+            self._crossed(gang, before)
+        self.seating.moved(gang, event, before, attempt)
+        if gang.phase in TIMED and gang.next_wake() is None:
+            raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
+        if isinstance(event, ev.AgentReported) and before in LIVE:
+            self._first_word(gang, event.report)
+        elif isinstance(event, ev.NodeSilent | ev.NodeFenced) and not gang.speakers.speaks(event.node, event.boot):
+            raise Violation("boot", f"{event.node} is judged as of boot {event.boot}, and it is another's turn")
+
+    def _new_attempt(self, gang: Gang, before: int) -> None:
+        now, number = self.world.now, gang.attempt
+        if self.tail_lost and gang.phase is Phase.DRAINING:
+            return  # one that an agent told of, to be stopped
+        if number <= self.highest or (number != before + 1 and not self.tail_lost):
+            raise Violation("I7", f"attempt {number} begins after attempt {max(before, self.highest)}")
+        self.highest = number
+        self.began[number] = now
+        for other, ranks in self.live.items():
+            if ranks and not self.tail_lost:  # then it hears of them before it uses the number
+                raise Violation("I1", f"attempt {number} begins while ranks {sorted(ranks)} of attempt {other} live")
+        if number > 1:
+            kept_pause(gang, number, now)
+
+    def _crossed(self, gang: Gang, before: Phase) -> None:
+        attempt, now, after = gang.attempt, self.world.now, gang.phase
+        entered, self.entered_at = self.entered_at, now
+        self.world.say("owner", f"{before} → {after} (attempt {attempt})")
+        for edge in _path(before, after):
+            self.moves.add(edge)
+        truth = self.truth(attempt)
+        if after is Phase.PREPARING:
+            truth.size = len(gang.trial.roster.seats)
+            self.seating.placed(gang)
+        if after is Phase.RUNNING and len(truth.up) < truth.size:
+            late = sorted(set(range(truth.size)) - truth.up)
+            raise Violation("I12", f"attempt {attempt} is RUNNING while ranks {late} never came up")
+        if after is Phase.DRAINING:
+            again = self.tail_lost and truth.stopped_at is not None
+            truth.stopped_at = now
+            if again:
+                pass  # the owner has forgotten that it had stopped it; its agents have not
+            elif gang.trial.completed:
+                self._complete(gang)
+            else:
+                self._justified(gang, before, entered)
+
+    def _complete(self, gang: Gang) -> None:
+        deaths, ranks = self.truth(gang.attempt).deaths, gang.trial.roster.members
+        if any(role.completion.min_succeeded is not None for role in gang.spec.roles):
+            return
+        if failed := [rank for rank in ranks if deaths.get(rank, "done") not in ("done", "own", "peer")]:
+            raise Violation("I2", f"attempt {gang.attempt} counts as complete, but ranks {failed} were stopped")
+
+    def _justified(self, gang: Gang, before: Phase, entered: float) -> None:
+        """I2 (and I11): an attempt ends only by what really befell it, by its own timers, or on request."""
+        trial, truth, attempt, now = gang.trial, self.truth(gang.attempt), gang.attempt, self.world.now
+        timers = gang.spec.timers
+        why: list[str] = []
+        if trial.stop is not None:
+            if any(request.reason == trial.stop.reason for request in self.requests):
+                return
+            if trial.stop.source is StopSource.TIME_LIMIT and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
+                return
+            if trial.stop.source is StopSource.PLATFORM and trial.resumed and self.runs == gang.run:
+                return
+            if trial.stop.source is StopSource.GROWTH and set(gang.here()) - set(trial.roster.nodes):
+                return
+            if trial.stop.source is StopSource.SUPERVISOR and self.tail_lost:
+                return
+            if trial.stop.source is StopSource.JOURNAL and now - entered >= timers.owner_wait_s - HAIR:
+                return
+            why.append("a stop request that was not made")
+        if trial.hang is not None:
+            if any(what == "hang" for _, what, _, _ in truth.ills):
+                return
+            why.append("a hang that is none")
+        if trial.deadline:
+            limit = timers.prepare_s if trial.deadline is Deadline.PREPARE else timers.start_s
+            if now - entered >= limit - HAIR:
+                return
+            why.append(f"its {trial.deadline} deadline after {now - entered:.3f} s instead of {limit:g} s")
+        for node in trial.lost:
+            if self._lost(node, attempt):
+                return
+            why.append(f"the loss of {node}, which was heard {now - self.last_heard.get(node, 0.0):.3f} s ago")
+        for known in gang.trial.roster.failed():
+            rank = known.seat.rank
+            if truth.deaths.get(rank) in ("own", "peer"):
+                return
+            why.append(f"the failure of rank {rank}, whose process {truth.deaths.get(rank) or 'lives'}")
+        name = "I11" if self.back_at is not None and now - self.back_at <= 2 * timers.lease_s else "I2"
+        raise Violation(name, f"attempt {attempt} is stopped in {before} by {'; '.join(why) or 'nothing at all'}")
+
+    def _lost(self, node: str, attempt: int) -> bool:
+        """Whether the owner has reason to count this node as lost."""
+        now, began = self.world.now, self.began.get(attempt, 0.0)
+        lease_s = self.world.plan.spec.timers.lease_s
+        if now - self.last_heard.get(node, 0.0) >= lease_s - HAIR:
+            return True
+        back_s = now - self.back_at if self.back_at is not None else 0.0
+        if back_s >= lease_s - HAIR and now - self.spoke_at.get((node, attempt), 0.0) >= lease_s - HAIR:
+            return True
+        fell_at, _ = self.fell.get(node, (-1.0, ""))
+        if fell_at >= began:
+            return True
+        mine = self.truth(attempt)
+        return any(mine.deaths.get(rank) == "stop" for rank in mine.nodes.get(node, ()))
+
+    def _first_word(self, gang: Gang, report: Report) -> None:
+        truth = self.truth(gang.attempt)
+        if truth.first_heard is None and report.attempt == gang.attempt:
+            failed = (member.rank for member in report.members if member.state is MemberState.FAILED)
+            truth.first_heard = next(failed, None)
+
+    def sending(self, gang: Gang, action: Send) -> None:
+        command = action.command
+        if isinstance(command, Prepare | Go) and command.attempt < self.highest:
+            raise Violation("I7", f"{type(command).__name__} of attempt {command.attempt} after attempt {self.highest}")
+        if isinstance(command, Prepare):
+            self.used = max(self.used, command.attempt)
+            self.seating.preparing(gang, command)
+            for seat in command.seats:
+                if taken := {seat.node, seat.device} & self.avoided:
+                    raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
+        elif isinstance(command, Go):
+            if gang.phase in LIVE and gang.trial.roster.verdict(gang.spec) is False:
+                known = gang.trial.roster.failed()[0]
+                if known.start_failed:
+                    raise Violation("I3", f"GO of attempt {command.attempt} after {known.fate}")
+            if len(self.truth(command.attempt).prepared) < self.truth(command.attempt).size:
+                raise Violation("I3", f"GO of attempt {command.attempt} before all are prepared")
+
+    # ------------------------------------------------------------------------------------------ reports and ends
+
+    def evidence(self, evidence: AttemptEvidence) -> None:
+        """The owner has its evidence: what it takes for stopped was stopped, and what died by itself was not."""
+        self.evidences[evidence.attempt] = evidence
+        truth = self.truth(evidence.attempt)
+        for worker in evidence.workers:
+            ended, cause = worker.exit, truth.deaths.get(worker.rank)
+            if ended is None or ended.ok:
+                continue
+            # A worker that was already dying when our SIGKILL came died by itself.
+            asked_at = truth.signalled.get(worker.node, self.world.now)
+            before_stop = truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR
+            if ended.after_stop and cause == "own" and before_stop:
+                raise Violation("I5", f"rank {worker.rank} died by itself, and counts as stopped")
+            if not ended.after_stop and cause == "stop" and not before_stop:
+                raise Violation("I5", f"rank {worker.rank} was stopped, and counts as dead by itself")
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """One report an ended attempt, and no attempt without."""
+        number = record.attempt
+        if number in self.records:
+            raise Violation("report", f"attempt {number} is recorded twice")
+        if record.report.attempt != number:
+            raise Violation("report", f"attempt {number} is explained by the evidence of {record.report.attempt}")
+        self.records[number] = record
+        self.judge(record)
+
+    def judge(self, record: AttemptRecord) -> None:
+        """I4 and I5 of one record."""
+        number, report, first = record.attempt, record.report, record.report.first
+        if record.decision.kind is DecisionKind.REQUEUE and report.reason == f"the platform begins run {self.runs}":
+            self.cut_short.add(number)
+        self.seating.recorded(record)
+        self.ended[number] = record.ended_at
+        if record.decision.charged and record.decision.kind in (DecisionKind.STOP, DecisionKind.SUCCEED):
+            raise Violation("I4", f"attempt {number} ended as intended and is charged")
+        if not record.decision.reason:
+            raise Violation("report", f"the decision on attempt {number} has no reason")
+        evidence = self.evidences.get(number)
+        if first is None or evidence is None or evidence.stop is not None:
+            return
+        if report.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED and first.rank not in self.truth(number).out_of_memory:
+            raise Violation("I5", f"attempt {number} takes the memory kill of another node for rank {first.rank}'s end")
+        exits = {worker.rank: worker.exit for worker in evidence.workers}
+        mine = exits.get(first.rank)
+        special = evidence.hang or evidence.lost or evidence.deadline or evidence.check or evidence.faults
+        truth = self.truth(number)
+        others = (rank for rank, exit_ in exits.items() if exit_ and not exit_.after_stop)
+        blamed = any(truth.deaths.get(rank) == "peer" for rank in others)
+        if not special and not blamed and mine is not None and mine.after_stop:
+            # Whom others waited for in vain is a silent sink, even if it had to be stopped in the end.
+            raise Violation("I5", f"attempt {number} blames rank {first.rank}, which was only stopped")
+        if not special and truth.deaths.get(first.rank) == "peer":
+            plan = self.world.plan
+            slack = plan.latency_s * (1.0 + plan.jitter)  # nobody could know which came first
+            own = [
+                rank
+                for rank, exit_ in exits.items()
+                if exit_ is not None
+                and not exit_.after_stop
+                and not exit_.ok
+                and truth.deaths.get(rank) == "own"
+                and truth.died_at[rank] + slack <= (truth.stopped_at or self.world.now)
+            ]
+            if own:
+                raise Violation(
+                    "I5",
+                    f"attempt {number} blames rank {first.rank} ({report.phrase}), but rank {own[0]} died of itself",
+                )
+
+    def finished(self, report: JobReport) -> None:
+        if self.report is not None and report != self.report:
+            raise Violation("report", "the job has two different final reports")
+        self.report = report
+        self.seating.finished(report)
+
+    def came_back(self, gang: Gang) -> None:
+        """The owner has replayed its journal."""
+        self.back_at = self.world.now
+        self.back_in.add(gang.phase)
+        if self.tail_lost:
+            self.records = {record.attempt: record for record in gang.records}
+            self.ended = {record.attempt: record.ended_at for record in gang.records}
+            self.highest = max(gang.attempt, self.used)
+            self.avoided = set(gang.avoid)
+            self.entered_at = gang.entered_at
+            self.seating.line, self.seating.came_at = gang.line, 0.0  # who joined last may be forgotten
+            self.seating.waited_from = gang.entered_at
+            if self.world.plan.lying_disk:
+                self.highest = gang.attempt
+        for record in gang.records:
+            # What it wrote down but could not act on before it died is known now.
+            if record.attempt not in self.records:
+                self.records[record.attempt] = record
+                self.judge(record)
+            elif self.records[record.attempt] != record:
+                raise Violation("I9", f"attempt {record.attempt} is remembered differently after a replay")
+        if gang.attempt < self.highest:
+            raise Violation("I7", f"the owner came back at attempt {gang.attempt}, and was at {self.highest}")
+        self.avoided |= gang.avoid
+
+    def resumed(self, gang: Gang) -> None:
+        """The platform has started another run of the job."""
+        self.runs += 1
+        self.seating.line = ()
+        self.seating.waited_from = self.world.now
+
+    def replayed(self, index: int, again: list[Action], then: list[Action]) -> None:
+        if again != then:
+            raise Violation("I9", f"event {index} is answered with {again} in the replay, and was with {then}")
+
+
+def _path(before: Phase, after: Phase) -> list[tuple[Phase, Phase]]:
+    """The edges of the table that lead from one phase to the other within one step."""
+    if (before, after) in EDGES:
+        return [(before, after)]
+    paths = [[(before, middle), (middle, after)] for middle in Phase if {(before, middle), (middle, after)} <= EDGES]
+    if not paths:
+        raise Violation("table", f"no moves of the table lead from {before} to {after}")
+    return paths[0]

@@ -1,0 +1,96 @@
+"""Secrets stay behind: what leaves in a report holds the name of a secret, never the secret."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.explain import explain
+from holdfast.explain.event_masking import mask_text
+from holdfast.explain.secret_masking import mask
+from holdfast.model.codec import encode
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.secret_hints import may_hold
+
+SECRETS = [
+    ("Authorization: Bearer abc.def-ghi12345", "abc.def-ghi12345"),
+    ("'Authorization': 'Basic dXNlcjpwYXNz'", "dXNlcjpwYXNz"),
+    ("wandb login 0123456789abcdef0123456789abcdef01234567", "0123456789abcdef"),
+    ("HF_TOKEN=hf_abcdefghijklmnop", "hf_abcdefghijklmnop"),
+    ("remote: https://ghp_abcdefghijklmnopqrstuv@github.com/a/b", "ghp_abcdefghijklmnopqrstuv"),
+    ("proxy http://user:pa55word@proxy:3128/", "pa55word"),
+    (
+        "https://b.s3.amazonaws.com/k?X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F2020&X-Amz-Signature=abcdef0123",
+        "abcdef0123",
+    ),
+    ("https://acc.blob.core.windows.net/c/b?sv=2020&sig=Zm9vYmFy%3D", "Zm9vYmFy"),
+    ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
+    ("key id AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
+    ("{'api_key': 'abcdef123'}", "abcdef123"),
+    ("password='hunter22'", "hunter22"),
+    ("python t.py --api-key sk-abcdefghijklmnopqrst --lr 1", "sk-abcdefghij"),
+    ("mysql --password hunter22 -u root", "hunter22"),
+    ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
+    ("Cookie: session=abcdef123456", "abcdef123456"),
+    ('{"message": "{\\\\"api_key\\\\": \\\\"abcdef123\\\\"}"}', "abcdef123"),
+    ("charge with sk_live_4eC39HqLyjWDarjtT1zdp7dc", "4eC39HqLyjWDarjtT1zdp7dc"),
+    ("databricks dapi0123456789abcdef0123456789abcdef", "0123456789abcdef"),
+    ("https://api.telegram.org/bot123456789:AAabcdefghijklmnopqrstuvwxyz0123456/send", "AAabcdefghij"),
+    ("mail by SG.abcdefghijklmnopqrstuv.ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuv"),
+]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in SECRETS])
+def test_a_text_with_a_secret_is_never_taken_for_a_plain_one(text: str) -> None:
+    assert may_hold(text)
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_masked_in_a_long_text_too(text: str, secret: str) -> None:
+    """Which is searched by another pattern first."""
+    assert secret not in mask_text("step 1 loss 2.0\n" * 100 + text + "\nstep 2 loss 1.9" * 100)
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_masked(text: str, secret: str) -> None:
+    masked = mask(text)
+    assert secret not in masked
+    assert "***" in masked
+    assert mask(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KeyError: 'token'",
+        "tokens per second: 1234, max_tokens=None",
+        'unexpected key(s) in state_dict: "a.b"',
+        "key: value",
+        "Tokenizer path: /x/y",
+        "step 3 loss 2.1",
+        "https://huggingface.co/acme/base-7b/resolve/main/config.json",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+    ],
+)
+def test_ordinary_words_stay(text: str) -> None:
+    assert mask(text) == text
+
+
+@given(st.text(max_size=300))
+def test_never_fails_and_settles(text: str) -> None:
+    once = mask(text)
+    assert mask(once) == once or len(mask(once)) <= len(once)
+
+
+def test_no_secret_in_a_whole_report() -> None:
+    secret = "hf_abcdefghijklmnopqrstuvwx"
+    text = (
+        "Traceback (most recent call last):\n"
+        f'  File "/app/train.py", line 3, in <module>\n    login("{secret}")\n'
+        f"ValueError: token {secret} is not good, nor is https://u:{secret}@h/\n"
+    )
+    report = explain(AttemptEvidence(workers=(WorkerEvidence(log=LogExcerpt(source=f"job-{secret}.log", text=text)),)))
+    assert report.exception == "ValueError"
+    assert secret.encode() not in encode(report)

@@ -1,0 +1,106 @@
+"""A write that found no room: the report names the file system, and how full it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import Holdfast
+from holdfast.explain import explain
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.node.missing_resources import look_around
+from holdfast.observe.disk_usage import in_units
+from holdfast.observe.full_disks import full_disks
+
+FILLS = """
+with open("{place}/checkpoint.bin", "wb") as file:
+    for _ in range(64):
+        file.write(b"x" * (1 << 20))
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    place = tmp_path / "a small disk"
+    place.mkdir()
+    if (
+        os.geteuid() != 0
+        or shutil.which("mount") is None
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=False).returncode
+    ):
+        pytest.skip("this machine lets no file system be mounted")
+    yield place
+    subprocess.run(["umount", "-l", place], check=False)
+
+
+def words(text: str) -> AttemptEvidence:
+    return AttemptEvidence(workers=(WorkerEvidence(stderr=LogExcerpt(source="worker-0 stderr", text=text)),))
+
+
+@pytest.mark.real
+def test_the_report_of_a_full_disk_names_the_disk_and_its_room(holdfast: Holdfast, small: Path) -> None:
+    script = holdfast.script(FILLS.format(place=small))
+    ran = holdfast.run("--max-restarts", "0", script, COLUMNS="400")
+    assert "DiskFull" in ran.err
+    assert f"{small} (tmpfs, tmpfs) has 0 bytes of 8.4 MB free" in ran.err
+
+
+def test_a_disk_that_was_named_is_told_also_when_it_has_room_again(small: Path) -> None:
+    [told] = full_disks([str(small / "no" / "such" / "file")], [], lambda path: True)
+    assert told.startswith(f"{small} (tmpfs, tmpfs) has 8.4 MB of 8.4 MB free now: a quota")
+
+
+def test_a_disk_without_inodes_says_so(small: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,nr_inodes=3", small], check=True)
+    for name in ("a", "b"):
+        (small / name).touch()
+    assert "has 0 of 3 inodes free" in full_disks([], [str(small)], lambda path: True)[0]
+
+
+def test_a_server_that_does_not_answer_is_not_asked_any_further() -> None:
+    asked: list[str] = []
+
+    def silent(path: str) -> bool:
+        asked.append(path)
+        return False
+
+    assert not [told for told in full_disks(["/proc/nowhere/x"], [], silent) if told.startswith("/proc")]
+    assert asked == ["/proc/nowhere/x"]
+
+
+@pytest.mark.parametrize(
+    "line", ["OSError: [Errno 28] No space left on device: '{}'", "cp: error writing {}: No space left on device"]
+)
+def test_the_path_is_read_from_the_line(line: str, small: Path) -> None:
+    place = small / "out.bin"
+    text = line.format(place if "'" in line else f"'{place}'")
+    found = look_around(words(text), ("/v/python",), "/v/python", None, {})
+    assert found is not None and found.disks[0].startswith(str(small))
+
+
+def test_a_log_alone_says_nothing_of_the_disks_of_this_machine() -> None:
+    report = explain(words("OSError: [Errno 28] No space left on device"))
+    assert report.phrase == "DiskFull" and "free" not in report.reason
+
+
+@pytest.mark.real
+def test_a_loader_that_died_for_shared_memory_has_its_size_in_the_report(holdfast: Holdfast) -> None:
+    said = "RuntimeError: DataLoader worker (pid 17) is killed by signal: Bus error. It is possible that dataloader's"
+    script = holdfast.script(f"raise RuntimeError({said!r}[14:] + ' workers are out of shared memory.')\n")
+    ran = holdfast.run("--max-restarts", "0", script)
+    assert ran.report["phrase"] == "SharedMemoryExhausted"
+    size = os.statvfs("/dev/shm")
+    assert f"/dev/shm has a size of {in_units(size.f_frsize * size.f_blocks)}" in ran.report["reason"]
+
+
+def test_a_quota_that_ended_a_write_is_told_with_its_figures(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No file system of a test machine has quotas: the kernel's answer alone is put in its place.
+    monkeypatch.setattr("holdfast.observe.full_disks.quota_of", lambda path: (99_000_000, 100_000_000))
+    [told] = full_disks([str(small / "out.bin")], [], lambda path: True)
+    assert told.endswith("gives this user 100 MB by its quota, of which 99 MB are used")

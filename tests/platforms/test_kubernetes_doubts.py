@@ -1,0 +1,123 @@
+"""A pod is being deleted, and Kubernetes does not say why: its agent's silence tells a dead node from a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.platforms.kubernetes.objects.api_records import Condition, Event, Phase, Pod
+from holdfast.platforms.kubernetes.objects.pod_context import node_name
+from holdfast.platforms.kubernetes.objects.pod_failures import Gone
+from holdfast.platforms.kubernetes.owner.deleted_pods import Doubts
+from holdfast.reactor import Reactor
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News
+
+UNREADY = Condition(kind="Ready", status="False", reason="ContainersNotReady")
+POD = Pod(name="train-0", uid="u", node="k3", phase=Phase.PENDING, deleting=True, conditions=(UNREADY,))
+"""The node lost its power before its kubelet had reported that the containers run: Kubernetes gives no reason."""
+NODE = node_name("k3", "train-0")
+
+
+class World:
+    """One pod, the clock, and when its agent spoke last."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.reactor = Reactor(lambda: self.now)
+        self.pod = POD
+        self.events: tuple[Event, ...] = ()
+        self.heard: dict[str, float] = {NODE: 95.0}
+        self._why: Gone | None = None
+        self.looks: list[float] = []
+        self.doubts = Doubts(self.reactor, self.heard.get, 11.0, self.look)
+
+    def look(self, name: str, now: float) -> News:
+        self.looks.append(now)
+        self._why = self.doubts.why(self.pod, self.events, now)
+        return None
+
+    def phrase(self) -> str:
+        return self._why.phrase if self._why is not None else ""
+
+    def words(self) -> str:
+        return self._why.words if self._why is not None else ""
+
+    def in_doubt(self) -> bool:
+        return bool(self.doubts)
+
+    def until(self, at: float) -> None:
+        while self.now < at:
+            self.now += 0.5
+            self.reactor.wait(lambda news: None, longest_s=0.0)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    made.look(POD.name, made.now)
+    yield made
+    made.reactor.close()
+
+
+def test_an_agent_that_says_nothing_more_is_on_a_silent_node(world: World) -> None:
+    world.until(105.5)
+    assert not world.phrase() and world.in_doubt(), "one beat may be late"
+    world.until(107.5)
+    assert world.phrase() == "NodeFailed" and not world.in_doubt()
+    assert world.words() == "its node does not answer: the pod was deleted, and its agent has not answered for 11 s"
+
+
+def test_an_agent_that_was_silent_before_the_deletion_is_not_waited_for(world: World) -> None:
+    world.heard[NODE] = -200.0
+    world.until(101.0)
+    assert world.phrase() == "NodeFailed" and "for 301 s" in world.words()
+
+
+def test_an_agent_that_speaks_after_the_deletion_lives_and_the_pod_was_deleted(world: World) -> None:
+    world.until(103.0)
+    assert not world.phrase()
+    world.heard[NODE] = 103.2
+    world.until(104.5)
+    assert world.phrase() == "Evicted"
+    world.until(140.0)
+    world.look(POD.name, world.now)
+    assert world.phrase() == "Evicted", "what was told once is not told otherwise later"
+
+
+def test_a_pod_without_an_agent_is_in_doubt_for_a_second(world: World) -> None:
+    world.heard.clear()
+    world.until(100.5)
+    assert not world.phrase()
+    world.until(101.5)
+    assert world.phrase() == "Evicted"
+
+
+def test_kubernetes_own_words_end_the_doubt_at_once(world: World) -> None:
+    world.events = (Event(name=POD.name, reason="Preempted", message="by default/x"),)
+    world.look(POD.name, world.now)
+    assert world.phrase() == "Preempted" and not world.in_doubt()
+    looks = len(world.looks)
+    world.until(120.0)
+    assert len(world.looks) == looks, "it is not looked at again"
+
+
+def test_a_pod_that_ends_while_in_doubt_is_told_at_once(world: World) -> None:
+    world.pod = replace(POD, phase=Phase.FAILED)
+    world.look(POD.name, world.now)
+    assert world.phrase() == "Evicted"
+
+
+@pytest.mark.parametrize(("heard_at", "phrase"), [(95.0, "Evicted"), (60.0, "NodeFailed"), (None, "Evicted")])
+def test_a_pod_that_is_taken_off_the_list_by_force_had_a_silent_agent_or_not(
+    world: World, heard_at: float | None, phrase: str
+) -> None:
+    world.heard.clear()
+    if heard_at is not None:
+        world.heard[NODE] = heard_at
+    assert world.doubts.removed(replace(POD, deleting=False), (), world.now).phrase == phrase
+    assert not world.in_doubt()

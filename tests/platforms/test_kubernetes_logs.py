@@ -1,0 +1,71 @@
+"""What `holdfast logs` makes of the logs of pods: times, ranks, and those that are asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli._job_filter import moment
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.api_records import Phase, Pod
+from holdfast.platforms.kubernetes.objects.job_status import OfJob, State
+from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
+from holdfast.platforms.kubernetes.remote.cluster_jobs import Looked
+from holdfast.platforms.kubernetes.remote.cluster_logs import Chosen, Wanted
+from holdfast.report.merged_logs import stamp
+
+POD = Pod(
+    name="train-0", uid="u", phase=Phase.RUNNING, labels={object_names.PART: object_names.AGENT, object_names.NODE: "0"}
+)
+LOOKED = Looked(job=OfJob(name="train", namespace="ns", uid="u", state=State.RUNNING, created=0.0))
+AT = 1_795_428_601_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("line", "at", "text"),
+    [
+        (b"2026-11-23T10:10:01.123456789Z a b\n", AT + 123_456_789, b"a b\n"),
+        (b"2026-11-23T10:10:01.12Z x\n", AT + 120_000_000, b"x\n"),
+        (b"2026-11-23T10:10:01Z x", AT, b"x"),
+        (b"2026-11-23T11:40:01.5+01:30 x\n", AT + 500_000_000, b"x\n"),
+        (b"2026-11-23T08:10:01-02:00 x\n", AT, b"x\n"),
+        (b"2026-11-23T10:10:01Z \n", AT, b"\n"),
+        (b"no time here\n", None, b"no time here\n"),
+        (b"2026-11-23T10:10 x\n", None, b"2026-11-23T10:10 x\n"),
+        (b"\n", None, b"\n"),
+    ],
+)
+def test_the_time_in_front_of_a_line_is_read_to_the_nanosecond(line: bytes, at: int | None, text: bytes) -> None:
+    assert timed(line) == (at, text)
+
+
+def test_lines_come_whole_however_the_blocks_are_cut() -> None:
+    text = b"one\rtwo\nthree\n\nlast"
+    for size in range(1, len(text) + 1):
+        blocks = [text[at : at + size] for at in range(0, len(text), size)]
+        assert list(lines_in(blocks)) == [b"one\rtwo\n", b"three\n", b"\n", b"last"]
+
+
+def test_the_server_is_asked_for_whole_seconds_and_the_rest_is_looked_at_here() -> None:
+    assert query_of(POD, since=AT / 1e9 + 0.7, lines=None) == {
+        "container": object_names.TASK,
+        "timestamps": "true",
+        "sinceTime": "2026-11-23T10:10:01Z",
+    }
+    chosen = Chosen(LOOKED, Wanted(since=AT / 1e9 + 0.7, until=AT / 1e9 + 2))
+    shown = [chosen.line(POD, AT + tenths * 100_000_000, b"x\n") is not None for tenths in (0, 6, 8, 19, 20, 25)]
+    assert shown == [False, False, True, True, False, False]
+
+
+def test_a_search_is_in_what_the_worker_wrote() -> None:
+    chosen = Chosen(LOOKED, Wanted(fits=lambda text: text.startswith(b"loss")))
+    found = chosen.line(POD, AT, b"[worker-13] loss 0.5\n")
+    assert found is not None
+    assert (found.role, found.rank, found.text, found.at) == ("worker", 13, b"loss 0.5", AT / 1e9)
+    assert chosen.line(POD, AT, b"[worker-13] no loss\n") is None
+
+
+def test_a_time_as_it_is_printed_means_its_own_line_too() -> None:
+    [shown] = filter(None, [Chosen(LOOKED, Wanted()).line(POD, AT + 500_600_000, b"x\n")])
+    printed = moment(stamp(shown.at), 0.0, "--since")
+    assert Chosen(LOOKED, Wanted(since=printed)).line(POD, AT + 500_600_000, b"x\n") is not None
+    assert Chosen(LOOKED, Wanted(since=printed)).line(POD, AT + 499_000_000, b"x\n") is None

@@ -1,0 +1,279 @@
+"""What holdfast asks of Kubernetes: every object is valid by the schemas of many versions, and says what it has to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from msgspec.structs import replace
+
+from holdfast.model.job_spec import JobSpec, Resources, Role
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod
+from holdfast.platforms.kubernetes.objects.job_manifests import Owner, failure_policy, manifests, owned, rules
+from holdfast.platforms.kubernetes.objects.pod_plan import Asked, Plan, Together, shapes
+from holdfast.platforms.kubernetes.objects.pod_template import merged, refusal
+
+VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
+JOB = OwnersJob(name="train", uid="3f0c")
+TEMPLATE = {
+    "metadata": {"labels": {"team": "vision"}, "annotations": {"a/b": "c"}},
+    "spec": {
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "containers": [
+            {
+                "name": "task",
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "env": [{"name": "A", "value": "b"}],
+                "securityContext": {"runAsUser": 1000},
+            },
+            {"name": "beside", "image": "fluent/fluent-bit:3"},
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]},
+                    ]
+                }
+            }
+        },
+    },
+}
+
+
+def job(count: int = 4, *, image: str = "busybox:1.36", **resources: Any) -> JobSpec:
+    role = Role(name="worker", count=count, command=("train",), image=image, resources=Resources(**resources))
+    return JobSpec(name="Train", roles=(role,))
+
+
+def plan(**given: Any) -> Plan:
+    spec = given.pop("spec", None) or job()
+    asked = given.pop("asked", None) or Asked()
+    said = {"name": "train", "namespace": "ns", "job": "Train", "holdfast_image": "holdfast:0.2.0", **given}
+    return Plan(shapes=shapes(spec, asked), **said)
+
+
+def every_plan() -> Iterator[Plan]:
+    yield plan()
+    yield plan(spec=job(16, devices=1, cpus=1.5, memory_bytes=1 << 30), asked=Asked(nodes=2))
+    yield plan(asked=Asked(template=TEMPLATE, gpus=2, cpus="8", memory="64Gi"), spares=1, shm="1Gi")
+    yield plan(
+        service_account="reader",
+        priority_class="high",
+        scheduler="volcano",
+        node_selector={"pool": "a100"},
+        tolerations=({"key": "gpu", "operator": "Exists"},),
+        pull_policy="IfNotPresent",
+        pull_secrets=("registry",),
+        together=Together(kind="kueue", labels={"kueue.x-k8s.io/queue-name": "q"}, annotations={"n": "4"}),
+    )
+
+
+def every_object() -> Iterator[dict[str, Any]]:
+    for each in every_plan():
+        owner = Owner(plan=each, job_file="name: x\n", key="ab" * 32)
+        for one in (owner, replace(owner, service_account="made-by-admin", keep_s=3600, retries=0, cpus="2")):
+            made = manifests(one)
+            yield from made
+            yield from (owned(found, JOB.reference) for found in made)
+        for index in range(each.nodes + each.spares):
+            yield pod(each, index)
+            yield pod(each, index, 3, job=JOB, avoid=["k1", "k2.example.org"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_valid_by_the_strict_schema(version: str) -> None:
+    """The shape of an object is validated once: the names in it make no difference to a schema."""
+    seen = set()
+    for found in every_object():
+        text = json.dumps(found, sort_keys=True)
+        if text not in seen:
+            seen.add(text)
+            kubernetes_validate.validate(found, version, strict=True)
+    assert len(seen) > 40
+
+
+def test_only_stable_kinds_are_made() -> None:
+    assert {each["apiVersion"] for each in every_object()} == {"v1", "batch/v1", "rbac.authorization.k8s.io/v1"}
+
+
+def test_a_field_that_the_server_lacks_is_left_out() -> None:
+    made = manifests(Owner(plan=plan(), job_file="", key="", pod_failure_policy=False))
+    assert "podFailurePolicy" not in made[-1]["spec"]
+
+
+def test_the_policy_has_one_code_for_a_verdict_and_never_counts_a_disruption() -> None:
+    ends, ignored = failure_policy()["rules"]
+    assert ends["action"] == "FailJob" and ends["onExitCodes"]["values"] == [2, 78]
+    assert ignored["action"] == "Ignore" and ignored["onPodConditions"][0]["type"] == "DisruptionTarget"
+
+
+def test_the_owner_may_touch_only_its_own_things() -> None:
+    """No secrets, no nodes, no other job's state, no rights to give rights."""
+    found = {
+        (group, kind): each for each in rules("train") for group in each["apiGroups"] for kind in each["resources"]
+    }
+    assert set(found) == {("", "pods"), ("", "configmaps"), ("", "events"), ("batch", "jobs")}
+    assert found["", "configmaps"]["resourceNames"] == ["train-state"]
+    assert found["batch", "jobs"]["resourceNames"] == ["train"]
+    assert not any("*" in each["verbs"] for each in found.values())
+
+
+def test_all_objects_have_the_labels_of_the_job() -> None:
+    for each in [*manifests(Owner(plan=plan(), job_file="", key="")), pod(plan(), 0)]:
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "holdfast" and labels["holdfast/job"] == "train"
+
+
+def test_the_service_selects_the_owners_pod_and_no_agent() -> None:
+    made = {each["kind"]: each for each in manifests(Owner(plan=plan(), job_file="", key=""))}
+    selector = made["Service"]["spec"]["selector"]
+    owner = made["Job"]["spec"]["template"]["metadata"]["labels"]
+    agent = pod(plan(), 0)["metadata"]["labels"]
+    assert selector.items() <= owner.items() and not selector.items() <= agent.items()
+
+
+def test_a_pod_belongs_to_the_job_without_being_counted_by_it() -> None:
+    [reference] = pod(plan(), 0, job=JOB)["metadata"]["ownerReferences"]
+    assert reference["uid"] == "3f0c" and "controller" not in reference
+
+
+def test_a_lost_pod_has_a_successor_of_another_name_and_the_same_place() -> None:
+    first, third = pod(plan(), 2), pod(plan(), 2, 2)
+    assert first["metadata"]["name"] == "train-2" and third["metadata"]["name"] == "train-2-2"
+    assert first["metadata"]["labels"]["holdfast/node"] == third["metadata"]["labels"]["holdfast/node"] == "2"
+
+
+def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> None:
+    before = json.dumps(TEMPLATE)
+    found = pod(plan(asked=Asked(template=TEMPLATE)), 0, avoid=["k1"])
+    node = found["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["k1"]}]
+    assert [term["matchFields"] for term in node["nodeSelectorTerms"]] == [fields, fields]
+    assert json.dumps(TEMPLATE) == before
+
+
+def test_a_template_keeps_what_holdfast_mounts_and_adds_its_own() -> None:
+    spec = pod(plan(asked=Asked(template=TEMPLATE)), 0)["spec"]
+    task, beside = spec["containers"]
+    assert task["command"] == ["/usr/local/pai/run"] and task["securityContext"] == {"runAsUser": 1000}
+    assert {mount["mountPath"] for mount in task["volumeMounts"]} >= {"/usr/local/pai", "/data", "/dev/shm"}
+    assert {each["name"] for each in task["env"]} >= {"HOLDFAST_OWNER", "A"}
+    assert beside["name"] == "beside" and spec["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize(
+    ("template", "place"),
+    [
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+        ({"spec": {"nodeName": "k1"}}, "spec.nodeName"),
+        ({"spec": {"containers": [{"name": "task", "command": ["sh"]}]}}, "spec.containers[task].command"),
+        ({"spec": {"initContainers": [{"name": "prepare", "args": []}]}}, "spec.initContainers[prepare].args"),
+        (
+            {
+                "spec": {
+                    "containers": [{"name": "task", "volumeMounts": [{"name": "x", "mountPath": "/usr/local/pai/"}]}]
+                }
+            },
+            "spec.containers[task].volumeMounts[/usr/local/pai]",
+        ),
+        (
+            {"spec": {"containers": [{"name": "task", "env": [{"name": "HOLDFAST_OWNER", "value": "x"}]}]}},
+            "spec.containers[task].env[HOLDFAST_OWNER]",
+        ),
+        ({"metadata": {"labels": {"holdfast/job": "other"}}}, "metadata.labels.holdfast/job"),
+        ({"metadata": {"ownerReferences": []}}, "metadata.ownerReferences"),
+        ({"spec": {"volumes": [{"name": "holdfast-key", "emptyDir": {}}]}}, "spec.volumes[holdfast-key]"),
+        ({"containers": []}, "containers"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers"),
+        ("x", "metadata"),
+    ],
+)
+def test_what_a_gang_depends_on_cannot_be_overridden(template: Any, place: str) -> None:
+    assert place in refusal(template)
+
+
+def test_a_template_that_only_adds_is_taken() -> None:
+    assert refusal(TEMPLATE) == ""
+
+
+def test_null_takes_a_field_away() -> None:
+    assert merged({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}) == {"a": {"c": 2}}
+
+
+# -------------------------------------------------------------------------------------------------- roles to pods
+
+
+def test_a_worker_has_a_pod_of_its_own_unless_more_is_said() -> None:
+    [shape] = shapes(job(4), Asked())
+    assert (shape.pods, shape.workers) == (4, 1)
+
+
+def test_workers_are_spread_evenly_over_the_pods_that_were_asked_for() -> None:
+    found = shapes(job(5), Asked(nodes=2))
+    assert [(each.pods, each.workers) for each in found] == [(1, 3), (1, 2)]
+
+
+def test_the_gpus_of_a_pod_say_how_many_workers_it_has() -> None:
+    [one] = shapes(job(16), Asked(gpus=8))
+    [two] = shapes(job(16, devices=2), Asked(gpus=8))
+    assert (one.pods, one.workers, one.resources) == (2, 8, {"nvidia.com/gpu": "8"})
+    assert (two.pods, two.workers) == (4, 4)
+
+
+def test_what_workers_need_is_what_their_pod_has() -> None:
+    [shape] = shapes(job(4, devices=1, cpus=1.5, memory_bytes=1 << 30), Asked(nodes=2))
+    assert shape.resources == {"cpu": "3", "memory": "2304Mi", "nvidia.com/gpu": "2"}
+
+
+def test_roles_have_pods_of_their_own_in_the_order_of_their_ranks() -> None:
+    spec = JobSpec(
+        name="x",
+        roles=(
+            Role(name="ps", count=1, command=("a",), image="one"),
+            Role(name="worker", count=4, command=("b",), image="two"),
+        ),
+    )
+    found = plan(spec=spec, asked=Asked(per_pod=2))
+    assert [(each.roles, each.pods, each.image) for each in found.shapes] == [
+        (("ps",), 1, "one"),
+        (("worker",), 2, "two"),
+    ]
+    images = [pod(found, index)["spec"]["containers"][0]["image"] for index in range(3)]
+    assert images == ["one", "two", "two"]
+    with pytest.raises(ValueError, match="images of their own"):
+        shapes(spec, Asked(nodes=2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "asked", "said"),
+    [
+        (job(2), Asked(nodes=3), "2 workers cannot use 3 pods"),
+        (job(5), Asked(nodes=4), "fill 3 pods"),
+        (job(1, image=""), Asked(), "no image"),
+        (job(4, devices=4), Asked(nodes=2, gpus=4), "need 8 devices"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(spec: JobSpec, asked: Asked, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        shapes(spec, asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "object_name"),
+    [("train", "train"), ("My_Job.v2", "my-job-v2"), ("7b", "j-7b"), ("_", "j"), ("a" * 48, "a" * 48)],
+)
+def test_a_jobs_name_becomes_a_name_of_dns(name: str, object_name: str) -> None:
+    assert object_names.object_name(name) == object_name
+
+
+def test_long_names_are_cut_and_kept_apart() -> None:
+    one, two = object_names.object_name("a" * 62 + "b"), object_names.object_name("a" * 62 + "c")
+    assert one != two and len(one) == len(two) == object_names.MOST_NAME
+    assert len(object_names.pod_name(one, 99_999, 999)) <= 63

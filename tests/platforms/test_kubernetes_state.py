@@ -1,0 +1,200 @@
+"""The job's state in its ConfigMap: what is written is what a next owner reads, and who comes second loses."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.model import events as ev
+from holdfast.model.job_spec import NodeInfo
+from holdfast.platforms.kubernetes.objects.client_messages import Method
+from holdfast.platforms.kubernetes.objects.saved_state import (
+    MOST_BYTES,
+    Events,
+    Header,
+    events_of,
+    header_of,
+    patch,
+    version_of,
+)
+from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.state_mirror import Mirror
+from holdfast.reactor import Reactor
+from kube_api import Answer, Asked, api, status
+
+HEADER = Header(of="job-uid", owner="mine", pod="train-abc", job_id="20261122-2130-k3f9", name="train")
+
+
+def joined(name: str) -> ev.NodeJoined:
+    return ev.NodeJoined(node=NodeInfo(name=name, slots=1), boot=1)
+
+
+def merged(config: dict[str, Any], change: dict[str, Any], version: str) -> dict[str, Any]:
+    """As the API server merges it."""
+    found = {"metadata": {"resourceVersion": version}}
+    for key in ("data", "binaryData"):
+        found[key] = {**config.get(key, {}), **change.get(key, {})}
+    return found
+
+
+def test_what_is_written_is_read_again() -> None:
+    events = Events()
+    for number in range(3):
+        events.add(1763848000.25 + number, joined(f"n{number}"))
+    config = merged({}, patch(HEADER, events, "7"), "8")
+    assert header_of(config) == HEADER and version_of(config) == "8"
+    assert list(events_of(config)) == [(1763848000.25 + number, joined(f"n{number}")) for number in range(3)]
+
+
+def test_a_history_that_is_too_long_keeps_its_beginning_and_says_so() -> None:
+    events = Events()
+    bits = (bytes((7919 * n + k * k * 31) % 251 for k in range(3000)) for n in range(10_000))
+    noise = (base64.b85encode(each).decode() for each in bits)
+    for number, text in enumerate(noise):
+        events.add(float(number), joined(text))
+        if events.cut:
+            break
+    assert events.cut and len(events.data) <= MOST_BYTES
+    kept = events.count
+    events.add(1e9, ev.Tick())
+    config = merged({}, patch(HEADER, events, "1"), "2")
+    assert len(list(events_of(config))) == kept == events.count
+
+
+@pytest.mark.parametrize(
+    "config", [None, {}, {"data": {"state.json": "{"}}, {"data": {"state.json": '{"format": 99}'}}]
+)
+def test_a_state_that_cannot_be_read_is_none(config: Any) -> None:
+    assert header_of(config) is None and list(events_of(config)) == []
+
+
+def test_events_that_are_cut_off_or_no_bytes_end_the_history() -> None:
+    events = Events()
+    events.add(1.0, ev.Tick())
+    events.add(2.0, joined("n1"))
+    whole = base64.b64encode(events.data[:-8]).decode()
+    assert len(list(events_of({"binaryData": {"events": whole}}))) < 2
+    assert list(events_of({"binaryData": {"events": "&&"}})) == []
+
+
+class Server:
+    """A ConfigMap at the API server."""
+
+    def __init__(self) -> None:
+        self.config: dict[str, Any] = {"metadata": {"resourceVersion": "1"}}
+        self.away = False
+        self.written = 0
+
+    def answer(self, asked: Asked) -> Answer:
+        if self.away:
+            return status(503, "ServiceUnavailable", "etcd has no leader")
+        if asked.method == Method.GET:
+            return 200, self.config
+        version = self.config["metadata"]["resourceVersion"]
+        if asked.body["metadata"]["resourceVersion"] != version:
+            return status(409, "Conflict", "the object has been modified")
+        self.written += 1
+        self.config = merged(self.config, asked.body, str(int(version) + 1))
+        return 200, self.config
+
+
+class Play:
+    """One mirror, and what it says."""
+
+    def __init__(self, environment: dict[str, str], header: Header = HEADER) -> None:
+        self.reactor = Reactor(Clock().now)
+        self.asking = Asking(self.reactor, environment)
+        self.said: list[str] = []
+        self.taken: list[str] = []
+        self.mirror = Mirror(
+            self.asking, header, "ns", "train", self.said.append, lambda by, now: self.taken.append(by)
+        )
+
+    def until(self, what: Callable[[], bool]) -> list[Any]:
+        events: list[Any] = []
+        end = self.reactor.now() + 60
+        while not what():
+            assert self.reactor.now() < end, self.said
+            self.reactor.wait(lambda news: events.extend(news or ()), longest_s=1.0)
+        return events
+
+
+@pytest.fixture
+def play() -> Iterator[Callable[..., Play]]:
+    pytest.importorskip("lightkube")
+    made: list[Play] = []
+
+    def make(*words: Any) -> Play:
+        made.append(Play(*words))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.asking.close()
+        each.reactor.close()
+
+
+@pytest.mark.real
+def test_an_attempt_waits_until_its_number_is_written(play: Callable[..., Play], tmp_path: Path) -> None:
+    server = Server()
+    with api(server.answer, tmp_path) as environment:
+        mine = play(environment)
+        mine.mirror.begin([(1.0, joined("n1"))])
+        mine.mirror.at(1)
+        mine.mirror.noted(joined("n2"), 2.0)
+        secured = ev.JournalSecured(attempt=1, cause="c")
+        assert not mine.mirror.secured(secured, mine.reactor.now())
+        follows = mine.until(lambda: not mine.mirror.writing)
+        assert follows == [secured]
+        assert [event for _, event in events_of(server.config)] == [joined("n1"), joined("n2")]
+        found = header_of(server.config)
+        assert found is not None and (found.owner, found.events) == ("mine", 2)
+        assert mine.mirror.secured(secured, mine.reactor.now()) == [secured]
+
+
+@pytest.mark.real
+def test_the_owner_before_loses_its_next_write_and_is_told_who_has_the_job(
+    play: Callable[..., Play], tmp_path: Path
+) -> None:
+    server = Server()
+    with api(server.answer, tmp_path) as environment:
+        mine = play(environment)
+        mine.mirror.begin([(1.0, joined("n1"))])
+        mine.until(lambda: not mine.mirror.writing)
+        theirs = patch(Header(**{**_fields(), "owner": "theirs", "pod": "train-xyz"}), Events(), "2")
+        server.config = merged(server.config, theirs, "3")
+        mine.mirror.noted(joined("n2"), 2.0)
+        mine.until(lambda: bool(mine.taken))
+        written = server.written
+        mine.mirror.noted(joined("n3"), 3.0)
+        assert (mine.taken, mine.mirror.writing, server.written) == (["train-xyz"], False, written)
+
+
+@pytest.mark.real
+def test_without_the_api_server_the_job_goes_on_and_its_state_follows_later(
+    play: Callable[..., Play], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.platforms.kubernetes.owner.state_mirror.WAIT_S", 0.2)
+    server = Server()
+    with api(server.answer, tmp_path) as environment:
+        mine = play(environment)
+        server.away = True
+        mine.mirror.begin([(1.0, joined("n1"))])
+        secured = ev.JournalSecured(attempt=1, cause="c")
+        assert not mine.mirror.secured(secured, mine.reactor.now())
+        assert mine.until(lambda: bool(mine.said) and not mine.mirror._waiting) == [secured]
+        assert mine.said[0].startswith(
+            "the job's state is not written: the API server answers 503 (etcd has no leader)"
+        )
+        server.away = False
+        mine.until(lambda: not mine.mirror.writing)
+        assert [event for _, event in events_of(server.config)] == [joined("n1")]
+
+
+def _fields() -> dict[str, Any]:
+    return {name: getattr(HEADER, name) for name in HEADER.__struct_fields__}

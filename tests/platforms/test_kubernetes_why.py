@@ -1,0 +1,165 @@
+"""Why a pod is gone, and why one does not start: documents of real pods, and those of newer versions made from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.platforms.kubernetes.objects import api_records
+from holdfast.platforms.kubernetes.objects.api_records import Condition, Pod
+from holdfast.platforms.kubernetes.objects.pod_failures import Hope, describe, failed_prepare, gone, waits
+from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
+
+DATA = Path(__file__).parent.parent / "data" / "kubernetes"
+
+
+def document(name: str) -> Any:
+    return json.loads((DATA / f"{name}.json").read_text())
+
+
+def pod(name: str) -> Pod:
+    return api_records.pod(document(name))
+
+
+def events(found: Pod) -> tuple[api_records.Event, ...]:
+    every = (api_records.event(item) for item in document("events")["items"])
+    return tuple(event for event in every if event.of == found.uid)
+
+
+GONE = {
+    "deadline": (
+        "TimeLimitReached",
+        "its activeDeadlineSeconds are over (DeadlineExceeded: Pod was active on the node",
+    ),
+    "diskpig": ("Evicted", "its node evicted it (Evicted: Pod ephemeral local storage usage exceeds the total limit"),
+    "evictme": ("Evicted", "it was deleted: by kubectl delete pod, by kubectl drain, or by a part of Kubernetes"),
+    "initfails": ("DataNotFound", "the node was not prepared: s3://x/y: 404"),
+    "nocommand": ("CommandNotFound", "its container task cannot be started (StartError: failed to create containerd"),
+    "oom": ("HostOutOfMemoryKilled", "the kernel killed its container task at its memory limit (OOMKilled)"),
+    "sleeper_lost": ("NodeFailed", "its node is not ready (NodeNotReady: Node is not ready)"),
+    "victim": ("Preempted", "the scheduler preempted it (Preempted: Preempted by default/preemptor on node k1)"),
+}
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_pod_that_is_gone_has_a_phrase_and_kubernetes_own_words(name: str) -> None:
+    found = pod(name)
+    why = gone(found, events(found))
+    assert why is not None
+    phrase, words = GONE[name]
+    assert (why.phrase, why.words[: len(words)]) == (phrase, words)
+    assert waits(found, events(found)) is None
+
+
+WAITS = {
+    "badname": ("ImagePullFailed", Hope.NONE, "the name of its image is none (InvalidImageName: Failed to apply"),
+    "never": (
+        "ImagePullFailed",
+        Hope.NONE,
+        "its image is not on the node, and imagePullPolicy is Never (ErrImageNever",
+    ),
+    "noconfig": (
+        "SchedulerError",
+        Hope.SOME,
+        'what its container needs is not there (CreateContainerConfigError: configmap "absent" not found)',
+    ),
+    "noroom": (
+        "ResourcesInsufficient",
+        Hope.YES,
+        "it has no node (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)",
+    ),
+    "novolume": (
+        "SchedulerError",
+        Hope.YES,
+        'its volumes or its network are not ready (FailedMount: MountVolume.SetUp failed for volume "v" : secret "abs',
+    ),
+    "pull": ("ImagePullFailed", Hope.SOME, "its image cannot be pulled (ImagePullBackOff: Failed to pull image"),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_pod_that_does_not_start_says_what_it_waits_for(name: str) -> None:
+    found = pod(name)
+    why = waits(found, events(found))
+    assert why is not None
+    phrase, hope, words = WAITS[name]
+    assert (why.phrase, why.hope, why.words[: len(words)]) == (phrase, hope, words)
+    assert gone(found, events(found)) is None
+
+
+def test_a_pod_that_runs_is_neither_gone_nor_waits() -> None:
+    found = pod("sleeper")
+    assert gone(found, events(found)) is None and waits(found) is None
+    assert describe(found) == "kubectl -n default describe pod sleeper"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "phrase"),
+    [
+        ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod", "Preempted"),
+        ("EvictionByEvictionAPI", "Eviction API: evicting", "Evicted"),
+        ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", "NodeFailed"),
+        ("DeletionByPodGC", "PodGC: node no longer exists", "NodeFailed"),
+        ("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.", "Preempted"),
+        ("TerminationByKubelet", "The node was low on resource: memory.", "Evicted"),
+        ("SomethingNew", "of a later version", "Evicted"),
+    ],
+)
+def test_the_condition_of_newer_versions_comes_first(reason: str, message: str, phrase: str) -> None:
+    found = pod("victim")
+    target = Condition(kind="DisruptionTarget", status="True", reason=reason, message=message)
+    found = replace(found, conditions=(*found.conditions, target))
+    why = gone(found, events(found))
+    assert why is not None and why.certain
+    assert (why.phrase, f"({reason}: {message})" in why.words) == (phrase, True)
+
+
+def test_a_taint_on_a_node_that_works_is_an_eviction_and_on_one_that_is_silent_its_failure() -> None:
+    lost = api_records.node(document("node_lost"))
+    assert lost.silent and [taint.key for taint in lost.taints] == ["node.kubernetes.io/unreachable"] * 2
+    found = pod("evictme")
+    target = Condition(kind="DisruptionTarget", status="True", reason="DeletionByTaintManager")
+    found = replace(found, conditions=(target,))
+    well = replace(lost, conditions=(Condition(kind="Ready", status="True"),))
+    for node, phrase in ((lost, "NodeFailed"), (well, "Evicted")):
+        why = gone(found, (), node)
+        assert why is not None and why.phrase == phrase
+
+
+def test_a_pod_of_a_silent_node_is_told_from_a_deleted_one_before_any_event_comes() -> None:
+    lost, deleted = pod("sleeper_lost"), pod("evictme")
+    why = gone(lost)
+    assert why is not None and (why.phrase, why.certain) == ("NodeFailed", True)
+    told = gone(deleted)
+    assert told is not None and (told.phrase, told.certain) == ("Evicted", False), "a node that answers"
+
+
+def test_a_termination_message_that_is_no_json_is_quoted_as_it_is() -> None:
+    found = pod("initfails")
+    (prepare,) = found.prepares
+    assert prepare.end is not None
+    for message, words in (
+        ("fetching s3://x\nno such bucket\n", "the node was not prepared: no such bucket"),
+        ('["no", "object"]', 'the node was not prepared: ["no", "object"]'),
+        ("", "the node was not prepared: Error"),
+    ):
+        ended = replace(prepare, end=replace(prepare.end, message=message))
+        why = failed_prepare(replace(found, prepares=(ended,)))
+        assert why is not None and (why.phrase, why.words) == ("SchedulerError", words)
+
+
+@pytest.mark.parametrize("item", [None, [], "pod", {}, {"metadata": 1, "spec": [], "status": {"phase": 7}}])
+def test_a_document_that_is_none_is_an_empty_record(item: Any) -> None:
+    assert api_records.pod(item) == Pod(name="")
+    assert api_records.node(item).name == "" and api_records.event(item).reason == ""
+
+
+def test_ranks_go_by_zone_and_rack_where_labels_tell_them() -> None:
+    zone, rack = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
+    nodes = {"a": {zone: "z2", rack: "r1"}, "b": {zone: "z1", rack: "r2"}, "c": {zone: "z1", rack: "r1"}}
+    assert sorted(nodes, key=lambda name: neighbourhood(nodes[name])) == ["c", "b", "a"]
+    assert neighbourhood({"kubernetes.io/hostname": "k1"}) == ()

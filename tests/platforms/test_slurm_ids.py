@@ -1,0 +1,176 @@
+"""What Slurm calls a job: read from the environment at the start, kept with the job, and accepted by every verb."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.launch.slurm_job_identity import platform_job
+from holdfast.model.exit_report import Outcome
+from holdfast.model.job_spec import JobSpec, PlatformJob, Role
+from holdfast.record.job_directory import claim
+from holdfast.record.job_lookup import runs_of
+from holdfast.record.job_views import JobState, JobView, reconcile
+from holdfast.record.journal import Journal
+
+
+def _id(**variables: str) -> str | None:
+    found = platform_job({f"SLURM_{name}": value for name, value in variables.items()})
+    return found.id if found else None
+
+
+def test_the_id_is_what_people_type() -> None:
+    assert _id() is None
+    assert _id(JOB_ID="42") == "42"
+    assert _id(JOB_ID="49", ARRAY_JOB_ID="42", ARRAY_TASK_ID="7") == "42_7"
+    # The last task of an array to start has the array's own number.
+    assert _id(JOB_ID="42", ARRAY_JOB_ID="42", ARRAY_TASK_ID="0") == "42_0"
+
+
+@pytest.mark.parametrize("number", ["", "0", "x", "-1", "4" * 20, "42\n", "../42"])
+def test_what_is_no_number_is_no_job_of_slurm(number: str) -> None:
+    assert _id(JOB_ID=number) is None
+    assert _id(JOB_ID="42", ARRAY_JOB_ID=number, ARRAY_TASK_ID="1") == "42"
+
+
+def _holdfast(home: Path, *words: str, **slurm: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    env |= {f"SLURM_{name}": value for name, value in slurm.items()}
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**env, "HOLDFAST_HOME": str(home)},
+    )
+
+
+RUN = ("run", "--no-checks", "--name")
+
+
+@pytest.mark.real
+def test_every_verb_takes_the_id_and_shows_it(tmp_path: Path) -> None:
+    for index in ("0", "1"):
+        ran = _holdfast(
+            tmp_path,
+            *RUN,
+            f"t{index}",
+            "--no-python",
+            "echo",
+            "hi",
+            JOB_ID="41",
+            ARRAY_JOB_ID="41",
+            ARRAY_TASK_ID=index,
+        )
+        assert ran.returncode == 0, ran.stderr
+    listed = _holdfast(tmp_path, "jobs").stdout.splitlines()
+    assert listed[0].split()[:3] == ["JOB", "SLURM", "NAME"]
+    assert [line.split()[1:3] for line in listed[1:]] == [["41_1", "t1"], ["41_0", "t0"]]
+    rows = json.loads(_holdfast(tmp_path, "jobs", "--json").stdout)["jobs"]
+    assert [row["platform"]["id"] for row in rows] == ["41_1", "41_0"]
+
+    assert "(t0) SUCCEEDED" in (shown := _holdfast(tmp_path, "show", "41_0").stdout)
+    assert shown.splitlines()[-1].split() == ["slurm", "41_0"]
+    assert json.loads(_holdfast(tmp_path, "show", "41_0", "--json").stdout)["platform"]["id"] == "41_0"
+    assert _holdfast(tmp_path, "logs", "41_1", "--stdout").stdout == "hi\n"
+    assert "is over already" in _holdfast(tmp_path, "stop", "41_1", "--reason", "x").stdout
+
+    whole = _holdfast(tmp_path, "show", "41")
+    assert whole.returncode == 2
+    assert "41 is an array of 2 jobs: expected one of them, 41_0 to 41_1" in whole.stderr
+
+
+@pytest.mark.real
+def test_a_name_wins_over_a_platforms_id_and_both_are_said(tmp_path: Path) -> None:
+    _holdfast(tmp_path, *RUN, "one", "--no-python", "true", JOB_ID="77")
+    _holdfast(tmp_path, *RUN, "77", "--no-python", "true")
+    shown = _holdfast(tmp_path, "show", "77")
+    assert "(77) SUCCEEDED" in shown.stdout
+    assert "77 is the name of job" in shown.stderr and "and slurm's id of job" in shown.stderr
+
+
+@pytest.mark.real
+def test_a_job_is_found_by_its_directory_where_the_journal_is_gone(tmp_path: Path) -> None:
+    _holdfast(tmp_path, *RUN, "first", "--no-python", "true", JOB_ID="90")
+    _holdfast(tmp_path, *RUN, "second", "--no-python", "true", JOB_ID="90")
+    for file in tmp_path.glob("holdfast.db*"):
+        file.unlink()
+    assert "(second) SUCCEEDED" in _holdfast(tmp_path, "show", "90").stdout
+    found = runs_of(tmp_path, PlatformJob(platform="slurm", id="90"))
+    assert [owner.name for owner in found] == ["second", "first"]
+    assert runs_of(tmp_path, PlatformJob(platform="slurm", id="90", cluster="other")) == []
+
+
+def test_a_supervisor_that_had_its_job_queued_is_not_lost_until_the_platform_drops_it(tmp_path: Path) -> None:
+    spec = JobSpec(
+        name="demo",
+        roles=(Role(name="worker", count=1, command=("x",)),),
+        platform=PlatformJob(platform="slurm", id="42"),
+    )
+    place = claim(tmp_path, name="demo", now=1000.0, platform=spec.platform)
+    journal = Journal.open(tmp_path)
+    journal.create_job(place.job_id, spec, now=1000.0, host=place.lock.supervisor.host, pid=1)
+    journal.close()
+    place.lock.note_queued("n2 is lost")
+    place.lock.release()
+    [view] = reconcile(tmp_path, explain_lost_owner).jobs
+    assert (view.state, view.queued) == (JobState.QUEUED, "n2 is lost")
+    found = reconcile(tmp_path, explain_lost_owner, dropped={view.id: "not today (asked by ada)"})
+    [report] = found.newly_lost
+    assert (report.outcome, report.report.code) == (Outcome.STOPPED, 250)
+    assert report.report.reason.startswith("not today (asked by ada). It waited to be started again: n2 is lost.")
+    [view] = found.jobs
+    assert view.state is JobState.ENDED
+
+
+def test_a_job_whose_supervisor_is_gone_is_lost_only_where_its_platform_does_not_start_it_again(tmp_path: Path) -> None:
+    place = claim(tmp_path, name="demo", now=1000.0, platform=PlatformJob(platform="slurm", id="42"))
+    place.lock.release()
+    asked = []
+
+    def queue(jobs: Sequence[JobView]) -> dict[str, str]:
+        asked.append([view.platform.id for view in jobs if view.platform])
+        return {jobs[0].id: "PENDING (Resources)"}
+
+    [view] = reconcile(tmp_path, explain_lost_owner, in_queue=queue).jobs
+    assert (view.state, view.queued, asked) == (JobState.QUEUED, "PENDING (Resources)", [["42"]])
+    [view] = reconcile(tmp_path, explain_lost_owner, in_queue=lambda jobs: {}).jobs
+    assert (view.state, view.phrase) == (JobState.ENDED, "KilledBySignal")
+
+
+@pytest.mark.real
+def test_only_the_jobs_own_cluster_says_that_it_waits_no_more(tmp_path: Path) -> None:
+    known = PlatformJob(platform="slurm", id="42", cluster="east")
+    spec = JobSpec(name="demo", roles=(Role(name="worker", count=1, command=("x",)),), platform=known)
+    place = claim(tmp_path / "home", name="demo", now=1000.0, platform=known)
+    journal = Journal.open(tmp_path / "home")
+    journal.create_job(place.job_id, spec, now=1000.0, host="n1", pid=1)
+    journal.close()
+    place.lock.note_queued("n2 is lost")
+    place.lock.release()
+    (commands := tmp_path / "bin").mkdir()
+
+    def listed(cluster: str, queue: str) -> dict[str, Any]:
+        for name, says in (("squeue", queue), ("scontrol", f"ClusterName             = {cluster}")):
+            (commands / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+            (commands / name).chmod(0o755)
+        env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "PATH": f"{commands}:{os.environ['PATH']}"}
+        words = [sys.executable, "-m", "holdfast", "jobs", "--json"]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
+        [job] = json.loads(done.stdout)["jobs"]
+        return {name: job[name] for name in ("state", "queued", "outcome")}
+
+    waits = {"state": "queued", "queued": "Resources", "outcome": None}
+    assert listed("west", "42|PENDING|Resources|N/A") == waits
+    assert listed("west", "7|PENDING|Resources|N/A") == {**waits, "queued": "n2 is lost"}
+    assert listed("east", "42|PENDING|Resources|N/A") == waits
+    assert listed("east", "7|PENDING|Resources|N/A") == {"state": "ended", "queued": None, "outcome": "stopped"}

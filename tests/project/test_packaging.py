@@ -1,0 +1,119 @@
+"""What is published: its name, and what a person is told to install."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Another project's package is called holdfast: `pip install holdfast` and `holdfast[extra]` would bring it.
+_FOREIGN = re.compile(
+    r"(?:pip3?|pipx|uv|uvx|tool|conda|mamba|poetry|pdm)\s+(?:-\S+\s+)*(?:install|add|inject|upgrade)\s+(?:-\S+\s+)*['\"]?holdfast"
+    r"(?![\w./:-])|--(?:with|from)[ =]holdfast(?![\w./:-])|(?<![\w./-])holdfast\[[a-z]+[\],]"
+)
+
+
+def told_to_install() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    names = [ROOT / name for name in listed.split("\0") if name] or [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    kinds = {".py", ".md", ".yaml", ".yml", ".toml", ".sh", ".cff", ""}
+    return [path for path in names if path.suffix in kinds and path.is_file() and path != Path(__file__)]
+
+
+def test_nothing_tells_anyone_to_install_the_other_package_of_that_name() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()[:120]}"
+        for path in told_to_install()
+        for line in path.read_text(errors="replace").splitlines()
+        if _FOREIGN.search(line)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("line", "foreign"),
+    [
+        ("pip install holdfast", True),
+        ("python -m pip install -q 'holdfast[nvidia]'", True),
+        ("uv tool install holdfast", True),
+        ("pip install --upgrade holdfast==1.0", True),
+        ("`holdfast[stacks]` brings py-spy", True),
+        ("pip install 'holdfast-run[nvidia]'", False),
+        ("uv tool install holdfast-run", False),
+        ("install holdfast_testing elsewhere", False),
+        ("names = holdfast[0]", False),
+    ],
+)
+def test_the_search_for_it_knows_both_names(line: str, foreign: bool) -> None:
+    assert bool(_FOREIGN.search(line)) is foreign
+
+
+def test_the_distribution_is_holdfast_run_and_its_command_and_package_are_holdfast() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert about["name"] == "holdfast-run"
+    assert about["scripts"] == {"holdfast": "holdfast.cli:main"}
+    assert (ROOT / "src/holdfast/__init__.py").is_file()
+
+
+def test_every_python_that_is_supported_has_its_classifier() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {line.rpartition(" :: ")[2] for line in about["classifiers"] if ":: Python :: 3." in line}
+    assert named == {"3.11", "3.12", "3.13", "3.14"}
+    assert {"Source", "Issues", "Changelog", "Documentation"} <= set(about["urls"])
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as its wheel has it, unpacked; skipped where no wheel can be built (no index for hatchling)."""
+    to = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(to), str(ROOT)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("no wheel can be built here")
+    with zipfile.ZipFile(next(to.glob("holdfast_run-*.whl"))) as wheel:
+        wheel.extractall(to / "site")
+    return to / "site"
+
+
+def test_the_wheel_has_neither_the_tools_of_the_tests_nor_rows_in_two_forms(package: Path) -> None:
+    names = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
+    assert "holdfast/py.typed" in names and "holdfast/catalogue/exits/rows.json" in names
+    assert not [
+        name for name in names if name.startswith("holdfast/testing") or ("/exits/" in name and ".yaml" in name)
+    ]
+
+
+def test_what_the_wheel_holds_runs_and_explains_as_the_sources_do(package: Path, tmp_path: Path) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n")
+    (tmp_path / "t.py").write_text("print('hi')")
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(package),
+        "HOLDFAST_HOME": str(tmp_path / "home"),
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+
+    def typed(*words: str) -> str:
+        command = [sys.executable, "-P", "-c", "import holdfast.cli as c; c.main()", *words]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
+
+    where = subprocess.run(
+        [sys.executable, "-P", "-c", "import holdfast; print(holdfast.__file__)"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert where.stdout.startswith(str(package))
+    assert typed("explain", str(log)).startswith("AcceleratorOutOfMemory")
+    assert "HungWorker" in typed("exits")
+    assert typed("run", "--no-checks", "t.py") == "[worker-0] hi\n"
+    assert not list(tmp_path.glob("holdfast/exits-*")), "the rows need no cache"

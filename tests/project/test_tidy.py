@@ -1,0 +1,578 @@
+"""The house rules that a program can check: who may import whom, what is pure, what needs a reason beside it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "holdfast"
+TESTING = ROOT / "src" / "holdfast_testing"
+FILES = sorted([*SRC.rglob("*.py"), *TESTING.rglob("*.py")])
+LONG_FILE = 400
+"""Lines from which on a file is usually two ideas; longer ones need a line in `LONG_ON_PURPOSE`."""
+
+# fmt: off
+BELOW_A_RUN = frozenset({
+    "model", "catalogue", "explain", "decide", "observe", "act", "record", "wire", "settings", "runtime", "bundle",
+    "fetch", "check_profiles", "check_registry",
+})
+# fmt: on
+MAY_SEE: dict[str, frozenset[str]] = {
+    "model": frozenset({"model"}),
+    "catalogue": frozenset({"model", "catalogue"}),
+    "explain": frozenset({"model", "catalogue", "explain"}),
+    "decide": frozenset({"model", "catalogue", "explain", "decide"}),
+    "observe": frozenset({"model", "catalogue", "bundle", "observe"}),
+    "act": frozenset({"model", "catalogue", "runtime", "act"}),
+    "record": frozenset({"model", "catalogue", "record"}),
+    "wire": frozenset({"model", "decide", "act", "wire"}),
+    "settings": frozenset({"model", "settings"}),
+    "bundle": frozenset({"model", "bundle"}),
+    "runtime": frozenset({"model", "runtime"}),
+    "fetch": frozenset({"model", "fetch"}),
+    "launch": frozenset({*BELOW_A_RUN, "launch"}),
+    "platforms": frozenset({*BELOW_A_RUN, "launch", "platforms"}),
+    "node": frozenset({*BELOW_A_RUN, "launch", "platforms", "node"}),
+    "owner": frozenset({*BELOW_A_RUN, "launch", "platforms", "node", "owner"}),
+    "main": frozenset({*BELOW_A_RUN, "launch", "platforms", "node", "owner", "main"}),
+    "report": frozenset({"model", "catalogue", "record", "report"}),
+    "cli": frozenset({"model", "catalogue", "record", "settings", "runtime", "report", "cli"}),
+    "metrics": frozenset({"model", "decide", "observe", "record", "node", "report", "metrics"}),
+    "web": frozenset({"model", "decide", "observe", "record", "node", "metrics", "report", "cli", "web"}),
+    "notices": frozenset({"model", "act", "record", "report", "notices"}),
+    "api": frozenset({"model", "act", "record", "settings", "report", "cli", "api"}),
+}
+"""Stations that are named nowhere (holdfast_testing, the registry of checks) may see all."""
+
+OPEN_TO_ALL = frozenset({"errors", "lazy_pattern", "file_modes", "__version__", "safe_text", "untrusted"})
+OPEN_TO_IMPURE = frozenset({"safe_files", "clock", "reactor", "children"})
+"""What opens files, waits or starts processes may be seen by all stations that may do so."""
+DOORS = frozenset(
+    {
+        "explain.secret_filter",
+        "node.exit_status",
+        "launch.jobfile",
+        "launch.launch_spec",
+        "main",
+        "node.check_entry",
+        "node.devices.fault_commands",
+        "node.explain_files",
+        "owner.nodes.operator_client",
+        "platforms.kubernetes.remote",
+        "platforms.kubernetes.submit",
+        "platforms.slurm.node_health",
+        "platforms.slurm.submit",
+        "platforms.submitting",
+        "wire.control_socket",
+    }
+)
+"""What `cli` and `api` may use of a run's rooms."""
+
+PURE = ("model", "explain", "decide")
+PURE_TOO = (*PURE, "lazy_pattern", "safe_text", "untrusted")
+# fmt: off
+IMPURE_MODULES = frozenset({
+    "time", "os", "random", "logging", "subprocess", "socket", "threading", "multiprocessing", "asyncio", "select",
+    "selectors", "tempfile", "shutil", "glob", "io", "secrets", "uuid", "signal", "fcntl", "sqlite3", "urllib", "http",
+    "platform", "resource", "psutil", "sys",
+})
+IMPURE_METHODS = frozenset({
+    "read_text", "read_bytes", "write_text", "write_bytes", "exists", "is_file", "is_dir", "iterdir", "stat", "mkdir",
+    "unlink", "touch", "resolve", "rglob", "cwd", "home", "now", "today", "utcnow", "getenv",
+})
+# fmt: on
+PURE_NAMES: dict[str, frozenset[str]] = {
+    # Tables of names and numbers: they read nothing.
+    "signal": frozenset({"Signals"}),
+}
+IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "breakpoint", "__import__"})
+
+
+def _place(path: Path) -> Path:
+    """Inside `holdfast`; of the tools to test with, from `holdfast_testing` on."""
+    return path.relative_to(SRC if path.is_relative_to(SRC) else SRC.parent)
+
+
+def _name(path: Path) -> str:
+    return str(_place(path))
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def _station(path: Path) -> str:
+    """`cli` for cli/run.py, `clock` for clock.py."""
+    return _place(path).parts[0].removesuffix(".py")
+
+
+def _modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module of ours that a file imports, also inside functions and behind importlib, with the line."""
+    package = list(path.relative_to(SRC.parent).parts[:-1])
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = ".".join(package[: len(package) + 1 - level]) if level else ""
+                whole = ".".join(part for part in (base, module or "") if part)
+                # `from holdfast import record` names a station just as `import holdfast.record` does.
+                yield from ((node.lineno, f"{whole}.{alias.name}") for alias in names)
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module)), *_]):
+                yield node.lineno, module
+
+
+def _ours(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for line, module in _modules(path):
+        parts = module.split(".")
+        if parts[0] == "holdfast" and len(parts) > 1:
+            yield line, parts[1:]
+        elif parts[0] == "holdfast_testing":
+            yield line, parts
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_file_imports_only_what_its_station_may_see(path: Path) -> None:
+    station = _station(path)
+    allowed = MAY_SEE.get(station)
+    if allowed is None:
+        return
+    wrong = []
+    for line, parts in _ours(path):
+        if parts[0] in allowed or parts[0] in OPEN_TO_ALL:
+            continue
+        if parts[0] in OPEN_TO_IMPURE and station not in PURE:
+            continue
+        through_a_door = any(".".join([*parts, ""]).startswith(f"{door}.") for door in DOORS)
+        if through_a_door and station in ("cli", "api"):
+            continue
+        wrong.append(f"line {line}: {station} must not import holdfast.{'.'.join(parts)}")
+    assert wrong == []
+
+
+Graph = dict[str, set[str]]
+
+
+def _graph(place: Callable[[Path], str]) -> Graph:
+    """Who imports whom, lazily and for types too; `place`: what a file counts as."""
+    by_module = {".".join(_place(path).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+    graph: Graph = {place(path): set() for path in FILES}
+    for path in FILES:
+        for _, parts in _ours(path):
+            while parts and ".".join(parts) not in by_module:
+                parts = parts[:-1]
+            if parts and (to := place(by_module[".".join(parts)])) != place(path):
+                graph[place(path)].add(to)
+    return graph
+
+
+def _circles(graph: Graph) -> list[list[str]]:
+    """What is in no order: every set of nodes that lead to each other."""
+    reach = {node: {node} for node in graph}
+    for node, found in reach.items():
+        to_see = [node]
+        while to_see:
+            fresh = graph[to_see.pop()] - found
+            found |= fresh
+            to_see += fresh
+    sets = {frozenset(other for other in reach[node] if node in reach[other]) for node in graph}
+    return sorted(sorted(circle) for circle in sets if len(circle) > 1)
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set[str](), "e": {"a", "f"}, "f": {"e"}}
+    assert _circles(graph) == [["b", "c"], ["e", "f"]]
+
+
+def _folder(path: Path) -> str:
+    """A file at the root counts as a folder of its own."""
+    folder = "/".join(_place(path).parts[:-1])
+    return folder or _name(path)
+
+
+def test_stations_stand_in_an_order() -> None:
+    assert _circles(_graph(_station)) == []
+
+
+def test_folders_stand_in_an_order() -> None:
+    assert _circles(_graph(_folder)) == []
+
+
+def test_files_stand_in_an_order() -> None:
+    """Whether a file is imported for its types only or not: who reads one of a circle has to read them all."""
+    assert _circles(_graph(_name)) == []
+
+
+def test_every_station_of_the_rule_is_there() -> None:
+    stations = {path.name for path in SRC.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert stations >= set(MAY_SEE)
+    assert stations == set(MAY_SEE), "a new station needs its line in MAY_SEE"
+
+
+def test_the_rule_would_notice(tmp_path: Path) -> None:
+    """The finders below all rest on `_modules`: it must see every way to import."""
+    text = """
+import holdfast.act.local
+def f():
+    from holdfast.main import single_machine_run as run
+    from holdfast import record as r
+    from ..report import text_report
+    import importlib
+    importlib.import_module("holdfast.check_registry")
+"""
+    path = SRC / "model" / "_sample.py"
+    found = {".".join(module.split(".")) for module in _from_text(text, path) if module.startswith("holdfast.")}
+    assert found == {
+        "holdfast.act.local",
+        "holdfast.main.single_machine_run",
+        "holdfast.record",
+        "holdfast.report.text_report",
+        "holdfast.check_registry",
+    }
+
+
+def _from_text(text: str, path: Path) -> list[str]:
+    class Sample(type(path)):  # type: ignore[misc]  # the base is the platform's own Path class, known only at run time
+        def read_text(self, *_: object, **__: object) -> str:
+            return text
+
+    return [module for _, module in _modules(Sample(path))]
+
+
+def _impurities(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.name.split(".")[0] in IMPURE_MODULES - set(PURE_NAMES):
+                        yield f"line {node.lineno}: import {alias.name}"
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                top = module.split(".")[0]
+                if top in IMPURE_MODULES and not {alias.name for alias in names} <= PURE_NAMES.get(top, frozenset()):
+                    yield f"line {node.lineno}: from {module} import …"
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                yield f"line {node.lineno}: {name}()"
+            case ast.Call(func=ast.Attribute(attr=name)) if name in IMPURE_METHODS:
+                yield f"line {node.lineno}: .{name}()"
+            case ast.Attribute(value=ast.Name(id="_signal" | "signal"), attr=name) if name not in (
+                *PURE_NAMES["signal"],
+                "signal",
+            ) and _imports_signal(path):
+                yield f"line {node.lineno}: signal.{name}"
+
+
+def _imports_signal(path: Path) -> bool:
+    return any(module.split(".")[0] == "signal" for _, module in _modules(path))
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) in PURE_TOO], ids=_name)
+def test_pure_stations_read_no_clock_no_file_no_environment_and_no_chance(path: Path) -> None:
+    assert list(_impurities(path)) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_nothing_sleeps_or_polls(path: Path) -> None:
+    wrong = [
+        f"line {node.lineno}"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Attribute) and node.func.attr == "sleep")
+            or (isinstance(node.func, ast.Name) and node.func.id == "sleep")
+        )
+    ]
+    assert wrong == [], "wait for a descriptor or an event instead"
+
+
+_IGNORES = re.compile(
+    r"#\s*(?:type:\s*ignore(?:\[[\w, -]*\])?|noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|pragma:\s*no cover)"
+)
+
+
+def _comments(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(io.BytesIO(file.read()).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
+ALL_PYTHON = sorted(
+    path for top in ("src", "tests", "bench", "examples") for path in (ROOT / top).rglob("*.py") if path.is_file()
+)
+
+
+@pytest.mark.parametrize("path", ALL_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_ignored_rule_has_its_reason_beside_it(path: Path) -> None:
+    wrong = []
+    for line, comment in _comments(path):
+        if _IGNORES.search(comment) and len(_IGNORES.sub("", comment).strip(" #-–—:")) < 8:
+            wrong.append(f"line {line}: {comment}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_broad_except_says_why(path: Path) -> None:
+    comments = dict(_comments(path))
+    wrong = []
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        broad = node.type is None or (
+            isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+        )
+        raises_again = any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
+        near = range(node.lineno, (node.body[0].lineno if node.body else node.lineno) + 1)
+        if broad and not raises_again and not any(line in comments for line in near):
+            wrong.append(f"line {node.lineno}")
+    assert wrong == []
+
+
+LONG_ON_PURPOSE: dict[str, str] = {"settings/settings_table.py": "one table, in the order of `holdfast config`"}
+"""Files beyond `LONG_FILE` lines, each with the reason why they are one idea."""
+
+
+def test_long_files_are_long_on_purpose() -> None:
+    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    long = {name: length for name, length in lengths.items() if length > LONG_FILE}
+    unexplained = {name: length for name, length in long.items() if name not in LONG_ON_PURPOSE}
+    assert unexplained == {}, f"over {LONG_FILE} lines: split it, or say in LONG_ON_PURPOSE why it is one idea"
+    assert set(LONG_ON_PURPOSE) <= set(long), "no longer long: its line can go"
+
+
+DECODERS = frozenset({"loads", "load", "decode", "safe_load", "compose", "parse", "Decoder", "JSONDecoder", "convert"})
+OF = frozenset({"json", "yaml", "tomllib", "msgspec", "msgpack", "toml", "pickle", "marshal"})
+DECODES_ITSELF: dict[str, str] = {
+    "untrusted.py": "the door itself",
+    "worker.py": "runs in the worker, which imports nothing of ours, and reads what the supervisor wrote to it",
+    "act/warm/inside/nursery_main.py": "runs in the nursery, in the user's Python",
+    "act/warm/inside/fork_retreat.py": "one nursery to the next, in the user's Python",
+    "act/warm/inside/fork_to_worker.py": "runs in the worker, in the user's Python",
+    "act/warm/nursery_protocol.py": "what the nursery says, in marshal: it imports nothing more; its errors are caught",
+}
+"""Modules that decode bytes without the door, each with the reason why they may."""
+
+
+def _decoders(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if module in OF and name in DECODERS:
+                yield f"line {node.lineno}: {module}.{name}"
+            case ast.Attribute(value=ast.Attribute(attr=module), attr=name) if module in OF and name in DECODERS:
+                yield f"line {node.lineno}: {module}.{name}"
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] in OF:
+                wrong = {alias.name for alias in names} & DECODERS
+                yield from (f"line {node.lineno}: from {module} import {name}" for name in sorted(wrong))
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) != "holdfast_testing"], ids=_name)
+def test_bytes_of_others_are_decoded_at_one_door(path: Path) -> None:
+    found = list(_decoders(path))
+    if _name(path) in DECODES_ITSELF:
+        assert found, "it decodes nothing any more: its line can go"
+        return
+    assert found == [], "use holdfast.untrusted: it bounds size and depth, and raises one error"
+
+
+MAKES_A_REPORT: dict[str, str] = {
+    "holdfast_testing/history_generator.py": "a history for benchmarks: nothing has ended",
+    "cli/show.py": "the keys of a report that is not there yet, all of them null",
+}
+"""Files outside `explain` that make an `ExitReport`, each with the reason."""
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) != "explain"], ids=_name)
+def test_only_explain_makes_the_report_of_an_exit(path: Path) -> None:
+    made = [
+        f"line {node.lineno}"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ExitReport"
+    ]
+    assert bool(made) == (_name(path) in MAKES_A_REPORT), f"{made}: explain says what an end means"
+
+
+_UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b|NotImplementedError\(\)")
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [f"line {n}: {line.strip()}" for n, line in enumerate(lines, 1) if _UNFINISHED.search(line)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(_tree(path)), "the first line of a module says what it is for"
+
+
+_OF_A_GANG = frozenset({"view", "ended", "phase", "attempt", "spec", "handle", "next_wake"})
+"""What others than the owner's own rooms may ask of a gang."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if _station(path) not in ("decide", "holdfast_testing")], ids=_name
+)
+def test_nothing_outside_reaches_into_the_gang(path: Path) -> None:
+    """Its view is what others may see."""
+    wrong = []
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.Attribute):
+            continue
+        owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+        if node.attr == "trial" or (owner in ("gang", "_gang") and node.attr not in _OF_A_GANG):
+            wrong.append(f"line {node.lineno}: {owner}.{node.attr}")
+    assert wrong == [], "ask for Gang.view()"
+
+
+READS_A_CLOCK: dict[str, str] = {
+    "clock.py": "the one clock of a run",
+    "worker.py": "runs in the worker",
+    "act/warm/inside/fork_to_worker.py": "runs in the worker",
+    "act/warm/inside/nursery_main.py": "runs in the nursery",
+    "act/cgroups.py": "ends what a job left behind, in the guard or in another command: no reactor is there",
+    "main/run_guard.py": "the guard's last act, when the supervisor and its reactor are dead",
+    "node/explain_files.py": "a command of its own: `holdfast explain`",
+    "node/prechecks/check_child.py": "runs in the process of a check, and measures it",
+    "node/prechecks/check_process.py": "`describe_in_child` waits for one process before anything starts",
+    "observe/devices/nvml_events.py": "runs in a process of its own, which waits in the library",
+    "holdfast_testing/fuzz_wire.py": "measures how long its cases took",
+    "holdfast_testing/simulate.py": "measures how long a simulation took",
+}
+"""Files that read a clock, each with the reason. All else is given `now`, or the run's clock."""
+MEASURE = ("observe/checks", "cli/")
+"""Checks measure; each command of `cli` is a process of its own."""
+CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "clock_gettime"})
+
+
+def _reads_a_clock(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="time"), attr=name) if name in CLOCKS:
+                yield f"line {node.lineno}: time.{name}"
+            case ast.ImportFrom(module="time", names=names):
+                yield f"line {node.lineno}: from time import {', '.join(alias.name for alias in names)}"
+            case ast.Attribute(attr="now" | "utcnow" | "today", value=ast.Name(id="datetime" | "date")):
+                yield f"line {node.lineno}: datetime"
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_time_comes_from_one_clock(path: Path) -> None:
+    found = list(_reads_a_clock(path))
+    if _name(path) in READS_A_CLOCK:
+        assert found, "it reads no clock any more: its line can go"
+    elif not _name(path).startswith(MEASURE):
+        assert found == [], "take `now` as an argument, or the run's clock"
+
+
+BROKEN = sorted(TESTING.glob("broken_*.py"))
+
+
+def test_broken_parts_are_found() -> None:
+    names = [path.name for path in BROKEN]
+    assert names == ["broken_agents.py", "broken_nodes.py", "broken_owners.py", "broken_resumes.py"]
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=_name)
+def test_a_planted_bug_replaces_a_part_and_touches_nothing_private(path: Path) -> None:
+    """Else it would break the code's inner shape, which may change, and not a promise that the rest relies on."""
+    wrong = []
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.Attribute(attr=name) if name.startswith("_") and name != "__init__":
+                wrong.append(f"line {node.lineno}: {name}")
+    assert wrong == [], "replace a part that the constructor takes, or a public method"
+
+
+OWNERS = frozenset(
+    {
+        "owner/owner_side.py",
+        "owner/node_queries.py",
+        "owner/owner_background.py",
+        "owner/job_records.py",
+        "owner/control_server.py",
+    }
+)
+NODES = frozenset({"node/node_side.py", "node/node_requests.py", "node/machine_log.py", "node/optional_parts.py"})
+NOT_THE_OWNERS = ("observe", "act", "node.devices", "node.prechecks", *(name[:-3].replace("/", ".") for name in NODES))
+"""What looks at a machine."""
+FOR_BOTH = frozenset({"wire.fault_news.FaultsLine"})
+"""What other commands send to the owner's door."""
+NOT_THE_NODES = (
+    "record.journal", "explain.explain", "explain.funnel", "explain.attribution", "explain.explanation_rules",
+    "decide.gang", "decide.owner", "decide.attempt_state", "decide.recovery", "decide.attempt_record",
+    *(name[:-3].replace("/", ".") for name in OWNERS),
+)  # fmt: skip
+"""What judges the job."""
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _name(path) in OWNERS | NODES], ids=_name)
+def test_owner_and_node_meet_in_the_link_only(path: Path) -> None:
+    foreign = NOT_THE_OWNERS if _name(path) in OWNERS else NOT_THE_NODES
+    wrong = [
+        f"line {line}: {'.'.join(parts)}"
+        for line, parts in _ours(path)
+        if ".".join(parts) not in FOR_BOTH and any(f"{'.'.join(parts)}.".startswith(f"{name}.") for name in foreign)
+    ]
+    assert wrong == [], "say it over wire/link_interface.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("owner/owner_side.py", 180), ("node/node_side.py", 180), ("main/single_machine_run.py", 125)]
+)
+def test_the_places_where_a_job_is_put_together_stay_small(name: str, most: int) -> None:
+    assert len((SRC / name).read_text(encoding="utf-8").splitlines()) <= most
+
+
+STARTS_PROCESSES: dict[str, str] = {
+    "api/run_job.py": "the supervisor, for a program that calls `holdfast.run`",
+    "children.py": "every program that is a helper",
+    "act/isolated_fork.py": "every piece of our own code that is a helper",
+    "act/time_limited.py": "the child has no descriptor but one, since a dead mount may hold it for ever",
+    "act/guard.py": "the supervisor is the guard's child",
+    "act/guarded_children.py": "owner and agent are the guard's children",
+    "act/spawn.py": "a worker, which waits for its go",
+    "act/warm/inside/fork_retreat.py": "the nursery's copies of itself",
+    "act/warm/inside/nursery_main.py": "a warm worker, made by the nursery",
+    "bundle/build_tools.py": "compiler and companions, while a tree is built",
+    "fetch/git_source.py": "in the process of a fetch, which ends with all its children",
+    "launch/interpreter.py": "asked before there is a job, and waited for",
+    "observe/checks/driver.py": "in the process of a check, which ends with all its children",
+    "observe/checks/executable.py": "in the process of a check",
+    "observe/checks/files.py": "in the process of a check",
+    "observe/checks/worker_groups.py": "in the process of a check",
+    "observe/checks/mounts.py": "in the process of a check",
+}
+"""Who makes processes beside the lab, and what. Others have `children.start` and `isolated.forked`."""
+_MAKERS = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "Popen", "check_output", "check_call", "system", "popen"}
+
+
+def test_processes_are_made_in_few_places() -> None:
+    found = set()
+    for path in FILES:
+        calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+        for call in calls:
+            match call.func:
+                case ast.Attribute(attr=name) if name in _MAKERS:
+                    found.add(_name(path))
+                case ast.Attribute(value=ast.Name(id="subprocess"), attr="run"):
+                    found.add(_name(path))
+    assert {name for name in found if not name.startswith("holdfast_testing/")} == set(STARTS_PROCESSES)
+
+
+VAGUE = re.compile(r"(?i)\b(?:nobody|whoever|somebody|whatever)\b")
+MOST_VAGUE = 40
+"""Sentences name who acts: owner, agent, worker, user. What is left may only get less."""
+
+
+def test_sentences_name_who_acts() -> None:
+    texts = [*SRC.rglob("*.py"), *SRC.rglob("*.yaml"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    found = [
+        f"{path.relative_to(ROOT)}: {len(hits)}" for path in texts if (hits := VAGUE.findall(path.read_text("utf-8")))
+    ]
+    assert sum(int(each.rpartition(" ")[2]) for each in found) <= MOST_VAGUE, found

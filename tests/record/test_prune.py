@@ -1,0 +1,173 @@
+"""`holdfast prune`, and what a run throws away after its end: real jobs of one state directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.exit_report import Outcome
+from holdfast.record.job_directory import claim
+from holdfast.record.job_pruning import DAY_S, Keep, beyond
+from holdfast.record.job_views import JobState, JobView
+from holdfast.record.state_directory import job_dir
+
+Cli = Callable[..., tuple[int, str, str]]
+NOW = 1_000 * DAY_S
+
+
+@pytest.fixture(scope="module")
+def three_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("prune")
+    (where / "t.py").write_text("print('x' * 20000)")
+    env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
+    for name in ("first", "second", "third"):
+        words = [sys.executable, "-m", "holdfast", "run", "--no-checks", "--name", name, "t.py"]
+        subprocess.run(words, cwd=where, env=env, capture_output=True, check=True)
+    return where
+
+
+@pytest.fixture
+def home(three_jobs: Path, tmp_path: Path) -> Path:
+    """A copy of them for each test."""
+    shutil.copytree(three_jobs / "home", tmp_path / "home")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cli(home: Path, three_jobs: Path) -> Cli:
+    def typed(*words: str, **more: str) -> tuple[int, str, str]:
+        env = {**os.environ, "HOLDFAST_HOME": str(home), **more}
+        command = [sys.executable, "-m", "holdfast", *words]
+        done = subprocess.run(command, cwd=three_jobs, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    return typed
+
+
+def id_of(cli: Cli, name: str) -> str:
+    jobs = json.loads(cli("jobs", "--json", "--name", name)[1])["jobs"]
+    return str(jobs[0]["id"])
+
+
+def names(cli: Cli) -> list[str]:
+    return [job["name"] for job in json.loads(cli("jobs", "--json")[1])["jobs"]]
+
+
+def test_without_a_limit_that_is_reached_nothing_goes(cli: Cli) -> None:
+    assert cli("prune")[0] == 0
+    assert names(cli) == ["third", "second", "first"]
+
+
+def test_the_oldest_jobs_go_with_their_logs_and_their_rows(cli: Cli, home: Path) -> None:
+    first = home / "jobs" / id_of(cli, "first")
+    status, out, _ = cli("prune", "--keep-jobs", "2")
+    assert status == 0 and first.name in out and "1 of 3 jobs are gone" in out
+    assert names(cli) == ["third", "second"] and not first.exists()
+    db = sqlite3.connect(home / "holdfast.db")
+    for table, key in (("jobs", "id"), ("attempts", "job"), ("events", "job")):
+        assert db.execute(f"SELECT count(*) FROM {table} WHERE {key} = ?", (first.name,)).fetchone() == (0,)
+    db.close()
+
+
+def test_a_dry_run_says_it_and_removes_nothing(cli: Cli) -> None:
+    assert "2 of 3 jobs would go" in cli("prune", "--keep-jobs", "1", "--dry-run")[1]
+    assert len(names(cli)) == 3
+
+
+def test_jobs_that_are_named_go(cli: Cli) -> None:
+    assert cli("prune", "second")[0] == 0
+    assert names(cli) == ["third", "first"]
+
+
+def test_the_size_that_is_kept_is_that_of_the_newest(cli: Cli) -> None:
+    all_of_them = json.loads(cli("prune", "first", "second", "third", "--dry-run", "--json")[1])["size_bytes"]
+    told = json.loads(cli("prune", "--keep-size", str(all_of_them * 5 // 6), "--json")[1])
+    assert told["schema"] == "holdfast.pruned/1" and [job["name"] for job in told["pruned"]] == ["first"]
+    assert told["size_bytes"] > 20_000
+
+
+@pytest.mark.parametrize(
+    "words", [["--keep-size", "50%"], ["--keep-jobs", "few"], ["first", "--keep-days", "1"], ["nojob"]]
+)
+def test_wrong_words_remove_nothing(cli: Cli, words: list[str]) -> None:
+    assert cli("prune", *words)[0] == 2
+    assert len(names(cli)) == 3
+
+
+def test_a_running_job_is_never_removed(cli: Cli, home: Path) -> None:
+    place = claim(home, name="running", now=1.0)
+    try:
+        assert cli("prune", "running")[0] == 2
+        assert cli("prune", "--keep-jobs", "1")[0] == 0
+        assert names(cli) == ["third", "running"]
+    finally:
+        place.lock.release()
+
+
+def test_a_job_whose_lock_is_held_stays_though_its_report_is_there(cli: Cli, home: Path) -> None:
+    second = home / "jobs" / id_of(cli, "second")
+    with (second / "supervisor.lock").open("r+") as lock:
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, _, err = cli("prune", "second")
+    assert status == 0 and "a supervisor holds it" in err and second.exists()
+
+
+def test_a_job_of_another_machine_stays(cli: Cli, home: Path) -> None:
+    db = sqlite3.connect(home / "holdfast.db")
+    db.execute("UPDATE jobs SET host = 'elsewhere' WHERE name = 'first'")
+    db.commit()
+    db.close()
+    assert "it is a job of elsewhere" in cli("prune", "first")[2]
+    assert len(names(cli)) == 3
+
+
+def test_the_evidence_of_a_held_device_stays(cli: Cli, home: Path) -> None:
+    db = sqlite3.connect(home / "holdfast.db")
+    report = bytes(db.execute("SELECT report FROM jobs WHERE name = 'first'").fetchone()[0])
+    db.execute("UPDATE jobs SET report = ? WHERE name = 'first'", (report + b" gpu7",))
+    db.commit()
+    db.close()
+    assert (
+        cli("faults", "report", "--device", "gpu7", "--code", "X79", "--severity", "critical", "--text", "79")[0] == 0
+    )
+    if "HELD" not in (devices := cli("devices")[1]) and "ISOLATED" not in devices:
+        pytest.fail(f"no device is held: {devices}")
+    assert "evidence of gpu7, which is held" in cli("prune", "--keep-jobs", "1")[2]
+    assert names(cli) == ["third", "first"]
+
+
+def test_after_a_run_old_jobs_go_once_a_day_and_one_message_says_so(cli: Cli, home: Path) -> None:
+    os.utime(home / "pruned", (0, 0))  # the last look was long ago
+    err = cli("run", "--no-checks", "--name", "fourth", "t.py", HOLDFAST_KEEP_JOBS="2")[2]
+    assert "2 old jobs were thrown away" in err and "HOLDFAST_KEEP_JOBS: keep-jobs 2" in err
+    assert "try: holdfast prune --dry-run" in err
+    assert names(cli) == ["fourth", "third"]
+    assert "thrown away" not in cli("run", "--no-checks", "t.py", HOLDFAST_KEEP_JOBS="1")[2]
+
+
+def test_the_limits_that_are_built_in_keep_a_thousand_jobs_of_half_a_year(cli: Cli) -> None:
+    told = json.loads(cli("prune", "--json")[1])
+    assert told["keep"] == {"jobs": 1000, "days": 180, "size_bytes": 100 << 30}
+
+
+def view(number: int, *, ended: float | None) -> JobView:
+    state = JobState.RUNNING if ended is None else JobState.ENDED
+    outcome = None if ended is None else Outcome.FAILED
+    return JobView(id=f"job-{number}", name="", created=NOW, host="", pid=1, state=state, ended=ended, outcome=outcome)
+
+
+def test_age_counts_from_the_end_and_no_job_without_an_end_is_old(tmp_path: Path) -> None:
+    jobs = [view(3, ended=NOW - DAY_S), view(2, ended=None), view(1, ended=NOW - 40 * DAY_S)]
+    assert [old.view.id for old in beyond(tmp_path, jobs, Keep(days=30), NOW)] == ["job-1"]
+    assert [old.view.id for old in beyond(tmp_path, jobs, Keep(jobs=0), NOW)] == ["job-1", "job-3"]
+    assert not job_dir(tmp_path, "job-1").exists()
