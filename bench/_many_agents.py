@@ -36,7 +36,7 @@ from holdfast.wire.message_frames import FromOwner, frame
 from holdfast.wire.node_messages import PROTOCOL, Bye, Finished, Hello, Refused, Welcome
 from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.socket_options import set_up
-from holdfast.wire.tls_channel import Channel, End
+from holdfast.wire.tls_channel import Channel, ChannelEnd
 
 if TYPE_CHECKING:
     from holdfast.reactor import News
@@ -79,7 +79,7 @@ class Agent(Channel):
         self._crowd.reached("up", now)
         return None
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         crowd = self._crowd
         match message:
             case Ack():
@@ -156,7 +156,7 @@ class Agent(Channel):
             last_words="ValueError: a bad batch",
         )  # fmt: skip
 
-    def _ended(self, end: End, now: float) -> News:
+    def _ended(self, end: ChannelEnd, now: float) -> News:
         self._crowd.lost.append(f"{self.name}: {end.words}")
         return None
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from _common import holdfast, machine, median, put, running, spread, surroundings, table
 
-from holdfast.model.check_results import Answer, CheckChoice, Finding, Site
+from holdfast.model.check_results import CheckChoice, CheckOutcome, Finding, Site
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.pair_search import Pair, search
 from holdfast.node.check_entry import CheckPlan, CheckRound, choices_from_text, plan_checks, run_round
@@ -42,7 +42,9 @@ class Round:
 
     @property
     def reported(self) -> list[str]:
-        return [f"{name}: {each.message}" for name, each in self.findings.items() if each.answer is not Answer.GOOD]
+        return [
+            f"{name}: {each.message}" for name, each in self.findings.items() if each.answer is not CheckOutcome.GOOD
+        ]
 
 
 def cpu_ms() -> float:
@@ -191,7 +193,12 @@ def find(plant: Callable[[Path], Any], folder: Path) -> tuple[str, str, bool, st
             done = one_round(plan_checks((choice,), plugins=files, timeout_s=30), folder, job)
             said = done.findings[trouble.check]
             message = said.message.replace(f"{folder}/", "")
-            return trouble.what, trouble.check, said.answer is Answer.BAD and trouble.word in said.message, message
+            return (
+                trouble.what,
+                trouble.check,
+                said.answer is CheckOutcome.BAD and trouble.word in said.message,
+                message,
+            )
     except planted_troubles.CannotPlant as why:
         return plant.__name__.replace("_", " "), "", True, f"not planted here: {why}"
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from holdfast.act.console import Console
 from holdfast.act.nonblocking_writer import Outlet
-from holdfast.observe.output_pump import Pump
+from holdfast.observe.output_pump import OutputPump
 from holdfast.reactor import Reactor
 
 MEGABYTE = 1_000_000
@@ -68,7 +68,7 @@ def run_pump(source: Path, log: Path, shown: Path | None) -> Run:
     said: list[str] = []
     reactor = Reactor(time.monotonic)
     try:
-        pump = Pump(reactor, console, console, said.append)
+        pump = OutputPump(reactor, console, console, said.append)
         start, cpu = time.perf_counter(), time.process_time()
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()

@@ -33,8 +33,8 @@ from holdfast.model.events import EvidenceCollected
 from holdfast.model.gang_protocol import Ack, Report, Stop
 from holdfast.reactor import Reactor
 from holdfast.wire.job_key import Key
-from holdfast.wire.owner_listener import Listener, Peer
-from holdfast.wire.tls_channel import End
+from holdfast.wire.owner_listener import OwnerListener, Peer
+from holdfast.wire.tls_channel import ChannelEnd
 
 AGENTS = Path(__file__).with_name("_many_agents.py")
 PATIENCE_S = 240.0
@@ -54,11 +54,11 @@ class Owner:
     evidence: int = 0
     gone: list[str] = field(default_factory=list)
 
-    def listen(self) -> Listener:
+    def listen(self) -> OwnerListener:
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         self.port: int = sock.getsockname()[1]
-        self.listener = Listener(self.reactor, sock, Key(bytes(32)), self._heard, self._gone, lease_s=30.0)
+        self.listener = OwnerListener(self.reactor, sock, Key(bytes(32)), self._heard, self._gone, lease_s=30.0)
         return self.listener
 
     def _heard(self, peer: Peer, message: Any, now: float) -> None:
@@ -71,7 +71,7 @@ class Owner:
             case _:
                 self.hellos += 1
 
-    def _gone(self, peer: Peer, end: End, now: float) -> None:
+    def _gone(self, peer: Peer, end: ChannelEnd, now: float) -> None:
         self.gone.append(f"{peer.address}: {end.words}")
 
     def until(self, what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:

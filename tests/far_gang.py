@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.decide.agent import Agent
-from holdfast.decide.answer_collection import Roundup, parts
+from holdfast.decide.answer_collection import AnswerCollection, parts
 from holdfast.decide.gang import Gang
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
@@ -40,7 +40,7 @@ from holdfast.model.process_messages import (
     WorkerPrepared,
     WorkerUp,
 )
-from holdfast.wire.message_frames import FromAgent, FromOwner, Inbox, frame
+from holdfast.wire.message_frames import FrameReader, FromAgent, FromOwner, frame
 
 T = 1_790_000_000.0
 SLOTS = 2
@@ -53,7 +53,7 @@ class Node:
         self.name = name
         self.ahead = ahead
         self.agent = Agent(name, 1, lease_s=timers.lease_s, beat_s=timers.beat_s)
-        self.hears, self.speaks = Inbox(FromOwner), Inbox(FromAgent)
+        self.hears, self.speaks = FrameReader(FromOwner), FrameReader(FromAgent)
         self.living: dict[int, tuple[int, float]] = {}
         """Rank → its pid and when it began, on this node's clock."""
         self.order = order
@@ -87,7 +87,7 @@ class FarGang:
             restarts=RestartPolicy(max_restarts=0),
         )
         self.owner = Owner(Gang(), Liveness(timers))
-        self.roundup = Roundup()
+        self.roundup = AnswerCollection()
         self.reports: list[ExitReport] = []
         self.finished = False
         self.take(ev.JobSubmitted(job_id="j", spec=spec, nodes=(), seed=1))

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.decide.gang import Gang
-from holdfast.decide.phases import TABLE, Phase, Trigger
+from holdfast.decide.phases import TABLE, Phase, PhaseTrigger
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Secure, Send
 from holdfast.model.check_results import CheckState
@@ -47,13 +47,13 @@ def died(rank: int, **how: Any) -> WorkerExit:
 class Recorded(Gang):
     """The real gang; its moves are written down."""
 
-    moves: list[tuple[Phase, Trigger]]
+    moves: list[tuple[Phase, PhaseTrigger]]
 
     def __init__(self) -> None:
         super().__init__()
         self.moves = []
 
-    def move(self, trigger: Trigger, now: float, why: str) -> None:
+    def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
         self.moves.append((self.phase, trigger))
         super().move(trigger, now, why)
 
@@ -205,7 +205,7 @@ class Play:
                     case Send(command=Go() as go):
                         assert go.attempt == begun
                         released = go.attempt
-        outrun = {(Phase.BACKOFF, Trigger.TROUBLE), (Phase.ASSEMBLING, Trigger.TROUBLE)}
+        outrun = {(Phase.BACKOFF, PhaseTrigger.TROUBLE), (Phase.ASSEMBLING, PhaseTrigger.TROUBLE)}
         forgotten = outrun & set(gang.moves)  # an attempt that an agent told of has no checks
         assert released <= begun == gang.attempt or forgotten
         if gang.phase is Phase.DONE:

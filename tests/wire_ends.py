@@ -14,9 +14,9 @@ from holdfast.reactor import Reactor
 from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import PROTOCOL, Hello
 from holdfast.wire.owner_dialler import Dialler
-from holdfast.wire.owner_listener import WAITING, Listener, Peer
+from holdfast.wire.owner_listener import WAITING, OwnerListener, Peer
 from holdfast.wire.peer_identity import Identity
-from holdfast.wire.tls_channel import End
+from holdfast.wire.tls_channel import ChannelEnd
 
 KEY = Key(b"k" * 32)
 OTHER_KEY = Key(b"o" * 32)
@@ -60,10 +60,12 @@ class OwnersEnd:
         self.port: int = listening.getsockname()[1]
         self.heard: list[Any] = []
         self.peers: list[Peer] = []
-        self.gone: list[tuple[Peer, End]] = []
-        self.strange: list[tuple[str, End]] = []
+        self.gone: list[tuple[Peer, ChannelEnd]] = []
+        self.strange: list[tuple[str, ChannelEnd]] = []
         self.answer: Callable[[Peer, Any], object] = lambda peer, message: None
-        self.listener = Listener(self.reactor, listening, key, self._heard, self._gone, self._strange, waiting=waiting)
+        self.listener = OwnerListener(
+            self.reactor, listening, key, self._heard, self._gone, self._strange, waiting=waiting
+        )
 
     def _heard(self, peer: Peer, message: Any, now: float) -> None:
         if peer not in self.peers:
@@ -71,10 +73,10 @@ class OwnersEnd:
         self.heard.append(message)
         self.answer(peer, message)
 
-    def _gone(self, peer: Peer, end: End, now: float) -> None:
+    def _gone(self, peer: Peer, end: ChannelEnd, now: float) -> None:
         self.gone.append((peer, end))
 
-    def _strange(self, address: str, end: End) -> None:
+    def _strange(self, address: str, end: ChannelEnd) -> None:
         self.strange.append((address, end))
 
     def close(self) -> None:
@@ -92,7 +94,7 @@ class AgentsEnd:
         self.ahead_s = 0.0
         self.reactor = Reactor(lambda: clock.now() + self.ahead_s)
         self.heard: list[Any] = []
-        self.lost: list[End] = []
+        self.lost: list[ChannelEnd] = []
         self.addresses: list[tuple[str, str]] = []
         self.word = word or hello()
         self.dialler = Dialler(self.reactor, host, port, key, identity, self._hello, self._heard, self._lost)
@@ -104,7 +106,7 @@ class AgentsEnd:
     def _heard(self, message: Any, now: float) -> None:
         self.heard.append(message)
 
-    def _lost(self, end: End, now: float) -> None:
+    def _lost(self, end: ChannelEnd, now: float) -> None:
         self.lost.append(end)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from holdfast.model.check_results import CheckInfo, ParamInfo
 from holdfast.model.noun_base import Noun
 
 
-class Kind(enum.StrEnum):
+class CheckKind(enum.StrEnum):
     """By which of the doors a check comes in."""
 
     BUILT_IN = "built-in"
@@ -24,7 +24,7 @@ class CheckRef(Noun, frozen=True, kw_only=True):
     """One check, named but not loaded."""
 
     name: str
-    kind: Kind
+    kind: CheckKind
     target: str
     """`module:Class`, or a path."""
     member: str = ""
@@ -33,7 +33,7 @@ class CheckRef(Noun, frozen=True, kw_only=True):
     @property
     def source(self) -> str:
         """Where it comes from, for people."""
-        return self.kind.value if self.kind is Kind.BUILT_IN else f"{self.kind.value} {self.target}"
+        return self.kind.value if self.kind is CheckKind.BUILT_IN else f"{self.kind.value} {self.target}"
 
 
 class Profile(Noun, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ def profile(
 ) -> Profile:
     """What a loaded check says of itself. Not `in_full`: its parameters by name only, which is quicker."""
     # Of our own classes nothing is made here; a foreign one may have written a class method as a plain one.
-    cls: Any = check if ref.kind is Kind.BUILT_IN else check()
+    cls: Any = check if ref.kind is CheckKind.BUILT_IN else check()
     interval = float(cls.get_running_interval_secs())
     params, is_open = _params(cls, in_full)
     question = cls.question or _first_line(cls.__doc__ if isinstance(check, type) else "") or "(says nothing of itself)"
@@ -84,7 +84,7 @@ def profile(
         interval_s=float(cls.get_retry_interval_secs()),
         alone=not cls.independent,
         inconclusive=cls.inconclusive,
-        lane=str(getattr(cls, "lane", "")) if ref.kind is Kind.BUILT_IN else "",
+        lane=str(getattr(cls, "lane", "")) if ref.kind is CheckKind.BUILT_IN else "",
     )
 
 

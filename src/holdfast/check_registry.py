@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.check_profiles import CheckRef, Kind, Profile, profile
+from holdfast.check_profiles import CheckKind, CheckRef, Profile, profile
 from holdfast.errors import BadUsage
 from holdfast.model.check_interface import PreCheckOperator
 from holdfast.model.check_results import CheckChoice, InconclusivePolicy
@@ -22,9 +22,9 @@ __all__ = [
     "COMMON",
     "DEFAULT",
     "GROUP",
+    "CheckKind",
     "CheckRef",
     "CheckRegistry",
-    "Kind",
     "Profile",
     "classes_in",
     "load_check",
@@ -100,7 +100,7 @@ def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckO
     Raises BadUsage where nothing there can be used.
     """
     match ref.kind:
-        case Kind.BUILT_IN | Kind.ENTRY_POINT:
+        case CheckKind.BUILT_IN | CheckKind.ENTRY_POINT:
             module, _, member = ref.target.partition(":")
             found: Any = importlib.import_module(module)
             for part in member.split(".") if member else ():
@@ -108,10 +108,10 @@ def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckO
             if not isinstance(found, type):
                 raise BadUsage(f"{ref.source}: expected a PreCheckOperator class, found {type(found).__name__}")
             return found
-        case Kind.FILE:
+        case CheckKind.FILE:
             classes = classes_in(Path(ref.target))
             return classes[ref.name]
-        case Kind.EXECUTABLE:
+        case CheckKind.EXECUTABLE:
             from functools import partial
 
             from holdfast.observe.checks.executable import Executable
@@ -191,8 +191,8 @@ class CheckRegistry:
         if path.is_dir():
             raise BadUsage(f"--plugin {path} is a directory; expected a Python file (.py) or an executable")
         path = path.resolve()
-        kind = Kind.FILE if path.suffix == ".py" else Kind.EXECUTABLE
-        if kind is Kind.EXECUTABLE and not os.access(path, os.X_OK):
+        kind = CheckKind.FILE if path.suffix == ".py" else CheckKind.EXECUTABLE
+        if kind is CheckKind.EXECUTABLE and not os.access(path, os.X_OK):
             raise BadUsage(
                 f"--plugin {path}: expected a Python file (.py) or an executable, and this one is neither",
                 hint=f"chmod +x {path}",
@@ -206,7 +206,7 @@ class CheckRegistry:
         if known := self._profiles.get(name):
             return known
         if target := BUILT_IN.get(name):
-            ref = CheckRef(name=name, kind=Kind.BUILT_IN, target=target)
+            ref = CheckRef(name=name, kind=CheckKind.BUILT_IN, target=target)
             by_default = any(choice.name == name for choice in DEFAULT)
             found = profile(ref, load_check(ref), in_full=in_full, by_default=by_default)
         elif "/" in name:
@@ -230,7 +230,7 @@ class CheckRegistry:
             from importlib.metadata import entry_points
 
             self._entry_points = {
-                point.name: CheckRef(name=point.name, kind=Kind.ENTRY_POINT, target=point.value)
+                point.name: CheckRef(name=point.name, kind=CheckKind.ENTRY_POINT, target=point.value)
                 for point in entry_points(group=GROUP)
                 if point.name not in BUILT_IN
             }
@@ -270,7 +270,7 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
                 f"{at}check `{name}` has no parameter `{key}`{nearest(key, known, COMMON)}",
                 hint="holdfast check --list",
             )
-    if found.ref.kind is Kind.BUILT_IN and own:
+    if found.ref.kind is CheckKind.BUILT_IN and own:
         from holdfast.observe.checks.check_base import convert_params
 
         convert_params(load_check(found.ref), own, at)

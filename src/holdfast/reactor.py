@@ -29,7 +29,7 @@ LONGEST_WAIT_S = 86_400.0
 """epoll takes no more than 24 days, and a limit may be longer."""
 
 
-class Turn(enum.IntEnum):
+class CallbackPriority(enum.IntEnum):
     """Who comes first of those that are ready together."""
 
     GUARD = enum.auto()
@@ -39,12 +39,12 @@ class Turn(enum.IntEnum):
     REST = enum.auto()
 
 
-class Watch:
+class DescriptorWatch:
     """One descriptor that is waited for, until `close`. The descriptor itself stays open."""
 
     __slots__ = ("_events", "_reactor", "callback", "fd", "turn")
 
-    def __init__(self, reactor: Reactor, fd: int, events: int, callback: Ready, turn: Turn) -> None:
+    def __init__(self, reactor: Reactor, fd: int, events: int, callback: Ready, turn: CallbackPriority) -> None:
         self._reactor = reactor
         self._events = events
         self.fd = fd
@@ -74,7 +74,7 @@ class Watch:
             self._reactor.forget(self.fd)
 
 
-class Moment:
+class DueCall:
     """One callback that is due at `when`, until it has run or `close` is called."""
 
     __slots__ = ("_reactor", "callback", "when")
@@ -94,19 +94,21 @@ class Reactor:
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self._selector = selectors.DefaultSelector()
-        self._watches: dict[int, Watch] = {}
-        self._moments: list[Moment] = []
+        self._watches: dict[int, DescriptorWatch] = {}
+        self._moments: list[DueCall] = []
         self._deadlines: list[tuple[Callable[[], float | None], Tick]] = []
 
-    def watch(self, fd: int, callback: Ready, *, writable: bool = False, turn: Turn = Turn.REST) -> Watch:
+    def watch(
+        self, fd: int, callback: Ready, *, writable: bool = False, turn: CallbackPriority = CallbackPriority.REST
+    ) -> DescriptorWatch:
         """Have `callback(fd, now)` called whenever `fd` is readable (or `writable`). One watch a descriptor."""
         events = selectors.EVENT_WRITE if writable else selectors.EVENT_READ
-        watch = Watch(self, fd, events, callback, turn)
+        watch = DescriptorWatch(self, fd, events, callback, turn)
         self._selector.register(fd, events, watch)
         self._watches[fd] = watch
         return watch
 
-    def watched(self, fd: int) -> Watch | None:
+    def watched(self, fd: int) -> DescriptorWatch | None:
         """The watch of a descriptor."""
         return self._watches.get(fd)
 
@@ -115,7 +117,7 @@ class Reactor:
         """The descriptors that are waited for."""
         return self._watches.keys()
 
-    def change(self, watch: Watch, events: int) -> None:
+    def change(self, watch: DescriptorWatch, events: int) -> None:
         """Wait for these events of the `selectors` module instead."""
         self._selector.modify(watch.fd, events, watch)
 
@@ -124,13 +126,13 @@ class Reactor:
         if self._watches.pop(fd, None) is not None:
             self._selector.unregister(fd)
 
-    def at(self, when: float, callback: Tick) -> Moment:
+    def at(self, when: float, callback: Tick) -> DueCall:
         """Have `callback(now)` called once, at `when` (seconds on the clock of `now`) or a moment later."""
-        moment = Moment(self, when, callback)
+        moment = DueCall(self, when, callback)
         self._moments.append(moment)
         return moment
 
-    def drop(self, moment: Moment) -> None:
+    def drop(self, moment: DueCall) -> None:
         if moment in self._moments:
             self._moments.remove(moment)
 
@@ -146,7 +148,7 @@ class Reactor:
         wakes = [wake for next_wake, _ in self._deadlines if (wake := next_wake()) is not None]
         wakes += [moment.when for moment in self._moments]
         timeout = min(max(0.0, min(wakes) - self.now()), longest_s) if wakes else longest_s
-        ready: list[Watch] = [key.data for key, _ in self._selector.select(timeout)]
+        ready: list[DescriptorWatch] = [key.data for key, _ in self._selector.select(timeout)]
         for watch in sorted(ready, key=_turn):
             # One may have been closed by what an earlier one of this batch led to.
             if watch.open:
@@ -176,5 +178,5 @@ class Reactor:
         self._selector.close()
 
 
-def _turn(watch: Watch) -> Turn:
+def _turn(watch: DescriptorWatch) -> CallbackPriority:
     return watch.turn

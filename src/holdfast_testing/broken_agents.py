@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec import structs
 
 from holdfast.decide.agent import Agent
-from holdfast.decide.agent_stop import Stopping
+from holdfast.decide.agent_stop import AgentStop
 from holdfast.decide.lease import Lease
-from holdfast.decide.node_workers import Crew
+from holdfast.decide.node_workers import NodeWorkers
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import Ack, Command, Go, MemberState, Prepare, Stop
 from holdfast.model.process_messages import Instruction, SendReport
 
 
-class StopIsFailure(Crew):
+class StopIsFailure(NodeWorkers):
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
         super().exited(ended, now, intended=False)
 
@@ -75,7 +75,7 @@ class SaysStoppedEarly(Agent):
         ]
 
 
-class KilledKept(Stopping):
+class KilledKept(AgentStop):
     """One SIGKILL, and no lease that runs out later ends anything."""
 
     def reset(self) -> None:
@@ -84,14 +84,14 @@ class KilledKept(Stopping):
         self.killed = killed
 
 
-class IntentKept(Stopping):
+class IntentKept(AgentStop):
     def reset(self) -> None:
         intended = getattr(self, "intended", False)
         super().reset()
         self.intended = intended
 
 
-class KillTimerKept(Stopping):
+class KillTimerKept(AgentStop):
     def reaped(self) -> None:
         kill_at = self.kill_at
         super().reaped()
@@ -103,12 +103,12 @@ class KillTimerKept(Stopping):
         self.kill_at = kill_at
 
 
-class DyingIgnored(Crew):
+class DyingIgnored(NodeWorkers):
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
         super().exited(structs.replace(ended, was_dying=False), now, intended=intended)
 
 
-class StopUnmarked(Crew):
+class StopUnmarked(NodeWorkers):
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
         super().exited(ended, now, intended=intended)
         if (hand := self.hands.get(ended.rank)) is not None and hand.exit is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.decide.agent import Agent
-from holdfast.decide.draining import Judge
+from holdfast.decide.draining import AttemptJudge
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
@@ -81,7 +81,7 @@ class WaitsForNoNewcomer(OtherPlan):
         return structs.replace(plan, replace_s=0.0)
 
 
-class LossIsCharged(Judge):
+class LossIsCharged(AttemptJudge):
     """The user pays for a node."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
@@ -91,7 +91,7 @@ class LossIsCharged(Judge):
         return record
 
 
-class GrowthIsCharged(Judge):
+class GrowthIsCharged(AttemptJudge):
     """The user pays for a newcomer."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
@@ -101,7 +101,7 @@ class GrowthIsCharged(Judge):
         return record
 
 
-class NoSecondChance(Judge):
+class NoSecondChance(AttemptJudge):
     """Avoids a node once it was lost."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:

@@ -7,14 +7,14 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_members import FINISHED, GONE, READY, Known, Roster
-from holdfast.decide.attempt_numbers import Numbers
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_members import FINISHED, GONE, READY, AttemptMembers, KnownRank
+from holdfast.decide.attempt_numbers import AttemptNumbers
 from holdfast.decide.attempt_state import Conclusion
-from holdfast.decide.attempt_timers import Timer, Timers
-from holdfast.decide.draining import Draining, Judge
+from holdfast.decide.attempt_timers import AttemptTimers, TimerKind
+from holdfast.decide.draining import AttemptJudge, Draining
 from holdfast.decide.gang import Gang
-from holdfast.decide.job_state import Course
+from holdfast.decide.job_state import GangState
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import LIVE, Phase
@@ -47,17 +47,17 @@ class HearsAll(Owner):
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
 
-class AnyPhase(Timers):
+class AnyPhase(AttemptTimers):
     """Timers that remember neither attempt nor phase."""
 
-    def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
+    def arm(self, timer: TimerKind, due: float, attempt: int, phase: Phase) -> None:
         self.due = {**getattr(self, "due", {}), timer: due}
 
-    def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
+    def armed(self, timer: TimerKind, attempt: int, phase: Phase) -> bool:
         return timer in getattr(self, "due", {})
 
-    def take_due(self, now: float, attempt: int, phase: Phase) -> Timer | None:
-        due: dict[Timer, float] = getattr(self, "due", {})
+    def take_due(self, now: float, attempt: int, phase: Phase) -> TimerKind | None:
+        due: dict[TimerKind, float] = getattr(self, "due", {})
         first = min(((at, timer) for timer, at in due.items() if at <= now), default=None)
         if first is not None:
             del due[first[1]]
@@ -67,31 +67,31 @@ class AnyPhase(Timers):
         return min(getattr(self, "due", {}).values(), default=None)
 
 
-class OneIsReady(Roster):
+class OneIsReady(AttemptMembers):
     def all_ready(self) -> bool:
         return any(known.state in READY for known in self.members.values())
 
 
-class OneIsGone(Roster):
+class OneIsGone(AttemptMembers):
     def all_gone(self) -> bool:
         return any(known.state in GONE for known in self.members.values())
 
 
-class StoppedIsDone(Roster):
+class StoppedIsDone(AttemptMembers):
     def all_ended(self) -> bool:
         return all(known.state in FINISHED for known in self.members.values())
 
 
-class Deaf(Roster):
+class Deaf(AttemptMembers):
     """A failure is kept, and no node hears of it."""
 
-    def take(self, report: Report, now: float) -> list[Known]:
+    def take(self, report: Report, now: float) -> list[KnownRank]:
         super().take(report, now)
         return []
 
 
-class NewBootIsAllStopped(Speakers):
-    def __init__(self, course: Course) -> None:
+class NewBootIsAllStopped(AgentRegistry):
+    def __init__(self, course: GangState) -> None:
         super().__init__(course)
         self.course = course
 
@@ -99,13 +99,13 @@ class NewBootIsAllStopped(Speakers):
         super().began_anew(node, self.course.attempt)
 
 
-class NewBootUnnoticed(Speakers):
+class NewBootUnnoticed(AgentRegistry):
     def hear(self, report: Report) -> bool:
         super().hear(report)
         return False
 
 
-class OneStoppedIsEnough(Speakers):
+class OneStoppedIsEnough(AgentRegistry):
     def is_stopped(self, node: str) -> bool:
         return any(super(OneStoppedIsEnough, self).is_stopped(other) for other in self.boots)
 
@@ -117,7 +117,7 @@ class NoPause(Gang):
         return out
 
 
-class OtherHistory(Judge):
+class OtherHistory(AttemptJudge):
     """Decides by something that is not the job's. Whatever it is given instead is a fake."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
@@ -144,7 +144,7 @@ class BudgetForNothing(OtherHistory):
         return structs.replace(found, signs=(sign,), progressed=True), history, policy
 
 
-class StopIsCharged(Judge):
+class StopIsCharged(AttemptJudge):
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
         if record.decision.kind is DecisionKind.STOP:
@@ -196,19 +196,19 @@ class EvidenceAtAnyTime(Gang):
 
 
 class WaitsForEvidence(Draining):
-    def __init__(self, course: Course, *parts: Any) -> None:
+    def __init__(self, course: GangState, *parts: Any) -> None:
         super().__init__(course, *parts)
         self.course = course
 
     def overdue(self, now: float) -> None:
         if self.course.trial.collecting:
-            self.course.arm(Timer.DEADLINE, now + 10_000.0)
+            self.course.arm(TimerKind.DEADLINE, now + 10_000.0)
         else:
             super().overdue(now)
 
 
 class FencesAll(Draining):
-    def __init__(self, course: Course, *parts: Any) -> None:
+    def __init__(self, course: GangState, *parts: Any) -> None:
         super().__init__(course, *parts)
         self.course = course
 
@@ -217,17 +217,17 @@ class FencesAll(Draining):
             super().fence(other, now)
 
 
-class DeafToHigher(Numbers):
+class DeafToHigher(AttemptNumbers):
     """Takes an attempt that it does not know of for an old one."""
 
     def is_ahead(self, report: Report) -> bool:
         return False
 
 
-class UsesUnsecured(Numbers):
+class UsesUnsecured(AttemptNumbers):
     """Begins attempts whose number a power cut may take away."""
 
-    def __init__(self, course: Course, speakers: Speakers) -> None:
+    def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         super().__init__(course, speakers)
         self.course = course
 

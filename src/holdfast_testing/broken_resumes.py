@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.draining import Judge
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.draining import AttemptJudge
 from holdfast.decide.gang import Gang
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
@@ -36,7 +36,7 @@ class ForgetsAvoided(Gang):
         return super().handle(event, now)
 
 
-class RequeueIsCharged(Judge):
+class RequeueIsCharged(AttemptJudge):
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
         if record.decision.kind is DecisionKind.REQUEUE:
@@ -55,14 +55,14 @@ class AsksAgain(Gang):
         return out
 
 
-class HearsTheDead(Speakers):
+class HearsTheDead(AgentRegistry):
     """Agents of the run before may still speak for their nodes."""
 
     def is_dead(self, node: str, boot: int) -> bool:
         return False
 
 
-class UnlimitedRuns(Judge):
+class UnlimitedRuns(AttemptJudge):
     """The budget for failures that are not the user's bounds no requeue."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:

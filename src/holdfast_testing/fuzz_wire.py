@@ -33,12 +33,12 @@ from holdfast.model.gang_protocol import Ack, Go, Member, MemberState, Prepare, 
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Role, Seat
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed
-from holdfast.wire.admission import House, Lodgers, admit
+from holdfast.wire.admission import AdmissionContext, KnownAgents, admit
 from holdfast.wire.job_key import Key
-from holdfast.wire.message_frames import FromAgent, FromOperator, FromOwner, Inbox, frame
+from holdfast.wire.message_frames import FrameReader, FromAgent, FromOperator, FromOwner, frame
 from holdfast.wire.node_messages import PROTOCOL, Asked, Foreign, Hello, Refused, Welcome
 from holdfast.wire.peer_identity import Credentials, Identity
-from holdfast.wire.tls_channel import Channel, End, Why
+from holdfast.wire.tls_channel import Channel, ChannelEnd, ChannelEndKind
 
 if TYPE_CHECKING:
     from holdfast.reactor import News
@@ -52,7 +52,7 @@ _NOW = 1_767_225_600.0
 _SPEC = JobSpec(name="j", roles=(Role(name="w", count=2, command=("x",), env={"A": "1"}),), nodes=NodePlan(most=2))
 _EXIT = WorkerExit(role="w", rank=0, node="n", attempt=1, pid=7, exit_code=1, ended_at=_NOW, last_words="E: x\n" * 9)
 _STOP = StopRequest(reason="r", solution="s", source=StopSource.OPERATOR, at=_NOW)
-_HOUSE = House(version="1", job="j", user="u", host="h", job_id="i", spec=_SPEC, term=1)
+_HOUSE = AdmissionContext(version="1", job="j", user="u", host="h", job_id="i", spec=_SPEC, term=1)
 _HELLO = Hello(
     protocol=PROTOCOL,
     version="1",
@@ -108,18 +108,18 @@ class _End(Channel):
     def __init__(self, reactor: Reactor, sock: socket.socket, credentials: Credentials) -> None:
         super().__init__(reactor, sock, credentials, {Identity.AGENT: FromAgent, Identity.OPERATOR: FromOperator})
         self.heard = 0
-        self.ends: list[End] = []
+        self.ends: list[ChannelEnd] = []
 
     def _opened(self, identity: Identity, now: float) -> News:
         return None
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         self.heard += 1
         _use(message)
         self.put(frame(Ack(sent=1.0), now))
         return None
 
-    def _ended(self, end: End, now: float) -> News:
+    def _ended(self, end: ChannelEnd, now: float) -> News:
         self.ends.append(end)
         return None
 
@@ -199,7 +199,7 @@ class Fuzz:
         """Bytes for one direction, in pieces."""
         kind = self.rng.choice(list(_SAID))
         data = self._several(kind)
-        inbox = Inbox(kind)
+        inbox = FrameReader(kind)
         try:
             while data:
                 piece = self.rng.choice((1, 5, 100, len(data)))
@@ -290,7 +290,7 @@ class Fuzz:
                     pass_on(step)
             except ssl.SSLError:
                 pass_on(9)  # the client's own alert
-            self.seen["shaken"] += end.ends == [] or end.ends[-1].why is Why.MALFORMED
+            self.seen["shaken"] += end.ends == [] or end.ends[-1].why is ChannelEndKind.MALFORMED
             if key is _OTHER and end.heard:
                 raise Wrong("a peer with another key was heard")
         self._finish(end)
@@ -320,7 +320,7 @@ def _use(message: Any) -> None:
     """What the owner does first with any message."""
     frame(message, _NOW + 1)
     if isinstance(message, Hello | Foreign):
-        admit(message, "10.0.0.7", _HOUSE, Lodgers(), lambda name: True)
+        admit(message, "10.0.0.7", _HOUSE, KnownAgents(), lambda name: True)
 
 
 def _descriptors() -> int:

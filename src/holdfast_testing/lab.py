@@ -231,9 +231,9 @@ def _network_of_its_own() -> bool:
 
 
 def _memory_limits() -> bool:
-    from holdfast.act.cgroups import Groups
+    from holdfast.act.cgroups import ControlGroups
 
-    return Groups.make("lab").can_limit
+    return ControlGroups.make("lab").can_limit
 
 
 def run_case(case: Case, around: Surroundings) -> Outcome:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.answer_collection import Roundup, parts
+from holdfast.decide.answer_collection import AnswerCollection, parts
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
@@ -73,7 +73,7 @@ class OwnerHost:
         self.secured = 1
         """So many events survive a power cut."""
         self.owner = make_owner(world.plan)
-        self.roundup = Roundup()
+        self.roundup = AnswerCollection()
         self.alive = True
         self.life = 1
         self.rounds = 0
@@ -369,7 +369,7 @@ class OwnerHost:
         self._wake = None
         self.world.say("owner", f"is back and replays {len(self.journal)} events")
         self.owner = self.make_owner(self.world.plan)
-        self.roundup = Roundup()
+        self.roundup = AnswerCollection()
         written = [(now, decode_event(encode(event))) for now, event in self.journal]
         for index, actions in enumerate(self.owner.recover(written, self.world.now)):
             self.witness.replayed(index, actions, self.history[index])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.act.cgroups import Groups, sweep
+from holdfast.act.cgroups import ControlGroups, sweep
 from holdfast.model.cgroups import limit_in_words, own_directory, parse_membership, parse_mounts
 from holdfast.model.job_spec import Seat
 
@@ -93,7 +93,7 @@ def seat(rank: int = 0) -> Seat:
 
 
 def test_nothing_mounted_says_so_and_the_limit_is_not_pretended(tmp_path: Path) -> None:
-    groups = Groups.make("job", proc=fake_proc(tmp_path, "", ""))
+    groups = ControlGroups.make("job", proc=fake_proc(tmp_path, "", ""))
 
     assert groups.join(seat(), 1 << 30) == ()
     assert "No control groups are mounted" in groups.missing
@@ -105,18 +105,18 @@ def test_nothing_mounted_says_so_and_the_limit_is_not_pretended(tmp_path: Path) 
 
 
 def test_unreadable_proc_is_like_nothing_mounted(tmp_path: Path) -> None:
-    assert "No control groups" in Groups.make("job", proc=tmp_path / "none").missing
+    assert "No control groups" in ControlGroups.make("job", proc=tmp_path / "none").missing
 
 
 def test_a_group_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     there = tmp_path / "v2"
     mountinfo = f"30 23 0:26 / {there} rw - cgroup2 cgroup2 rw\n"
-    groups = Groups.make("job", proc=fake_proc(tmp_path, mountinfo, "0::/box\n"))
+    groups = ControlGroups.make("job", proc=fake_proc(tmp_path, mountinfo, "0::/box\n"))
 
     assert groups.missing == f"Control groups may not be written here ({there}/box)."
 
 
-def pure_v2(tmp_path: Path, *, limit_between: str = "max") -> tuple[Path, Groups]:
+def pure_v2(tmp_path: Path, *, limit_between: str = "max") -> tuple[Path, ControlGroups]:
     """A hierarchy as systemd gives a user: the manager's group hands memory down, the shell's scope cannot."""
     top = tmp_path / "v2"
     manager, scope = top / "user@1000.service", top / "user@1000.service" / "shell.scope"
@@ -131,7 +131,7 @@ def pure_v2(tmp_path: Path, *, limit_between: str = "max") -> tuple[Path, Groups
     (scope / "memory.max").write_text(f"{limit_between}\n")
     (scope / "memory.events").write_text("oom 0\noom_kill 0\n")
     proc = fake_proc(tmp_path, f"30 23 0:26 / {top} rw - cgroup2 cgroup2 rw\n", "0::/user@1000.service/shell.scope\n")
-    return manager, Groups.make("job", proc=proc)
+    return manager, ControlGroups.make("job", proc=proc)
 
 
 def test_limits_go_below_the_nearest_group_that_hands_memory_down(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_without_a_limit_nothing_is_made(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- real groups
 
-HERE = Groups.make("probe")
+HERE = ControlGroups.make("probe")
 tracks = pytest.mark.skipif(not HERE.can_track, reason="no v2 group may be written here")
 limits = pytest.mark.skipif(not HERE.can_limit, reason="no memory group may be written here")
 
@@ -210,7 +210,7 @@ def job() -> str:
 @pytest.mark.real
 @tracks
 def test_kill_ends_sessions_of_their_own_too() -> None:
-    groups = Groups.make(job())
+    groups = ControlGroups.make(job())
     read, write = os.pipe()
     os.set_inheritable(write, True)
     child = f"import os, signal, time; signal.signal(15, 1); os.setsid(); os.write({write}, b'x'); time.sleep(60)"
@@ -239,7 +239,7 @@ def test_kill_ends_sessions_of_their_own_too() -> None:
 @tracks
 def test_sweep_finds_what_a_dead_supervisor_left() -> None:
     name = job()
-    groups = Groups.make(name)
+    groups = ControlGroups.make(name)
     pid = start(groups.join(seat(), None, attempt=7, track=True), "import time; time.sleep(60)")
     while not groups.members():
         os.sched_yield()
@@ -254,7 +254,7 @@ def test_sweep_finds_what_a_dead_supervisor_left() -> None:
 @pytest.mark.real
 @limits
 def test_groups_are_gone_after_the_job() -> None:
-    groups = Groups.make(job())
+    groups = ControlGroups.make(job())
     joined = groups.join(seat(), 1 << 30, track=True)
     assert os.WEXITSTATUS(ended(start(joined, "raise SystemExit(3)"))) == 3
 
@@ -272,7 +272,7 @@ def test_an_ordinary_user_gets_an_answer() -> None:
             os.setgroups([])
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
-            groups = Groups.make("job")
+            groups = ControlGroups.make("job")
             os.write(write, f"{groups.join(seat(), 1 << 30, track=True)}: {groups.missing} {groups.unlimited}".encode())
         finally:
             os._exit(0)

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.act.console import Console, open_consoles
-from holdfast.act.console_api import Voice
+from holdfast.act.console_api import ConsoleStream
 from holdfast.act.nonblocking_writer import Outlet, OutletKind
 from holdfast.act.prefixed_stream import HOLD_BYTES
 
 if TYPE_CHECKING:
-    from holdfast.act.console_api import Voice
+    from holdfast.act.console_api import ConsoleStream
 
 
 class Screen:
@@ -36,7 +36,7 @@ class Screen:
         self.console = Console(Outlet(fd))
         os.close(fd)
 
-    def lane(self, rank: int) -> Voice:
+    def lane(self, rank: int) -> ConsoleStream:
         return self.console.lane(f"[w-{rank}] ".encode(), f"w-{rank}/stdout.log")
 
     @property

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Holdfast, Ran, free_port
 from gang_play import Play, spec
-from holdfast.act.rendezvous_ports import NoPort, Reserved
+from holdfast.act.rendezvous_ports import NoPort, ReservedPorts
 from holdfast.decide.phases import Phase
 from holdfast.model.actions import RunChecks
 from holdfast.model.gang_protocol import Prepare
@@ -23,8 +23,8 @@ from holdfast.model.peer_addresses import tasks_of
 
 
 @pytest.fixture
-def reserved() -> Iterator[Reserved]:
-    ports = Reserved(None)
+def reserved() -> Iterator[ReservedPorts]:
+    ports = ReservedPorts(None)
     yield ports
     ports.let_go()
 
@@ -38,20 +38,20 @@ def can_be_opened(port: int) -> bool:
         return True
 
 
-def test_a_reserved_port_is_held_until_it_is_let_go(reserved: Reserved) -> None:
+def test_a_reserved_port_is_held_until_it_is_let_go(reserved: ReservedPorts) -> None:
     one, two = reserved.hold(1, 2)
     assert not can_be_opened(one) and not can_be_opened(two)
     reserved.let_go([one])
     assert can_be_opened(one) and not can_be_opened(two)
 
 
-def test_the_same_attempt_has_the_same_ports_and_those_that_lack(reserved: Reserved) -> None:
+def test_the_same_attempt_has_the_same_ports_and_those_that_lack(reserved: ReservedPorts) -> None:
     first = reserved.hold(1, 2)
     assert reserved.hold(1, 2) == first
     assert reserved.hold(1, 3)[:2] == first
 
 
-def test_another_attempt_has_other_ports_and_the_old_ones_are_free(reserved: Reserved) -> None:
+def test_another_attempt_has_other_ports_and_the_old_ones_are_free(reserved: ReservedPorts) -> None:
     first = reserved.hold(1, 3)
     second = reserved.hold(2, 3)
     assert not set(first) & set(second)
@@ -60,7 +60,7 @@ def test_another_attempt_has_other_ports_and_the_old_ones_are_free(reserved: Res
 
 def test_what_is_taken_for_something_else_is_not_reserved() -> None:
     port = free_port()
-    narrow = Reserved((port, port))
+    narrow = ReservedPorts((port, port))
     with pytest.raises(NoPort):
         narrow.hold(1, 1, without=(port,))
     assert narrow.hold(1, 1) == (port,)
@@ -69,7 +69,7 @@ def test_what_is_taken_for_something_else_is_not_reserved() -> None:
 
 def test_a_range_that_is_too_narrow_says_how_many_there_were() -> None:
     port = free_port()
-    narrow = Reserved((port, port))
+    narrow = ReservedPorts((port, port))
     with pytest.raises(NoPort) as caught:
         narrow.hold(1, 2)
     assert caught.value.args == (1,)

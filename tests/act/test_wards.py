@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 
 WORLD = """
 import os, signal, sys, time
-from holdfast.act.guarded_children import Birth, Guard, Ward, OVER
+from holdfast.act.guarded_children import ChildContext, Guard, ManagedChild, OVER
 from holdfast.clock import Clock
 
 where = sys.argv[1]

@@ -15,9 +15,9 @@ import pytest
 
 from conftest import Holdfast, wait_for
 from holdfast import children
-from holdfast.act.cgroups import Groups
+from holdfast.act.cgroups import ControlGroups
 from holdfast.act.warm.nurseries import Warm
-from holdfast.act.worker_starts import Answer, Ticket
+from holdfast.act.worker_starts import Ticket, WarmStart
 from holdfast.model.job_spec import Seat
 from holdfast.reactor import Reactor
 
@@ -302,7 +302,7 @@ def test_a_worker_over_its_memory_limit_is_named(holdfast: Holdfast) -> None:
     )
     role = {"count": 2, "command": [sys.executable, "job.py"], "resources": {"memory": "64Mi"}}
     (holdfast.dir / "job.yaml").write_text(json.dumps({"name": "m", "warm": True, "roles": {"worker": role}}))
-    if not Groups.make("20000101-0000-aaaa").can_limit:
+    if not ControlGroups.make("20000101-0000-aaaa").can_limit:
         pytest.skip("control groups may not be written here")
     ran = holdfast.run("--job", holdfast.dir / "job.yaml", "--max-restarts", "0")
     assert "warm start" not in ran.err
@@ -341,7 +341,7 @@ def test_other_values_than_the_imports_had_mean_a_cold_start() -> None:
     reactor = Reactor(lambda: 0.0)
     warm = Warm(reactor, said.append)
     warm.begin(command, env, Path.cwd(), 0.0)
-    assert warm.ask(ticket, 0.0) == [Answer(ticket, None)]
+    assert warm.ask(ticket, 0.0) == [WarmStart(ticket, None)]
     assert said == ["warm start: attempt 2 starts cold: CUDA_VISIBLE_DEVICES changed since the imports were done"]
     warm.close()
     while children.helpers():

@@ -13,7 +13,7 @@ import pytest
 from small_tree import small_tree
 
 from holdfast.bundle import tree_copy
-from holdfast.bundle.tree_copy import NotLaid, lay_down
+from holdfast.bundle.tree_copy import TreeNotInstalled, lay_down
 from holdfast.bundle.tree_manifest import differs, read_tree
 
 
@@ -156,7 +156,7 @@ def test_what_is_refused_is_one_sentence_and_leaves_nothing(
 
     monkeypatch.setattr(shutil, "copyfile", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(NotLaid, match=words) as met:
+    with pytest.raises(TreeNotInstalled, match=words) as met:
         lay_down(tree, pai)
     assert met.value.phrase == phrase
     assert not (pai / "run").exists()
@@ -188,7 +188,7 @@ def mount(place: Path, options: str) -> None:
 )
 def test_a_file_system_that_cannot_take_it_is_named(tree: Path, mounted: Path, options: str, words: str) -> None:
     mount(mounted, options)
-    with pytest.raises(NotLaid, match=words):
+    with pytest.raises(TreeNotInstalled, match=words):
         lay_down(tree, mounted)
     assert not (mounted / "run").exists()
 
@@ -213,7 +213,7 @@ def test_what_lies_read_only_and_whole_is_fine(tree: Path, mounted: Path) -> Non
 def test_a_broken_source_is_refused(tree: Path, pai: Path, break_it: object, words: str) -> None:
     assert callable(break_it)
     break_it(tree)
-    with pytest.raises(NotLaid, match=words):
+    with pytest.raises(TreeNotInstalled, match=words):
         lay_down(tree, pai)
     assert not pai.exists()
 
@@ -221,5 +221,5 @@ def test_a_broken_source_is_refused(tree: Path, pai: Path, break_it: object, wor
 def test_a_tree_for_another_processor_is_refused(tree: Path, pai: Path) -> None:
     text = (tree / "TREE.json").read_text()
     (tree / "TREE.json").write_text(text.replace(os.uname().machine, "riscv64"))
-    with pytest.raises(NotLaid, match="is for riscv64, and this machine is a"):
+    with pytest.raises(TreeNotInstalled, match="is for riscv64, and this machine is a"):
         lay_down(tree, pai)

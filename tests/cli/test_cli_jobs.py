@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli._job_filter import moment
+from holdfast.cli._job_filter import parse_moment
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
 
@@ -173,8 +173,8 @@ def test_columns_that_do_not_fit_are_left_out_and_then_words_are_cut() -> None:
 
 
 def test_moments_are_ages_or_dates() -> None:
-    assert moment("2d", 10 * DAY_S, "--since") == 8 * DAY_S
-    assert moment("1970-01-05T00:00:00+00:00", 0.0, "--since") == 4 * DAY_S
+    assert parse_moment("2d", 10 * DAY_S, "--since") == 8 * DAY_S
+    assert parse_moment("1970-01-05T00:00:00+00:00", 0.0, "--since") == 4 * DAY_S
     for wrong in ("", "2", "-1d", "2y", "yesterdays"):
         with pytest.raises(BadUsage, match="expected an age"):
-            moment(wrong, 0.0, "--since")
+            parse_moment(wrong, 0.0, "--since")

@@ -121,9 +121,9 @@ def test_a_schema_names_itself_as_what_is_printed_does() -> None:
 
 def test_what_is_printed_of_a_cluster_is_what_its_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
     from holdfast.cli._cluster_jobs import _plain
-    from holdfast.platforms.kubernetes.objects.job_status import OfJob, State
+    from holdfast.platforms.kubernetes.objects.job_status import ClusterJob, ClusterJobState
 
-    job = _plain(OfJob(name="x", namespace="n", uid="u", state=next(iter(State)), created=5.0))
+    job = _plain(ClusterJob(name="x", namespace="n", uid="u", state=next(iter(ClusterJobState)), created=5.0))
     whole = {"schema": "holdfast.cluster_jobs/1", "namespace": "n", "jobs": [job]}
     jsonschema.validate(whole, json.loads((ROOT / "src/holdfast/report/schemas/cluster-jobs.json").read_text()))
     one = {"schema": "holdfast.cluster_job/1", **job, "placement": None, "events": [], "report": None}

@@ -6,25 +6,25 @@ from typing import Any
 
 from gang_play import Play, spec
 from holdfast.decide.after_hooks import ANSWER_S
-from holdfast.decide.answer_collection import Roundup
+from holdfast.decide.answer_collection import AnswerCollection
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunHooks
 from holdfast.model.exit_report import Outcome
 from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import RestartPolicy
-from holdfast.model.runtime_plan import Hook, Moment, RuntimePlan
+from holdfast.model.runtime_plan import Hook, HookMoment, RuntimePlan
 from holdfast.model.sidecar_ends import SideFailure, SideKind
 
 HOOKS = RuntimePlan(
     hooks=(
-        Hook(when=Moment.BEFORE, command=("a",), limit_s=50.0),
-        Hook(when=Moment.SUCCEEDED, command=("b",), name="upload", limit_s=40.0),
-        Hook(when=Moment.ENDED, command=("c",), limit_s=20.0),
+        Hook(when=HookMoment.BEFORE, command=("a",), limit_s=50.0),
+        Hook(when=HookMoment.SUCCEEDED, command=("b",), name="upload", limit_s=40.0),
+        Hook(when=HookMoment.ENDED, command=("c",), limit_s=20.0),
     )
 )
 FAILED = SideFailure(
-    kind=SideKind.HOOK, name="upload", node="a", when=Moment.SUCCEEDED, exit_code=5, last_words="full\n"
+    kind=SideKind.HOOK, name="upload", node="a", when=HookMoment.SUCCEEDED, exit_code=5, last_words="full\n"
 )
 
 
@@ -175,7 +175,7 @@ def test_the_hooks_before_lengthen_the_time_for_making_ready() -> None:
 
 def test_the_answers_of_several_nodes_are_one() -> None:
     order = succeed(hooked())
-    roundup = Roundup()
+    roundup = AnswerCollection()
     roundup.ask(order, 0.0)
     assert roundup.hear("a", ev.HooksFinished(attempt=1, failures=(FAILED,)), 1.0) is None
     whole = roundup.hear("b", ev.HooksFinished(attempt=1), 2.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.decide.faults.fault_policy import Grace
+from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.decide.faults.graceful_tolerance import (
     ClearFaults,
     GroupBusy,
@@ -16,20 +16,20 @@ from holdfast.decide.faults.graceful_tolerance import (
     LevelChanged,
     Moment,
     Notify,
-    Phase,
     Reset,
     ResetEnded,
     RestartWorkers,
-    Snapshot,
     StopGroup,
     Tolerance,
     ToleranceAction,
     ToleranceEvent,
+    TolerancePhase,
+    ToleranceSnapshot,
 )
 from holdfast.model.faults import Remedy
 
 GROUP = ("npu0", "npu1")
-GRACE = Grace(save_s=30, reset_s=150, heal_s=15)
+GRACE = GraceTimes(save_s=30, reset_s=150, heal_s=15)
 
 
 def level(remedy: Remedy | None, device: str = "npu0") -> LevelChanged:
@@ -49,7 +49,7 @@ def test_the_whole_way_of_a_reset() -> None:
     assert reset == Reset(devices=GROUP, attempt=1, seconds=150.0)
     assert group.next_wake() == 260.0
     assert group.handle(ResetEnded(attempt=1, ok=True), 120.0) == [ClearFaults(devices=GROUP)]
-    assert (group.phase, group.next_wake()) == (Phase.IDLE, None)
+    assert (group.phase, group.next_wake()) == (TolerancePhase.IDLE, None)
 
 
 def test_workers_that_do_not_leave_are_stopped_and_only_then_is_reset() -> None:
@@ -80,7 +80,7 @@ def test_a_fault_that_heals_by_itself_disturbs_nobody() -> None:
     assert group.next_wake() == 15.0, "a second such fault gives no new time"
     group.handle(level(None, "npu1"), 6.0)
     group.handle(level(None), 10.0)
-    assert (group.phase, group.next_wake()) == (Phase.IDLE, None)
+    assert (group.phase, group.next_wake()) == (TolerancePhase.IDLE, None)
 
 
 def test_a_fault_that_does_not_heal_restarts_the_workers_without_a_reset() -> None:
@@ -96,7 +96,7 @@ def retried(now: float = 0.0, *, resettable: bool = True) -> Tolerance:
     group.handle(level(Remedy.RESTART_WORKERS), now - 30.0)
     group.handle(Moment(), now - 15.0)
     assert kinds(group.handle(GroupIdle(), now - 10.0)) == [RestartWorkers]
-    assert (group.phase, group.next_wake()) == (Phase.RETRIED, None), "nothing is measured while nothing runs"
+    assert (group.phase, group.next_wake()) == (TolerancePhase.RETRIED, None), "nothing is measured while nothing runs"
     group.handle(GroupBusy(), now)
     return group
 
@@ -109,11 +109,11 @@ def test_a_fault_that_outlives_the_restart_asks_for_a_reset() -> None:
     assert kinds(group.handle(ResetEnded(attempt=1, ok=True), 130.0)) == [ClearFaults]
     assert group.handle(level(None), 130.0) == []
     group.handle(GroupBusy(), 140.0)
-    assert (group.phase, group.next_wake()) == (Phase.PROVING, 155.0)
+    assert (group.phase, group.next_wake()) == (TolerancePhase.PROVING, 155.0)
     assert group.handle(Moment(), 155.0) == []
-    assert (group.phase, group.next_wake()) == (Phase.IDLE, None)
+    assert (group.phase, group.next_wake()) == (TolerancePhase.IDLE, None)
     assert group.handle(level(Remedy.RESTART_WORKERS), 900.0) == []
-    assert group.phase is Phase.HEALING, "a later fault begins at the first step"
+    assert group.phase is TolerancePhase.HEALING, "a later fault begins at the first step"
 
 
 def test_a_fault_that_comes_back_soon_after_such_a_reset_asks_for_isolation() -> None:
@@ -134,14 +134,14 @@ def test_where_no_reset_is_possible_isolation_follows_the_restart() -> None:
 def test_a_fault_that_ends_after_the_restart_is_forgotten() -> None:
     group = retried(100.0)
     group.handle(level(None), 105.0)
-    assert (group.phase, group.next_wake()) == (Phase.IDLE, None)
+    assert (group.phase, group.next_wake()) == (TolerancePhase.IDLE, None)
 
 
 def test_workers_that_end_by_themselves_while_a_fault_may_heal_are_restarted_by_that() -> None:
     group = Tolerance(GROUP, GRACE, busy=True)
     group.handle(level(Remedy.RESTART_WORKERS), 0.0)
     assert group.handle(GroupIdle(), 5.0) == []
-    assert (group.phase, group.next_wake()) == (Phase.RETRIED, None)
+    assert (group.phase, group.next_wake()) == (TolerancePhase.RETRIED, None)
 
 
 @pytest.mark.parametrize("fail", ["ended", "too long"])
@@ -158,7 +158,7 @@ def test_resets_are_tried_again_and_then_the_device_is_isolated(fail: str) -> No
     assert tried == [Reset, Reset, Reset, Isolate]
     assert isinstance(actions[0], Isolate)
     assert "3 resets did not help" in actions[0].reason
-    assert group.phase is Phase.ISOLATED
+    assert group.phase is TolerancePhase.ISOLATED
     group.handle(level(None), now + 1)
     assert kinds(group.handle(level(Remedy.RESET_NOW), now + 2)) == [Reset], "a clear device is trusted again"
 
@@ -168,7 +168,7 @@ def test_the_end_of_an_older_reset_is_ignored() -> None:
     group.handle(level(Remedy.RESET_NOW), 0.0)
     group.handle(Moment(), 150.0)
     assert group.handle(ResetEnded(attempt=1, ok=True), 151.0) == []
-    assert group.phase is Phase.RESETTING
+    assert group.phase is TolerancePhase.RESETTING
 
 
 def test_a_process_that_came_back_is_stopped_before_the_next_try() -> None:
@@ -187,7 +187,7 @@ def test_processes_that_keep_coming_back_do_not_buy_more_resets() -> None:
         assert kinds(group.handle(ResetEnded(attempt=attempt, ok=False), 1.0)) == [StopGroup]
         last = group.handle(GroupIdle(), 2.0)
     assert kinds(last) == [Isolate]
-    assert group.phase is Phase.ISOLATED
+    assert group.phase is TolerancePhase.ISOLATED
 
 
 def test_a_fault_that_went_away_by_itself_takes_its_failed_resets_along() -> None:
@@ -204,7 +204,7 @@ def test_other_devices_and_other_levels_are_not_this_groups_work() -> None:
     group = Tolerance(GROUP, GRACE, busy=True)
     assert group.handle(level(Remedy.RESET_NOW, "npu9"), 0.0) == []
     for remedy in (Remedy.WATCH, Remedy.RETRY_REQUEST, Remedy.AVOID, Remedy.ISOLATE, Remedy.HOLD):
-        assert (group.handle(level(remedy), 0.0), group.phase) == ([], Phase.IDLE)
+        assert (group.handle(level(remedy), 0.0), group.phase) == ([], TolerancePhase.IDLE)
 
 
 _events: st.SearchStrategy[ToleranceEvent] = st.one_of(
@@ -224,7 +224,7 @@ def test_never_a_reset_under_a_process_and_never_without_end(story: list[tuple[f
     for wait, event in story:
         now += wait
         twin = Tolerance(GROUP, GRACE, attempts=3)
-        twin.restore(msgspec.json.decode(msgspec.json.encode(group.snapshot()), type=Snapshot))
+        twin.restore(msgspec.json.decode(msgspec.json.encode(group.snapshot()), type=ToleranceSnapshot))
         actions = group.handle(event, now)
         assert twin.handle(event, now) == actions, "a restart in between changes nothing"
         for action in actions:
@@ -234,7 +234,7 @@ def test_never_a_reset_under_a_process_and_never_without_end(story: list[tuple[f
                 assert since <= 3
             elif isinstance(action, ClearFaults | Isolate):
                 since = 0
-        if group.phase in (Phase.NOTIFIED, Phase.RESETTING, Phase.HEALING):
+        if group.phase in (TolerancePhase.NOTIFIED, TolerancePhase.RESETTING, TolerancePhase.HEALING):
             assert group.next_wake() is not None, "what waits by the clock is woken"
-        if group.phase is Phase.IDLE and not group.levels:
+        if group.phase is TolerancePhase.IDLE and not group.levels:
             since = 0 if group.attempt == 0 else since

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import gang_requeues
 from gang_play import TIMERS, Play, Recorded, died, spec
-from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, Trigger, diagram
+from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, PhaseTrigger, diagram
 from holdfast.model import events as ev
 from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RunChecks, Say, Send
 from holdfast.model.check_results import CheckState
@@ -146,7 +146,7 @@ def test_every_story_ends(play: Play, story: Callable[[Play], None]) -> None:
 
 
 def test_every_move_of_the_table_is_made() -> None:
-    made: set[tuple[Phase, Trigger]] = set()
+    made: set[tuple[Phase, PhaseTrigger]] = set()
     for story in STORIES:
         play = Play()
         story(play)
@@ -163,8 +163,8 @@ def test_every_move_of_the_table_is_made() -> None:
 def test_the_table_is_whole() -> None:
     assert set(MEANING) == set(Phase)
     assert {source for source, _ in TABLE} == set(Phase) - {Phase.DONE}
-    assert all(TABLE[phase, Trigger.TROUBLE] is Phase.DRAINING for phase in LIVE)
-    assert {trigger for _, trigger in TABLE} == set(Trigger)
+    assert all(TABLE[phase, PhaseTrigger.TROUBLE] is Phase.DRAINING for phase in LIVE)
+    assert {trigger for _, trigger in TABLE} == set(PhaseTrigger)
     assert diagram().count("-->") == len(TABLE) + 2
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.decide.gate import (
     Answered,
+    CheckStep,
     Gate,
     GateEvent,
     GatePlan,
@@ -17,10 +18,9 @@ from holdfast.decide.gate import (
     Kill,
     Progress,
     Start,
-    Step,
     TimePassed,
 )
-from holdfast.model.check_results import ActionKind, Answer, CheckState, FailedAction, Finding, InconclusivePolicy
+from holdfast.model.check_results import ActionKind, CheckOutcome, CheckState, FailedAction, Finding, InconclusivePolicy
 
 AVOID = FailedAction(kind=ActionKind.AVOID)
 REPLACE = FailedAction(kind=ActionKind.REPLACE)
@@ -29,20 +29,26 @@ NOTE = FailedAction(kind=ActionKind.NOTE)
 
 
 def good(name: str = "a") -> Finding:
-    return Finding(check=name, answer=Answer.GOOD, node="n1")
+    return Finding(check=name, answer=CheckOutcome.GOOD, node="n1")
 
 
 def bad(*actions: FailedAction, nodes: tuple[str, ...] = ("n1",), name: str = "a") -> Finding:
     return Finding(
-        check=name, answer=Answer.BAD, node="n1", result=1, message=f"{nodes[0]}: 3 of 9", nodes=nodes, actions=actions
+        check=name,
+        answer=CheckOutcome.BAD,
+        node="n1",
+        result=1,
+        message=f"{nodes[0]}: 3 of 9",
+        nodes=nodes,
+        actions=actions,
     )
 
 
 def unsure(name: str = "a") -> Finding:
-    return Finding(check=name, answer=Answer.INCONCLUSIVE, node="n1", nodes=("n1",), message="n1: it crashed")
+    return Finding(check=name, answer=CheckOutcome.INCONCLUSIVE, node="n1", nodes=("n1",), message="n1: it crashed")
 
 
-def plan(*steps: Step, nodes: tuple[str, ...] = ("n1", "n2"), **more: object) -> GatePlan:
+def plan(*steps: CheckStep, nodes: tuple[str, ...] = ("n1", "n2"), **more: object) -> GatePlan:
     return GatePlan(attempt=4, round=2, nodes=nodes, steps=steps, **more)  # type: ignore[arg-type]  # test's shorthand
 
 
@@ -61,7 +67,7 @@ def test_no_checks_is_disabled() -> None:
 
 
 def test_all_good_is_pass() -> None:
-    gate = Gate(plan(Step(name="a", alone=False), Step(name="b", alone=False)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", alone=False), CheckStep(name="b", alone=False)), 0.0)
     assert started(gate.start(0.0)) == [0, 1]
     assert gate.handle(Answered(step=0, tried=1, finding=good()), 1.0) == []
     assert gate.state is CheckState.CHECKING
@@ -74,11 +80,11 @@ def test_all_good_is_pass() -> None:
 
 def test_independent_ones_run_side_by_side_and_the_others_in_order() -> None:
     steps = (
-        Step(name="a", alone=False),
-        Step(name="b", alone=False),
-        Step(name="c", alone=True),
-        Step(name="d", alone=True),
-        Step(name="e", alone=False),
+        CheckStep(name="a", alone=False),
+        CheckStep(name="b", alone=False),
+        CheckStep(name="c", alone=True),
+        CheckStep(name="d", alone=True),
+        CheckStep(name="e", alone=False),
     )
     gate = Gate(plan(*steps), 0.0)
     assert started(gate.start(0.0)) == [0, 1]
@@ -89,7 +95,7 @@ def test_independent_ones_run_side_by_side_and_the_others_in_order() -> None:
 
 
 def test_fail_then_pass_on_retry_passes_and_says_so() -> None:
-    gate = Gate(plan(Step(name="a", retries=2, interval_s=5.0)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=2, interval_s=5.0)), 0.0)
     gate.start(0.0)
     assert gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 1.0) == []
     assert gate.next_wake() == 6.0
@@ -103,7 +109,7 @@ def test_fail_then_pass_on_retry_passes_and_says_so() -> None:
 
 
 def test_retries_end_at_the_limit() -> None:
-    gate = Gate(plan(Step(name="a", retries=1, interval_s=1.0)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=1, interval_s=1.0)), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 0.0)
     assert started(gate.handle(TimePassed(), 1.0)) == [0]
@@ -112,7 +118,7 @@ def test_retries_end_at_the_limit() -> None:
 
 
 def test_retries_end_at_the_time() -> None:
-    gate = Gate(plan(Step(name="a", retries=100, interval_s=5.0, limit_s=7.0)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=100, interval_s=5.0, limit_s=7.0)), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 0.5)
     gate.handle(TimePassed(), 5.5)
@@ -121,7 +127,7 @@ def test_retries_end_at_the_time() -> None:
 
 
 def test_an_action_may_ask_for_more_retries() -> None:
-    gate = Gate(plan(Step(name="a", retries=0, interval_s=1.0)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=0, interval_s=1.0)), 0.0)
     gate.start(0.0)
     finding = bad(FailedAction(kind=ActionKind.RETRY, times=1), AVOID)
     gate.handle(Answered(step=0, tried=1, finding=finding), 0.0)
@@ -162,12 +168,12 @@ def test_the_mildest_action_that_can_help(
     needed: int,
     expected: tuple[tuple[str, ...], bool],
 ) -> None:
-    gate = Gate(plan(Step(name="a", retries=0), needed=needed), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=0), needed=needed), 0.0)
     assert finished(gate, bad(*actions, nodes=nodes)) == expected
 
 
 def test_a_note_is_a_warning_and_not_a_failure() -> None:
-    gate = Gate(plan(Step(name="a", retries=3)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=3)), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(NOTE)), 0.0)
     answer = gate.finished()
@@ -176,22 +182,22 @@ def test_a_note_is_a_warning_and_not_a_failure() -> None:
 
 
 def test_a_check_may_be_asked_to_only_warn() -> None:
-    gate = Gate(plan(Step(name="a", retries=3, only_warn=True)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=3, only_warn=True)), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(STOP)), 0.0)
     answer = gate.finished()
     assert answer is not None
     assert (answer.state, answer.warnings) == ("PASS", ("a: n1: 3 of 9",))
-    inconclusive = Gate(plan(Step(name="a", retries=0, only_warn=True, inconclusive=InconclusivePolicy.FAIL)), 0.0)
+    inconclusive = Gate(plan(CheckStep(name="a", retries=0, only_warn=True, inconclusive=InconclusivePolicy.FAIL)), 0.0)
     inconclusive.start(0.0)
     inconclusive.handle(Answered(step=0, tried=1, finding=unsure()), 0.0)
     assert inconclusive.state is CheckState.FAIL
 
 
 def test_fail_avoid_pass_elsewhere() -> None:
-    gate = Gate(plan(Step(name="a", retries=0)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=0)), 0.0)
     assert finished(gate, bad(AVOID)) == (("n1",), False)
-    again = Gate(GatePlan(attempt=4, round=3, nodes=("n2",), steps=(Step(name="a", retries=0),)), 1.0)
+    again = Gate(GatePlan(attempt=4, round=3, nodes=("n2",), steps=(CheckStep(name="a", retries=0),)), 1.0)
     again.start(1.0)
     again.handle(Answered(step=0, tried=1, finding=good()), 2.0)
     answer = again.finished()
@@ -201,7 +207,7 @@ def test_fail_avoid_pass_elsewhere() -> None:
 
 def test_inconclusive_warns_or_fails_and_never_passes_silently() -> None:
     for policy, state in ((InconclusivePolicy.WARN, "PASS"), (InconclusivePolicy.FAIL, "FAIL")):
-        gate = Gate(plan(Step(name="a", retries=0, inconclusive=policy)), 0.0)
+        gate = Gate(plan(CheckStep(name="a", retries=0, inconclusive=policy)), 0.0)
         gate.start(0.0)
         gate.handle(Answered(step=0, tried=1, finding=unsure()), 0.0)
         answer = gate.finished()
@@ -216,7 +222,7 @@ def test_inconclusive_warns_or_fails_and_never_passes_silently() -> None:
 
 
 def test_a_failure_is_not_forgotten_when_the_retry_crashes() -> None:
-    gate = Gate(plan(Step(name="a", retries=1, interval_s=1.0)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", retries=1, interval_s=1.0)), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 0.0)
     gate.handle(TimePassed(), 1.0)
@@ -229,7 +235,7 @@ def test_a_failure_is_not_forgotten_when_the_retry_crashes() -> None:
 
 
 def test_out_of_time_is_killed_and_inconclusive() -> None:
-    gate = Gate(plan(Step(name="a", limit_s=3.0), nodes=("n1",)), 10.0)
+    gate = Gate(plan(CheckStep(name="a", limit_s=3.0), nodes=("n1",)), 10.0)
     gate.start(10.0)
     assert gate.next_wake() == 13.0
     assert gate.handle(TimePassed(), 13.0) == [Kill(step=0, tried=1, why="no answer within 3 s")]
@@ -240,7 +246,7 @@ def test_out_of_time_is_killed_and_inconclusive() -> None:
 
 
 def test_a_late_answer_changes_nothing() -> None:
-    gate = Gate(plan(Step(name="a", limit_s=3.0, inconclusive=InconclusivePolicy.FAIL)), 0.0)
+    gate = Gate(plan(CheckStep(name="a", limit_s=3.0, inconclusive=InconclusivePolicy.FAIL)), 0.0)
     gate.start(0.0)
     gate.handle(TimePassed(), 3.0)
     assert gate.handle(Answered(step=0, tried=1, finding=good()), 3.1) == []
@@ -248,7 +254,7 @@ def test_a_late_answer_changes_nothing() -> None:
 
 
 def test_the_round_has_an_end_of_its_own() -> None:
-    steps = (Step(name="a", limit_s=100.0), Step(name="b", limit_s=100.0))
+    steps = (CheckStep(name="a", limit_s=100.0), CheckStep(name="b", limit_s=100.0))
     gate = Gate(plan(*steps, deadline_s=5.0), 0.0)
     gate.start(0.0)
     assert gate.next_wake() == 5.0
@@ -260,7 +266,11 @@ def test_the_round_has_an_end_of_its_own() -> None:
 
 
 def test_after_a_failure_nothing_new_starts_but_what_runs_may_finish() -> None:
-    steps = (Step(name="a", alone=False, retries=0), Step(name="b", alone=False, retries=0), Step(name="c"))
+    steps = (
+        CheckStep(name="a", alone=False, retries=0),
+        CheckStep(name="b", alone=False, retries=0),
+        CheckStep(name="c"),
+    )
     gate = Gate(plan(*steps), 0.0)
     gate.start(0.0)
     assert gate.handle(Answered(step=1, tried=1, finding=bad(AVOID, nodes=("n2",), name="b")), 1.0) == []
@@ -276,7 +286,7 @@ def test_after_a_failure_nothing_new_starts_but_what_runs_may_finish() -> None:
 
 
 def test_a_check_that_stops_the_job_stops_the_others_at_once() -> None:
-    steps = (Step(name="a", alone=False), Step(name="b", alone=False, retries=0))
+    steps = (CheckStep(name="a", alone=False), CheckStep(name="b", alone=False, retries=0))
     gate = Gate(plan(*steps), 0.0)
     gate.start(0.0)
     out = gate.handle(Answered(step=1, tried=1, finding=bad(STOP, name="b")), 1.0)
@@ -287,7 +297,7 @@ def test_a_check_that_stops_the_job_stops_the_others_at_once() -> None:
 
 
 def test_the_hardest_failure_is_the_one_that_is_told() -> None:
-    steps = (Step(name="a", alone=False, retries=0), Step(name="b", alone=False, retries=0))
+    steps = (CheckStep(name="a", alone=False, retries=0), CheckStep(name="b", alone=False, retries=0))
     gate = Gate(plan(*steps, keep_going=True), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 1.0)
@@ -299,7 +309,7 @@ def test_the_hardest_failure_is_the_one_that_is_told() -> None:
 
 
 def test_keep_going_runs_everything() -> None:
-    steps = (Step(name="a", retries=0), Step(name="b", retries=0))
+    steps = (CheckStep(name="a", retries=0), CheckStep(name="b", retries=0))
     gate = Gate(plan(*steps, keep_going=True), 0.0)
     gate.start(0.0)
     assert started(gate.handle(Answered(step=0, tried=1, finding=bad(STOP)), 1.0)) == [1]
@@ -319,7 +329,7 @@ FINDINGS = st.sampled_from(
 )
 STEPS = st.lists(
     st.builds(
-        Step,
+        CheckStep,
         name=st.just("a"),
         retries=st.integers(0, 3),
         interval_s=st.floats(0.0, 6.0),
@@ -338,7 +348,7 @@ STEPS = st.lists(
     keep_going=st.booleans(),
 )
 def test_the_gate_always_closes_in_time_and_a_replay_says_the_same(
-    steps: list[Step], script: list[tuple[float, Finding]], deadline_s: float | None, keep_going: bool
+    steps: list[CheckStep], script: list[tuple[float, Finding]], deadline_s: float | None, keep_going: bool
 ) -> None:
     """A crash of the director loses nothing that a replay of its events does not bring back."""
     the_plan = plan(*steps, deadline_s=deadline_s, keep_going=keep_going)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conftest import Holdfast, free_port
-from holdfast.decide.idle_warning import ANSWER_S, PARTS, Stillness
+from holdfast.decide.idle_warning import ANSWER_S, PARTS, IdleWarning
 from holdfast.model.evidence import HangEvidence, RankSnapshot, ThreadState
-from holdfast.model.hang_messages import Closeness, Heard, LookAtRanks, RanksSeen
+from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen
 from holdfast.model.job_spec import Seat
 
 T = 1_700_000_000.0
@@ -27,7 +27,7 @@ class Gang:
 
     def __init__(self) -> None:
         self.now = T
-        self.stillness = Stillness(AFTER_S)
+        self.stillness = IdleWarning(AFTER_S)
         self.stillness.begin(1, SEATS, T, T)
         self.words: dict[int, float] = {}
         self.cores = dict.fromkeys(range(4), 0.0)
@@ -58,7 +58,7 @@ class Gang:
                 self._take(self.stillness.hear(node, self._seen(node, step), self.now))
 
     def _seen(self, node: str, asked: LookAtRanks) -> RanksSeen:
-        heard = tuple(Heard(rank=rank, at=self.words.get(rank)) for rank in NODES[node])
+        heard = tuple(RankActivity(rank=rank, at=self.words.get(rank)) for rank in NODES[node])
         look = () if asked.closeness is Closeness.WORDS else tuple(self._shot(rank, asked) for rank in NODES[node])
         return RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard, look=look)
 

@@ -22,7 +22,7 @@ from holdfast.decide.isolation import (
 )
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity, Standing
 from holdfast.model.human_format import natural
-from holdfast.model.job_spec import Kind
+from holdfast.model.job_spec import JobKind
 
 T = 1_700_000_000.0
 OCCUR, ONCE, RECOVER = Assertion.OCCUR, Assertion.ONCE, Assertion.RECOVER
@@ -219,8 +219,8 @@ def test_what_a_training_job_does(remedy: Remedy | None, stop: bool, avoid: bool
 
 
 def test_an_inference_job_waits_a_minute_with_its_requests() -> None:
-    early = answer_of("npu0", Remedy.RETRY_REQUEST, since=T, now=T + 60, kind=Kind.INFERENCE)
-    late = answer_of("npu0", Remedy.RETRY_REQUEST, since=T, now=T + 60.1, kind=Kind.INFERENCE)
+    early = answer_of("npu0", Remedy.RETRY_REQUEST, since=T, now=T + 60, kind=JobKind.INFERENCE)
+    late = answer_of("npu0", Remedy.RETRY_REQUEST, since=T, now=T + 60.1, kind=JobKind.INFERENCE)
     assert (early.stop, early.wait_until, late.stop, late.avoid) == (False, T + 60, True, True)
 
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from faults_naive import Happening, Naive
 from holdfast.decide.faults.engine_snapshot import EngineState
-from holdfast.decide.faults.fault_engine import Change, FaultEngine
+from holdfast.decide.faults.fault_engine import FaultEngine, LevelChange
 from holdfast.decide.faults.fault_policy import NEVER_S, DurationRule, FrequencyRule, Policy
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
@@ -45,7 +45,7 @@ class Machine(RuleBasedStateMachine):
         self.naive = Naive(Policy())
         self.told: dict[str, Remedy | None] = dict.fromkeys(DEVICES)
 
-    def _hear(self, changes: list[Change]) -> None:
+    def _hear(self, changes: list[LevelChange]) -> None:
         for change in changes:
             self.told[change.device] = change.after
 

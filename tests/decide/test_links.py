@@ -10,15 +10,24 @@ from typing import Any
 import pytest
 
 from holdfast.clock import Clock
-from holdfast.decide.link_measurement import ALL_S, SIZE, WAIT_S, Links, Orders, Verdict, with_links, worth_measuring
+from holdfast.decide.link_measurement import (
+    ALL_S,
+    SIZE,
+    WAIT_S,
+    LinkMeasurement,
+    LinkVerdict,
+    Orders,
+    with_links,
+    worth_measuring,
+)
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckLine, ChecksTaken, CheckState
 from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
 from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
-from holdfast.node.link_probe import Peering
+from holdfast.node.link_probe import LinkProbe
 from holdfast.observe.link_exchange import PEERS, PeerPort, PeerProbe
-from holdfast.owner.node_queries import Questions
+from holdfast.owner.node_queries import NodeQueries
 from holdfast.reactor import Reactor
 
 T = 1000.0
@@ -45,7 +54,7 @@ class Table:
         self, count: int, works: Works, *, silent: tuple[int, ...] = (), portless: tuple[int, ...] = ()
     ) -> None:
         self.now = T
-        self.links = Links(order(count), addresses(count), TOKEN, T)
+        self.links = LinkMeasurement(order(count), addresses(count), TOKEN, T)
         self.works = works
         self.silent, self.portless = silent, portless
         self.met: list[tuple[int, int]] = []
@@ -86,7 +95,7 @@ class Table:
         return PeerMeasured(attempt=1, round=1, number=number, round_trip_s=0.0002, exchange_s=took)
 
 
-def verdict(count: int, works: Works, **how: Any) -> Verdict:
+def verdict(count: int, works: Works, **how: Any) -> LinkVerdict:
     found = Table(count, works, **how).links.verdict
     assert found is not None
     return found
@@ -173,7 +182,7 @@ def test_a_node_that_gives_no_answer_is_named_in_bounded_time_and_its_lease_deci
 
 
 def test_an_answer_of_another_round_counts_nothing() -> None:
-    links = Links(order(2), addresses(2), TOKEN, T)
+    links = LinkMeasurement(order(2), addresses(2), TOKEN, T)
     links.begin()
     for node in names(2):
         assert links.hear(node, PortOpen(attempt=1, round=9, port=1), T) == []
@@ -276,7 +285,7 @@ def test_a_port_lies_in_the_range(reactor: Reactor) -> None:
     said: list[PortOpen | PeerMeasured] = []
     with socket.create_server(("", 0)) as taken:
         first = taken.getsockname()[1]
-        peering = Peering(reactor, (first, first), said.append)
+        peering = LinkProbe(reactor, (first, first), said.append)
         peering.take(OpenPort(attempt=1, round=1, token=TOKEN, size=SIZE, wait_s=5.0), reactor.now())
     assert isinstance(said[0], PortOpen) and said[0].port == 0 and "Address already in use" in said[0].trouble
     peering.take(OpenPort(attempt=1, round=2, token=TOKEN, size=SIZE, wait_s=5.0), reactor.now())
@@ -296,8 +305,10 @@ class Nodes:
             roles=(Role(name="worker", count=count, command=("x",)),),
             nodes=NodePlan(least=count, most=count),
         )
-        self.questions = Questions(self, reactor, spec, self.heard.append, lambda node: "127.0.0.1")
-        self.nodes = {node: Peering(reactor, None, partial(self.questions.report, node=node)) for node in names(count)}
+        self.questions = NodeQueries(self, reactor, spec, self.heard.append, lambda node: "127.0.0.1")
+        self.nodes = {
+            node: LinkProbe(reactor, None, partial(self.questions.report, node=node)) for node in names(count)
+        }
 
     def send(self, node: str, request: Any) -> None:
         if isinstance(request, OpenPort) and node in self.deaf:

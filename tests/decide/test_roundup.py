@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.decide.answer_collection import EVIDENCE_S, Roundup, parts
+from holdfast.decide.answer_collection import EVIDENCE_S, AnswerCollection, parts
 from holdfast.explain import explain, read_workers
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
@@ -18,11 +18,11 @@ from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
     HangEvidence,
+    HostFacts,
     LeftBehind,
     LogExcerpt,
     MemoryKill,
     RankSnapshot,
-    Surroundings,
     ThreadState,
     WorkerEvidence,
 )
@@ -30,7 +30,7 @@ from holdfast.model.exit_report import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.model.gang_protocol import Meeting, Report
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
-from holdfast.owner.node_queries import Questions
+from holdfast.owner.node_queries import NodeQueries
 from holdfast.reactor import Reactor
 from holdfast.wire.in_process_link import InProcess
 
@@ -42,8 +42,8 @@ CHECKS = RunChecks(
 )
 
 
-def asked_for_checks() -> Roundup:
-    roundup = Roundup()
+def asked_for_checks() -> AnswerCollection:
+    roundup = AnswerCollection()
     roundup.ask(CHECKS, T)
     return roundup
 
@@ -175,8 +175,8 @@ def known(**more: Any) -> AttemptEvidence:
     return AttemptEvidence(workers=workers, job="j", stop_asked_at=T + 9.5, **more)
 
 
-def asked_for_evidence(evidence: AttemptEvidence | None = None) -> tuple[Roundup, dict[str, AttemptEvidence]]:
-    roundup = Roundup()
+def asked_for_evidence(evidence: AttemptEvidence | None = None) -> tuple[AnswerCollection, dict[str, AttemptEvidence]]:
+    roundup = AnswerCollection()
     question = CollectEvidence(attempt=1, evidence=evidence or known(), cause="tick:3")
     roundup.ask(question, T + 10)
     return roundup, {node: part.evidence for node, part in parts(question)}
@@ -192,7 +192,7 @@ def said(part: AttemptEvidence, **more: Any) -> ev.EvidenceCollected:
     return ev.EvidenceCollected(attempt=1, evidence=read_workers(replace(part, workers=late, **more)))
 
 
-def whole(roundup: Roundup, answers: dict[str, ev.EvidenceCollected]) -> AttemptEvidence:
+def whole(roundup: AnswerCollection, answers: dict[str, ev.EvidenceCollected]) -> AttemptEvidence:
     found = [roundup.hear(node, answer, T + 10.1) for node, answer in answers.items()]
     assert found[:-1] == [None] * (len(found) - 1)
     assert isinstance(found[-1], ev.EvidenceCollected) and found[-1].cause == "tick:3"
@@ -238,7 +238,7 @@ def test_facts_keep_their_node() -> None:
         store="the store ended",
         passed_on=(10,),
         checkpoints=("/ckpt/2",),
-        surroundings=Surroundings(module="flash_attn"),
+        surroundings=HostFacts(module="flash_attn"),
     )
     answers["gpu-3"] = said(asked["gpu-3"], passed_on=(10, 12), checkpoints=("/ckpt/3",))
     evidence = whole(roundup, answers)
@@ -377,7 +377,7 @@ def test_the_owner_hears_of_one_question_to_several_nodes_once() -> None:
     reactor, link = Reactor(lambda: now[0]), InProcess()
     sent: dict[str, list[Any]] = {node: [] for node in NODES}
     heard: list[Any] = []
-    questions = Questions(link, reactor, SPEC, heard.append)
+    questions = NodeQueries(link, reactor, SPEC, heard.append)
     link.join(heard.append, {node: requests.append for node, requests in sent.items()})
     questions.send_all(CHECKS)
     assert sent == {node: [CHECKS] for node in NODES}

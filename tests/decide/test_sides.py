@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from holdfast.decide.phases import Phase
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import parse_std
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
@@ -19,10 +19,10 @@ from holdfast.model.gang_protocol import Member, MemberState, Prepare, Report, S
 from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 from holdfast.model.noun_base import Message
 from holdfast.node.report_writer import ReportWriter
-from holdfast.owner.job_records import Records
+from holdfast.owner.job_records import JobRecords
 from holdfast.owner.owner_background import DOOR_OPENS_S
 from holdfast.owner.owner_side import OwnerSide
-from holdfast.platforms.single_machine import Here
+from holdfast.platforms.single_machine import SingleMachine
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import claim
 from holdfast.record.journal import Journal
@@ -46,7 +46,7 @@ class Table:
         self.said: list[str] = []
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),))
         place = claim(home, name="j", now=self.now)
-        launch = Launch(
+        launch = LaunchSpec(
             render=lambda report, **_: render(report),
             spec=spec,
             home=home,
@@ -57,7 +57,7 @@ class Table:
             tee=parse_std("0"),
         )
         self.reactor = Reactor(lambda: self.now)
-        self.records = Records(place, self.reactor.now, self.writer, self.said.append)
+        self.records = JobRecords(place, self.reactor.now, self.writer, self.said.append)
         self.link = InProcess()
         self.owner = OwnerSide(
             launch, place, self.reactor, self.link, self.records, lambda now: iter(()), self.said.append
@@ -158,7 +158,7 @@ class Reading:
 
 
 def test_one_machine_is_a_cluster_of_one_node_that_nothing_replaces() -> None:
-    here = Here(NODES[0])
+    here = SingleMachine(NODES[0])
     assert here.nodes() == NODES[:1]
     assert not here.replace("a", "it is broken")
     assert not here.fence("a", "it is silent")

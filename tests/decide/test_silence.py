@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.decide.hang_detection import ANSWER_S, Next, Silence
+from holdfast.decide.hang_detection import ANSWER_S, HangDetection, Next
 from holdfast.explain import explain
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import AttemptEvidence, RankSnapshot, ThreadState
-from holdfast.model.hang_messages import Closeness, Heard, LookAtRanks, RanksSeen, WantLastWords
+from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen, WantLastWords
 from holdfast.model.job_spec import Seat
 from holdfast.observe.rank_look import LOOK_BYTES, RANK_BYTES, bounded
 from holdfast.wire.message_ages import aged, dated
@@ -38,7 +38,7 @@ class Gang:
 
     def __init__(self, looks: Shot, *, spoke: dict[int, float] | None = None, ahead: dict[str, float] | None = None):
         self.now = T
-        self.silence = Silence(TIMEOUT_S)
+        self.silence = HangDetection(TIMEOUT_S)
         self.silence.begin(1, SEATS, T)
         self.looks = looks
         self.spoke = spoke or {}
@@ -74,7 +74,7 @@ class Gang:
         here = self.now + self.ahead.get(node, 0.0)
         ranks = [rank for rank in NODES[node] if rank not in self.ended]
         spoke = {rank: at + self.ahead.get(node, 0.0) for rank, at in self.spoke.items()}
-        heard = tuple(Heard(rank=rank, at=spoke.get(rank)) for rank in ranks)
+        heard = tuple(RankActivity(rank=rank, at=spoke.get(rank)) for rank in ranks)
         look = tuple(each for rank in ranks if (each := self.looks(rank, here)) is not None)
         if asked.closeness is Closeness.WORDS:
             look = ()
@@ -142,7 +142,7 @@ def test_a_rank_that_differs_is_named_before_a_node_that_does_not_answer() -> No
 
 
 def test_an_answer_that_comes_late_or_for_another_look_counts_nothing() -> None:
-    silence = Silence(TIMEOUT_S)
+    silence = HangDetection(TIMEOUT_S)
     silence.begin(2, SEATS, T)
     wake = silence.next_wake()
     assert wake is not None

@@ -99,7 +99,7 @@ def test_a_log_full_of_telling_words_changes_the_way_and_not_the_answer(monkeypa
         return call
 
     for name in ("_by_set", "_open_gate"):
-        monkeypatch.setattr(sieve_module.Sieve, name, noted(name, getattr(sieve_module.Sieve, name)))
+        monkeypatch.setattr(sieve_module.Prefilter, name, noted(name, getattr(sieve_module.Prefilter, name)))
     rows = parse_rows(
         "- phrase: Odd\n  code: 221\n  blame: workload\n  rerun: never\n  what: odd\n"
         "  wordings:\n  - {id: often, pattern: 'frobnicated [0-9]+ times'}\n"

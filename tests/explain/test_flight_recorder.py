@@ -22,7 +22,7 @@ from holdfast.explain import explain
 from holdfast.explain.missing_in_collective import missing
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
-from holdfast.model.flight_records import Flight
+from holdfast.model.flight_records import FlightDump
 from holdfast.observe.flight_dumps import flight, prefixes, read_flights
 from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.untrusted import Malformed
@@ -50,7 +50,7 @@ def dump(entries: list[Any], world: int = 4, **groups: str) -> dict[str, Any]:
     return {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": entries}
 
 
-def flights(*entries: list[Any] | None, world: int = 4) -> list[Flight]:
+def flights(*entries: list[Any] | None, world: int = 4) -> list[FlightDump]:
     return [
         flight(pickle.dumps(dump(of_rank, world), protocol=2), rank)
         for rank, of_rank in enumerate(entries)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.explain.rank_motion import Manner, view
 from holdfast.explain.wait_facts import CALLS, CHANNELS, ROWS
-from holdfast.explain.wait_rules import DEPTH, For, call_of, channel_of, rows, wait_of
+from holdfast.explain.wait_rules import DEPTH, WaitTarget, call_of, channel_of, rows, wait_of
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
 SITE = "/v/lib/python3.11/site-packages/"
@@ -36,77 +36,77 @@ LOCKED = (
 )
 
 STACKS = [
-    ("DDP's backward pass, by its machine code", REDUCER + BACKWARD, For.PEERS, "gradients"),
-    ("DDP's backward pass, by Python alone", BACKWARD, For.PEERS, "backward"),
+    ("DDP's backward pass, by its machine code", REDUCER + BACKWARD, WaitTarget.PEERS, "gradients"),
+    ("DDP's backward pass, by Python alone", BACKWARD, WaitTarget.PEERS, "backward"),
     ("a hook of the user's inside of a backward pass", (*LOCKED, "hook (/home/me/t.py:8)", *REDUCER[4:], *BACKWARD),
-     For.THREAD, "thread of its own"),
+     WaitTarget.THREAD, "thread of its own"),
     ("a broadcast of buffers in DDP's forward pass",
      (f"DistributedDataParallel._sync_buffers ({SITE}torch/nn/parallel/distributed.py:2200)", "main (/home/me/t.py:3)"),
-     For.PEERS, "buffers"),
+     WaitTarget.PEERS, "buffers"),
     ("a collective of gloo", (f"barrier ({SITE}torch/distributed/distributed_c10d.py:5100)", "main (/home/me/t.py:3)"),
-     For.PEERS, ""),
+     WaitTarget.PEERS, ""),
     ("a key of the store",
      ("poll (libc.so.6)", "c10d::detail::SocketImpl::waitForInput (libtorch_cpu.so)", "main (/home/me/t.py:3)"),
-     For.PEERS, "store"),
+     WaitTarget.PEERS, "store"),
     ("FSDP", (f"FSDPParamGroup.wait_for_unshard ({SITE}torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:401)",
-              "main (/home/me/t.py:3)"), For.PEERS, ""),
+              "main (/home/me/t.py:3)"), WaitTarget.PEERS, ""),
     ("DeepSpeed's ZeRO",
      (f"PartitionedParameterCoordinator.fetch_sub_module ({SITE}deepspeed/runtime/zero/parameter_coordinator.py:300)",),
-     For.PEERS, "partitions"),
+     WaitTarget.PEERS, "partitions"),
     ("a pipeline's next stage",
      (f"_communicate ({SITE}megatron/core/pipeline_parallel/p2p_communication.py:300)", "train (/home/me/t.py:3)"),
-     For.PEERS, ""),
+     WaitTarget.PEERS, ""),
     ("torch.cuda.synchronize", (f"synchronize ({SITE}torch/cuda/__init__.py:985)", "main (/home/me/t.py:3)"),
-     For.DEVICE, "device"),
+     WaitTarget.DEVICE, "device"),
     (".item() of a tensor on a GPU",
      ("cuStreamSynchronize (libcuda.so.1)", "at::native::_local_scalar_dense_cuda (libtorch_cuda.so)",
-      "main (/home/me/t.py:3)"), For.DEVICE, "device"),
+      "main (/home/me/t.py:3)"), WaitTarget.DEVICE, "device"),
     ("NCCL", ("ncclGroupEnd (libnccl.so.2)", "c10d::ProcessGroupNCCL::barrier (libtorch_cuda.so)", "f (/me/t.py:3)"),
-     For.PEERS, ""),
+     WaitTarget.PEERS, ""),
     ("a data loader",
      ("poll (libc.so.6)", f"wait ({LIB}multiprocessing/connection.py:947)",
       f"Queue.get ({LIB}multiprocessing/queues.py:113)",
       f"_MultiProcessingDataLoaderIter._try_get_data ({SITE}torch/utils/data/dataloader.py:1300)", "main (/me/t.py:3)"),
-     For.CHILD, "data loader"),
+     WaitTarget.CHILD, "data loader"),
     ("a checkpoint",
-     ("write (libc.so.6)", f"_save ({SITE}torch/serialization.py:1230)", "save (/me/t.py:3)"), For.DISK,
+     ("write (libc.so.6)", f"_save ({SITE}torch/serialization.py:1230)", "save (/me/t.py:3)"), WaitTarget.DISK,
      "checkpoint"),
     ("a file lock", (f"UnixFileLock._acquire ({SITE}filelock/_unix.py:40)", "load (/me/t.py:3)"),
-     For.LOCK, "file lock"),
-    ("a queue", (*LOCKED, f"Queue.get ({LIB}queue.py:171)", "main (/me/t.py:3)"), For.THREAD, "queue"),
+     WaitTarget.LOCK, "file lock"),
+    ("a queue", (*LOCKED, f"Queue.get ({LIB}queue.py:171)", "main (/me/t.py:3)"), WaitTarget.THREAD, "queue"),
     ("a future", (*LOCKED, f"Future.result ({LIB}concurrent/futures/_base.py:451)", "main (/me/t.py:3)"),
-     For.THREAD, "executor"),
+     WaitTarget.THREAD, "executor"),
     ("a program", ("wait4 (libc.so.6)", "os_waitpid (libpython3.11.so.1.0)",
                    f"Popen._try_wait ({LIB}subprocess.py:2004)",
-                   f"run ({LIB}subprocess.py:550)", "main (/me/t.py:3)"), For.CHILD, "program"),
+                   f"run ({LIB}subprocess.py:550)", "main (/me/t.py:3)"), WaitTarget.CHILD, "program"),
     ("an answer over HTTP",
      ("recv (libc.so.6)", "sock_recv (socketmodule.so)", f"SocketIO.readinto ({LIB}socket.py:706)",
       f"HTTPResponse._read_status ({LIB}http/client.py:280)", f"urlopen ({LIB}urllib/request.py:216)",
       "get (/me/t.py:3)"),
-     For.SERVICE, "HTTP"),
+     WaitTarget.SERVICE, "HTTP"),
     ("a peer's plain socket",
      ("poll (libc.so.6)", f"socket.accept ({LIB}socket.py:294)", "<module> (/me/t.py:7)"),
-     For.PEERS, ""),
-    ("a debugger", (f"Pdb.interaction ({LIB}pdb.py:360)", "main (/me/t.py:3)"), For.PERSON, "debugger"),
+     WaitTarget.PEERS, ""),
+    ("a debugger", (f"Pdb.interaction ({LIB}pdb.py:360)", "main (/me/t.py:3)"), WaitTarget.PERSON, "debugger"),
     ("input()", ("read (libc.so.6)", "builtin_input (libpython3.11.so.1.0)", "confirm (/me/t.py:3)"),
-     For.PERSON, "stdin"),
+     WaitTarget.PERSON, "stdin"),
     ("C code that holds the interpreter's lock",
      ("pthread_cond_timedwait (libc.so.6)", "take_gil (python3.11)", "f (/t.py:3)"),
-     For.LOCK, "GIL"),
+     WaitTarget.LOCK, "GIL"),
     ("an event loop", (f"EpollSelector.select ({LIB}selectors.py:468)",
                        f"BaseEventLoop.run_forever ({LIB}asyncio/base_events.py:607)", "main (/me/t.py:3)"),
-     For.ITSELF, "coroutine"),
+     WaitTarget.ITSELF, "coroutine"),
     ("sleep", ("clock_nanosleep (libc.so.6)", "time_sleep (libpython3.11.so.1.0)", "load (/me/t.py:3)"),
-     For.ITSELF, ""),
+     WaitTarget.ITSELF, ""),
     ("a function of the user's that polls for its peers",
      ("time_sleep (libpython3.11.so.1.0)", "poll_files (/me/sync.py:9)", "my_barrier (/me/sync.py:20)",
       "main (/me/t.py:3)"),
-     For.PEERS, ""),
+     WaitTarget.PEERS, ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("frames", "waits", "what"), [case[1:] for case in STACKS], ids=[case[0] for case in STACKS])
-def test_a_stack_tells_what_it_waits_for(frames: tuple[str, ...], waits: For, what: str) -> None:
+def test_a_stack_tells_what_it_waits_for(frames: tuple[str, ...], waits: WaitTarget, what: str) -> None:
     found = wait_of(frames)
     assert found is not None
     assert found.waits is waits
@@ -160,24 +160,24 @@ def test_a_rank_that_the_kernel_holds_waits_for_no_peer() -> None:
 
 
 CALLED = [
-    ("read (wait_woken)", "0 /dev/pts/3", For.PERSON),
-    ("read (pipe_read)", "0 pipe:[81]", For.PERSON),
-    ("read (pipe_read)", "7 pipe:[81]", For.CHILD),
-    ("read (fuse_dev_do_read)", "7 /mnt/data/shard.bin", For.DISK),
-    ("openat (fifo_open)", "", For.DISK),
-    ("flock (flock_lock_inode_wait)", "7 /cache/x.lock", For.LOCK),
-    ("wait4 (do_wait)", "", For.CHILD),
-    ("accept4 (inet_csk_accept)", "3 socket:[99]", For.PEERS),
-    ("recvfrom (wait_woken)", "3 socket:[99]", For.PEERS),
-    ("recvfrom", "", For.PEERS),
-    ("clock_nanosleep", "", For.ITSELF),
+    ("read (wait_woken)", "0 /dev/pts/3", WaitTarget.PERSON),
+    ("read (pipe_read)", "0 pipe:[81]", WaitTarget.PERSON),
+    ("read (pipe_read)", "7 pipe:[81]", WaitTarget.CHILD),
+    ("read (fuse_dev_do_read)", "7 /mnt/data/shard.bin", WaitTarget.DISK),
+    ("openat (fifo_open)", "", WaitTarget.DISK),
+    ("flock (flock_lock_inode_wait)", "7 /cache/x.lock", WaitTarget.LOCK),
+    ("wait4 (do_wait)", "", WaitTarget.CHILD),
+    ("accept4 (inet_csk_accept)", "3 socket:[99]", WaitTarget.PEERS),
+    ("recvfrom (wait_woken)", "3 socket:[99]", WaitTarget.PEERS),
+    ("recvfrom", "", WaitTarget.PEERS),
+    ("clock_nanosleep", "", WaitTarget.ITSELF),
     ("futex (futex_do_wait)", "", None),
     ("poll", "", None),
 ]
 
 
 @pytest.mark.parametrize(("call", "file", "waits"), CALLED)
-def test_a_system_call_tells_what_it_waits_for(call: str, file: str, waits: For | None) -> None:
+def test_a_system_call_tells_what_it_waits_for(call: str, file: str, waits: WaitTarget | None) -> None:
     found = call_of(call, file)
     assert (found.waits if found is not None else None) is waits
 
@@ -201,7 +201,7 @@ def test_a_kernel_function_tells_what_state_d_waits_for(channel: str, what: str 
 def test_every_fact_has_its_argument() -> None:
     assert len(rows()) == len(ROWS) >= 45
     for row in rows():
-        assert row.why and (row.what or row.waits in (For.PEERS, For.ITSELF)), row
+        assert row.why and (row.what or row.waits in (WaitTarget.PEERS, WaitTarget.ITSELF)), row
     assert all(why for *_, why in (*CALLS, *CHANNELS))
     assert all(re.compile(pattern) for pattern, *_ in (*CALLS, *CHANNELS))
 

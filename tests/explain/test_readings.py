@@ -16,7 +16,7 @@ from holdfast.model.codec import decode_event, encode
 from holdfast.model.events import EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
-from holdfast.model.worker_reading import READING_BYTES, WORKER_BYTES, Clue, Quote, Weight, WorkerReading
+from holdfast.model.worker_reading import READING_BYTES, WORKER_BYTES, Clue, QuotedLine, Weight, WorkerReading
 
 DATA = Path(__file__).parent.parent / "data"
 T = 1_700_000_000.0
@@ -122,7 +122,7 @@ def test_evidence_of_an_older_journal_has_logs_and_is_explained_the_same() -> No
 
 def test_the_owner_believes_what_a_node_has_read_of_every_worker() -> None:
     """However many: a node has bounded its own part, and no log is there to look into."""
-    line = Quote(text="KeyError: 'lr'", number=4, source="worker-40 stderr")
+    line = QuotedLine(text="KeyError: 'lr'", number=4, source="worker-40 stderr")
     clue = Clue(weight=Weight.OWN, phrase="UserException", line=line)
     peers = WorkerReading(of_peers=True)
     workers = [replace(worker("", rank, ended_at=T), stderr=None, reading=peers) for rank in range(60)]

@@ -16,7 +16,7 @@ from conftest import Holdfast
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.report.brief_report import render_exit
-from holdfast.report.failure_place import Scene
+from holdfast.report.failure_place import FailurePlace
 
 WATCHDOG = (
     "[rank2]:[E{stamp}.123456789 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout:"
@@ -83,7 +83,7 @@ def test_where_only_a_clock_time_is_known_no_date_is_shown(line: str) -> None:
     report = explain(AttemptEvidence(workers=(WorkerEvidence(log=log),)))
     assert report.phrase != "Unexplained"
     assert {item.at for item in report.evidence} == {None}
-    assert "1970" not in render_exit(report, Scene())
+    assert "1970" not in render_exit(report, FailurePlace())
 
 
 def test_a_log_alone_never_dates_the_culprit() -> None:

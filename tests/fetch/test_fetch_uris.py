@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadUsage
-from holdfast.fetch.prerequisite_uris import Kind, uri_of
+from holdfast.fetch.prerequisite_uris import UriKind, uri_of
 from holdfast.launch.fetch_request import cache, order_of, variable_of
 from holdfast.model.fetch_messages import FetchDone, FetchMoved, FetchOrder
-from holdfast.model.fetch_progress import bar, progress, said, size
+from holdfast.model.fetch_progress import bar, fetch_sentence, progress, size
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
 
@@ -19,21 +19,21 @@ from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
 @pytest.mark.parametrize(
     ("uri", "kind", "url", "ref", "shown"),
     [
-        ("/data/x", Kind.LOCAL, "/data/x", "", "/data/x"),
-        ("https://h/x?sig=s", Kind.HTTP, "https://h/x?sig=s", "", "https://h/x?***"),
-        ("https://u:p@h:8/x", Kind.HTTP, "https://h:8/x", "", "https://h:8/x"),
-        ("https://[::1]:8/x", Kind.HTTP, "https://[::1]:8/x", "", "https://[::1]:8/x"),
-        ("s3://k:s@b/p/", Kind.S3, "s3://b/p/", "", "s3://b/p/"),
-        ("hdfs://n:9870/x", Kind.HDFS, "hdfs://n:9870/x", "", "hdfs://n:9870/x"),
-        ("https://t:x@h/a/b.git@v1", Kind.GIT, "https://h/a/b.git", "v1", "https://h/a/b.git@v1"),
-        ("git+https://h/a/b@feature/x#depth=3", Kind.GIT, "https://h/a/b", "feature/x", "https://h/a/b@feature/x"),
-        ("git@h:a/b.git@v1", Kind.GIT, "git@h:a/b.git", "v1", "git@h:a/b.git@v1"),
-        ("git+ssh://git@h/a/b.git", Kind.GIT, "ssh://git@h/a/b.git", "", "ssh://git@h/a/b.git"),
-        ("git+file:///srv/x", Kind.GIT, "file:///srv/x", "", "file:///srv/x"),
-        ("/srv/x.git@main", Kind.GIT, "/srv/x.git", "main", "/srv/x.git@main"),
+        ("/data/x", UriKind.LOCAL, "/data/x", "", "/data/x"),
+        ("https://h/x?sig=s", UriKind.HTTP, "https://h/x?sig=s", "", "https://h/x?***"),
+        ("https://u:p@h:8/x", UriKind.HTTP, "https://h:8/x", "", "https://h:8/x"),
+        ("https://[::1]:8/x", UriKind.HTTP, "https://[::1]:8/x", "", "https://[::1]:8/x"),
+        ("s3://k:s@b/p/", UriKind.S3, "s3://b/p/", "", "s3://b/p/"),
+        ("hdfs://n:9870/x", UriKind.HDFS, "hdfs://n:9870/x", "", "hdfs://n:9870/x"),
+        ("https://t:x@h/a/b.git@v1", UriKind.GIT, "https://h/a/b.git", "v1", "https://h/a/b.git@v1"),
+        ("git+https://h/a/b@feature/x#depth=3", UriKind.GIT, "https://h/a/b", "feature/x", "https://h/a/b@feature/x"),
+        ("git@h:a/b.git@v1", UriKind.GIT, "git@h:a/b.git", "v1", "git@h:a/b.git@v1"),
+        ("git+ssh://git@h/a/b.git", UriKind.GIT, "ssh://git@h/a/b.git", "", "ssh://git@h/a/b.git"),
+        ("git+file:///srv/x", UriKind.GIT, "file:///srv/x", "", "file:///srv/x"),
+        ("/srv/x.git@main", UriKind.GIT, "/srv/x.git", "main", "/srv/x.git@main"),
     ],
 )
-def test_a_uri_is_taken_apart(uri: str, kind: Kind, url: str, ref: str, shown: str) -> None:
+def test_a_uri_is_taken_apart(uri: str, kind: UriKind, url: str, ref: str, shown: str) -> None:
     found = uri_of(Prerequisite(name="x", uri=uri))
     assert (found.kind, found.url, found.ref, found.shown) == (kind, url, ref, shown)
 
@@ -113,6 +113,6 @@ def test_progress_is_told_in_units_people_know() -> None:
         and drawn.count("#") * 3 == drawn.count(".", 0, drawn.index("]"))
     )
     assert len(bar(moved, 20)) < 20
-    assert "1.0 kB of it from an earlier fetch, try 2" in said(
+    assert "1.0 kB of it from an earlier fetch, try 2" in fetch_sentence(
         FetchDone(name="m", into="/m", bytes=5000, took_s=1, resumed_bytes=1000, tries=2)
     )

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from real_kubernetes import Kubernetes, Object
 
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.job_manifests import OWNER_CONTAINER, Owner, manifests, owned
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan, Shape
+from holdfast.platforms.kubernetes.objects.job_manifests import OWNER_CONTAINER, OwnerPodSpec, manifests, owned
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
 
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = sys.executable
@@ -62,7 +62,7 @@ class Job:
         out.chmod(0o777)
         self.space = cluster.namespace()
         self._nodes = nodes
-        shape = Shape(roles=("worker",), pods=nodes, workers=workers, image="localhost/host:1")
+        shape = PodShape(roles=("worker",), pods=nodes, workers=workers, image="localhost/host:1")
         mounts, volumes = _shown(out)
         containers: list[Object] = [
             {"name": object_names.TASK, "command": [PYTHON, "-m", "holdfast", "agent"], "volumeMounts": mounts}
@@ -72,7 +72,7 @@ class Job:
         containers[0] |= task or {}
         prepares[0] |= prepare or {}
         spec = {"containers": containers, "initContainers": prepares, "volumes": volumes, **(on or {})}
-        plan = Plan(
+        plan = PodPlan(
             name=name,
             namespace=self.space,
             job=name,
@@ -97,7 +97,7 @@ class Job:
             "volumeMounts": mounts,
         }
         here = {"nodeSelector": {"kubernetes.io/hostname": owner_on}} if owner_on else {}
-        owner = Owner(
+        owner = OwnerPodSpec(
             plan=plan,
             job_file=json.dumps(job),
             key="ab" * 32,

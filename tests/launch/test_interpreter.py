@@ -15,7 +15,7 @@ from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
 from holdfast.explain.machine_advice import advice
 from holdfast.launch.interpreter import active, choose, has_module
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, Surroundings, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, HostFacts, LogExcerpt, WorkerEvidence
 from holdfast.node.missing_resources import look_around
 
 SRC = Path(__file__).parents[2] / "src" / "holdfast"
@@ -199,12 +199,12 @@ def test_what_was_missed_is_read_from_the_workers_words() -> None:
 
 
 def test_advice_names_what_can_be_typed() -> None:
-    known = Surroundings(python="/hf/bin/python", module="torch", found_in=("/opt/venv/bin/python",))
+    known = HostFacts(python="/hf/bin/python", module="torch", found_in=("/opt/venv/bin/python",))
     more, better = advice("ModuleNotFound", known)
     assert more == "workers run with /hf/bin/python"
     assert "/opt/venv/bin/python has torch: run with `holdfast run --python /opt/venv/bin/python …`" in better
-    assert "`/p -m pip install torch`" in advice("ModuleNotFound", Surroundings(python="/p", module="torch"))[1]
-    asked = Surroundings(port=7, asked_port=7, holder="pid 12 (serve)")
+    assert "`/p -m pip install torch`" in advice("ModuleNotFound", HostFacts(python="/p", module="torch"))[1]
+    asked = HostFacts(port=7, asked_port=7, holder="pid 12 (serve)")
     assert advice("AddressInUse", asked)[1].startswith("Give another --master-port, or none")
     assert advice("AddressInUse", asked)[0] == "port 7 is held by pid 12 (serve)"
     assert advice("UserException", known) == advice("ModuleNotFound", None) == ("", "")

@@ -14,8 +14,8 @@ from holdfast.launch.jobfile.job_file_reader import load, parsed
 from holdfast.launch.jobfile.job_file_values import size
 from holdfast.launch.jobfile.secret_values import hidden
 from holdfast.model.check_results import CheckChoice
-from holdfast.model.job_spec import Completion, Kind, Resources
-from holdfast.model.runtime_plan import Daemon, Hook, Moment, OnFailure, Prerequisite, Ssh
+from holdfast.model.job_spec import Completion, JobKind, Resources
+from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, OnFailure, Prerequisite, Ssh
 
 GOOD = """
 name: night-run
@@ -43,7 +43,7 @@ def test_every_key(tmp_path: Path) -> None:
     path.write_text(GOOD)
     spec = load(path).spec
     worker, evaluator = spec.roles
-    assert (spec.name, spec.kind, spec.world_size) == ("night-run", Kind.INFERENCE, 3)
+    assert (spec.name, spec.kind, spec.world_size) == ("night-run", JobKind.INFERENCE, 3)
     assert worker.command == ("python", "t.py", "--lr", "0.1")
     assert worker.env == {"A": "1", "B": "true", "C": "x"}
     assert worker.resources == Resources(memory_bytes=512 << 20, cpus=0.5)
@@ -205,7 +205,9 @@ def test_every_key_of_the_runtime(tmp_path: Path) -> None:
         Daemon(name="logs", command=("tail", "-f", "x"), env={"A": "1"}, roles=("worker",), required=True, restarts=0),
     )
     assert spec.runtime.hooks == (
-        Hook(when=Moment.FAILED, command=("./tell.sh",), roles=("worker",), on_failure=OnFailure.IGNORE, limit_s=5.0),
+        Hook(
+            when=HookMoment.FAILED, command=("./tell.sh",), roles=("worker",), on_failure=OnFailure.IGNORE, limit_s=5.0
+        ),
     )
     [role] = spec.roles
     assert (role.image, role.ports) == ("other", {"http": 2})

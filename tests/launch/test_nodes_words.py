@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli._run_options import read
+from holdfast.cli._run_options import read_run_options
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
-from holdfast.launch.multi_node import Many, over_nodes, port_range, rendezvous_conf, shown
-from holdfast.launch.owner_placement import Part, part
+from holdfast.launch.multi_node import MultiNodeJob, over_nodes, port_range, rendezvous_conf, shown
+from holdfast.launch.owner_placement import OwnerPlacement, part
 from holdfast.launch.torchrun_options import node_range, with_variables
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
 from holdfast.settings.resolved_settings import Settings, resolve
@@ -29,7 +29,7 @@ ETH = (
 
 
 def typed(*words: str) -> dict[str, Any]:
-    given = read([*words, "t.py"])
+    given = read_run_options([*words, "t.py"])
     assert given is not None
     return with_variables(given, {})
 
@@ -43,7 +43,7 @@ def settings(home: Path, given: dict[str, Any], env: dict[str, str] | None = Non
     )
 
 
-def many(home: Path, *words: str, env: dict[str, str] | None = None, count: int = 2) -> Many:
+def many(home: Path, *words: str, env: dict[str, str] | None = None, count: int = 2) -> MultiNodeJob:
     given = typed(*words)
     job = JobFile(JobSpec(name="t", roles=(Role(name="worker", count=count, command=("true",)),)), None, ())
     return over_nodes(given, settings(home, given, env), job, home, node_range(given))
@@ -79,7 +79,7 @@ def test_the_owner_is_hosted_where_it_was_asked_for_then_by_address_then_by_rank
 ) -> None:
     machine = "node1.cluster"
     answer = part(host, addresses, is_host=is_host, node_rank=rank, machine=machine, found=ETH)
-    assert answer == Part(hosts=hosts, why=why)
+    assert answer == OwnerPlacement(hosts=hosts, why=why)
 
 
 def test_other_nodes_are_never_offered_a_loopback_address_or_a_bridge_to_containers() -> None:

@@ -15,7 +15,7 @@ from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.jobfile.job_file_reader import load, parsed
 from holdfast.launch.jobfile.openpai_values import MANY
 from holdfast.model.job_spec import Completion, Resources
-from holdfast.model.runtime_plan import Daemon, Hook, Moment, OnFailure, Prerequisite, Ssh
+from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, OnFailure, Prerequisite, Ssh
 
 WHOLE = """\
 protocolVersion: 2
@@ -125,9 +125,11 @@ def test_every_key_of_the_protocol() -> None:
         ),
     )
     assert plan.hooks == (
-        Hook(when=Moment.BEFORE, command=("bash", "-c", "{\napt-get update\n} && {\napt-get install -y git\n}")),
-        Hook(when=Moment.ENDED, command=("bash", "-c", "echo done")),
-        Hook(when=Moment.FAILED, command=("bash", "-c", "./tell.sh"), roles=("worker",), on_failure=OnFailure.IGNORE),
+        Hook(when=HookMoment.BEFORE, command=("bash", "-c", "{\napt-get update\n} && {\napt-get install -y git\n}")),
+        Hook(when=HookMoment.ENDED, command=("bash", "-c", "echo done")),
+        Hook(
+            when=HookMoment.FAILED, command=("bash", "-c", "./tell.sh"), roles=("worker",), on_failure=OnFailure.IGNORE
+        ),
     )
 
 
@@ -185,8 +187,8 @@ def test_a_prerequisite_with_commands_of_its_own_is_a_hook_of_its_roles() -> Non
         "{event: taskSucceeds, commands: [./put.sh]}]}\n"
     )
     assert _parsed(f"{text}{SMALL}    prerequisites: [d]\n").spec.runtime.hooks == (
-        Hook(when=Moment.BEFORE, command=("bash", "-c", "./get.sh"), roles=("w",), on_failure=OnFailure.IGNORE),
-        Hook(when=Moment.SUCCEEDED, command=("bash", "-c", "./put.sh"), roles=("w",), on_failure=OnFailure.IGNORE),
+        Hook(when=HookMoment.BEFORE, command=("bash", "-c", "./get.sh"), roles=("w",), on_failure=OnFailure.IGNORE),
+        Hook(when=HookMoment.SUCCEEDED, command=("bash", "-c", "./put.sh"), roles=("w",), on_failure=OnFailure.IGNORE),
     )
 
 

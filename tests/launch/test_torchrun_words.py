@@ -11,7 +11,7 @@ import click
 import pytest
 
 from conftest import Holdfast, free_port
-from holdfast.cli._run_options import read, unheeded
+from holdfast.cli._run_options import read_run_options, unheeded
 from holdfast.cli.run import command
 from holdfast.errors import BadUsage
 from holdfast.launch.torchrun_options import (
@@ -25,7 +25,7 @@ from holdfast.launch.torchrun_options import (
     workers,
 )
 from holdfast.observe.devices.device_count import xpus
-from holdfast.settings.resolved_settings import Source, resolve
+from holdfast.settings.resolved_settings import SettingSource, resolve
 
 SHOW = """
 import os
@@ -35,7 +35,7 @@ print(" ".join(os.environ.get(name, "-") for name in names), flush=True)
 
 
 def typed(*words: str) -> dict[str, Any]:
-    given = read([*words, "t.py"])
+    given = read_run_options([*words, "t.py"])
     assert given is not None
     return given
 
@@ -110,8 +110,8 @@ def test_settings_know_torchruns_variables(
 ) -> None:
     settings = resolve({}, env, tmp_path, system_file=tmp_path / "none")
     assert (settings.value(setting), settings.origin(setting)) == (value, origin)
-    assert settings.source(setting) is Source.ENVIRONMENT
-    assert resolve({setting: "5"}, env, tmp_path, system_file=tmp_path / "none").source(setting) is Source.OPTION
+    assert settings.source(setting) is SettingSource.ENVIRONMENT
+    assert resolve({setting: "5"}, env, tmp_path, system_file=tmp_path / "none").source(setting) is SettingSource.OPTION
 
 
 # ------------------------------------------------------------------------------------------- what one machine decides

@@ -35,9 +35,9 @@ all_reduce()
 
 
 def limits_here() -> bool:
-    from holdfast.act.cgroups import Groups
+    from holdfast.act.cgroups import ControlGroups
 
-    return Groups.make("probe").can_limit
+    return ControlGroups.make("probe").can_limit
 
 
 @pytest.mark.skipif(not limits_here(), reason="no control group with memory limits may be written here")

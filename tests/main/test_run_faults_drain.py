@@ -15,7 +15,7 @@ import pytest
 
 from conftest import Holdfast, wait_for
 from holdfast import children
-from holdfast.decide.faults.fault_policy import Grace
+from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.decide.faults.graceful_tolerance import ClearFaults, Isolate, ToleranceAction
 from holdfast.model.faults import Remedy
 from holdfast.node.devices.device_locks import DeviceLocks
@@ -166,7 +166,7 @@ class Alone:
         self.resets = Resets(
             command,
             group=1,
-            grace=Grace(reset_s=reset_s),
+            grace=GraceTimes(reset_s=reset_s),
             reactor=self.reactor,
             heard=self.heard,
             logs=tmp_path,

@@ -19,7 +19,7 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, Wo
 from holdfast.model.exit_report import Blame, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.model.gang_protocol import Go, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.job_spec import JobSpec, Kind, NodeInfo, Role, Seat
+from holdfast.model.job_spec import JobKind, JobSpec, NodeInfo, Role, Seat
 from holdfast.model.process_messages import (
     AllReaped,
     Instruction,
@@ -44,7 +44,7 @@ NODE = NodeInfo(name="n1", slots=4, devices=("gpu0", "gpu1", "gpu2", "gpu3"))
 class Job:
     """A job's view of the faults of `n1`, with a book of its own."""
 
-    def __init__(self, home: Path, kind: Kind = Kind.TRAINING, command: str | None = None) -> None:
+    def __init__(self, home: Path, kind: JobKind = JobKind.TRAINING, command: str | None = None) -> None:
         self.home = home
         self.said: list[str] = []
         self.reactor = Reactor(lambda: T)
@@ -82,7 +82,7 @@ def training(tmp_path: Path) -> Iterator[Job]:
 
 @pytest.fixture
 def inference(tmp_path: Path) -> Iterator[Job]:
-    job = Job(tmp_path, Kind.INFERENCE)
+    job = Job(tmp_path, JobKind.INFERENCE)
     yield job
     job.judge.close()
 

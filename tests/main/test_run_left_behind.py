@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from conftest import Holdfast, wait_for
-from holdfast.act.cgroups import Groups
+from holdfast.act.cgroups import ControlGroups
 from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.record.lost_owner_report import report_of_loss
 from holdfast.record.owner_lock import OwnerInfo, boot_id
@@ -32,7 +32,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not Groups.make("probe").can_limit, reason="no control group may be written here")
+@pytest.mark.skipif(not ControlGroups.make("probe").can_limit, reason="no control group may be written here")
 def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Holdfast) -> None:
     script = holdfast.script(LEAVES_A_GRANDCHILD)
     job = holdfast.dir / "job.yaml"

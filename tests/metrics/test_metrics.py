@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import Holdfast
-from holdfast.metrics.job_totals import MOST_NAMES, OTHERS, Names, count
-from holdfast.metrics.metric_table import METRICS, Kind
+from holdfast.metrics.job_totals import MOST_NAMES, OTHERS, LabelNames, count
+from holdfast.metrics.metric_table import METRICS, MetricKind
 from holdfast.metrics.prometheus_text import metrics_text
 from holdfast.metrics.samples import Samples
 from holdfast.model.codec import encode
@@ -28,8 +28,8 @@ from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.phrases import Phrase
 from holdfast.record.device_standings import RowKind, Standings
 from holdfast.record.job_directory import claim, logs_of
-from holdfast.record.job_history import JobPast, past
-from holdfast.record.job_pruning import Keep, beyond, prune
+from holdfast.record.job_history import PastJob, job_history
+from holdfast.record.job_pruning import RetentionLimits, beyond, prune
 from holdfast.record.job_views import JobState, JobView, look
 from holdfast.record.journal import Journal
 from holdfast_testing.history_generator import make_history
@@ -92,7 +92,7 @@ def failure(attempt: int = 1, kind: DecisionKind = DecisionKind.RESTART) -> Atte
     )
 
 
-def job(name: str, *attempts: AttemptRecord) -> JobPast:
+def job(name: str, *attempts: AttemptRecord) -> PastJob:
     view = JobView(
         id=f"id-{name}",
         name=name,
@@ -104,7 +104,7 @@ def job(name: str, *attempts: AttemptRecord) -> JobPast:
         outcome=Outcome.FAILED,
         phrase="UserException",
     )
-    return JobPast(view=view, attempts=attempts)
+    return PastJob(view=view, attempts=attempts)
 
 
 def test_prometheus_reads_every_metric_with_its_type_and_labels() -> None:
@@ -114,7 +114,7 @@ def test_prometheus_reads_every_metric_with_its_type_and_labels() -> None:
     families = {family.name: family for family in text_string_to_metric_families(samples.text())}
     assert len(families) == len(METRICS)
     for metric in METRICS:
-        family = families[metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name]
+        family = families[metric.name.removesuffix("_total") if metric.kind is MetricKind.COUNTER else metric.name]
         assert family.type == metric.kind.value
         assert set(family.samples[0].labels) - {"le"} == set(metric.labels)
 
@@ -219,13 +219,13 @@ def test_all_that_happens_is_what_promtool_takes_and_every_metric_is_among_it(tm
 def test_what_stands_in_a_label_is_read_as_it_was() -> None:
     name = 'a "quoted"\\name\nof two lines \N{SNOWMAN}'
     samples = Samples()
-    count([job(name, failure())], samples, Names(), Names())
+    count([job(name, failure())], samples, LabelNames(), LabelNames())
     assert one(numbers(samples.text()), "jobs_ended_total", job=name) == 1
 
 
 def test_time_and_failures_are_counted_by_what_they_were() -> None:
     samples = Samples()
-    count([job("train", failure(1), failure(2, DecisionKind.FAIL))], samples, Names(), Names())
+    count([job("train", failure(1), failure(2, DecisionKind.FAIL))], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert one(found, "attempts_ended_total", decision="restart", **{"class": "UserException"}) == 1
     assert one(found, "restarts_total", job="train", budget="user", mode="cold") == 1
@@ -244,14 +244,14 @@ def test_steps_that_were_done_once_more_are_lost() -> None:
     samples = Samples()
     # 81 to 100 are done once more; attempt 3 tells no step; attempt 4 repeats 91 to 95; attempt 5 goes on exactly.
     attempts = (at(1, 1, 100), at(2, 81, 95), at(3, None, None), at(4, 91, 120), at(5, 121, 130))
-    count([job("train", *attempts)], samples, Names(), Names())
+    count([job("train", *attempts)], samples, LabelNames(), LabelNames())
     assert one(numbers(samples.text()), "lost_steps_total", job="train") == 20 + 5
 
 
 def test_a_restart_is_counted_by_how_the_next_workers_were_started() -> None:
     warm = replace(failure(2), tally=Tally(warm=True))
     samples = Samples()
-    count([job("train", failure(1), warm)], samples, Names(), Names())
+    count([job("train", failure(1), warm)], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert one(found, "restarts_total", mode="warm") == 1  # that of the second attempt comes with its workers
     assert one(found, "recovery_duration_seconds_count", mode="warm") == 1
@@ -262,7 +262,7 @@ def test_workers_that_ended_are_counted_by_why() -> None:
     killed = replace(failure(), tally=tally)
     killed = replace(killed, report=replace(killed.report, phrase=str(Phrase.HOST_OUT_OF_MEMORY_KILLED)))
     samples = Samples()
-    count([job("train", killed)], samples, Names(), Names())
+    count([job("train", killed)], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert one(found, "worker_exits_total", kind="peer") == 2
     assert one(found, "worker_exits_total", kind="stopped") == 5
@@ -289,7 +289,7 @@ def test_faults_and_resets_of_devices_are_counted_and_stay_when_old_entries_are_
 
 def test_names_beyond_the_limit_are_one_series() -> None:
     samples = Samples()
-    count([job(f"job-{number}", failure()) for number in range(MOST_NAMES + 7)], samples, Names(), Names())
+    count([job(f"job-{number}", failure()) for number in range(MOST_NAMES + 7)], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert len([1 for name, _ in found if name == "holdfast_jobs_ended_total"]) == MOST_NAMES + 1
     assert one(found, "jobs_ended_total", job=OTHERS) == 7
@@ -317,13 +317,13 @@ def test_totals_are_those_of_all_jobs_of_the_journal(tmp_path: Path) -> None:
     assert one(found, "job_state", state="running") == 1
     assert one(found, "restart_budget_remaining", budget="user") == 2
     assert one(found, "journal_up") == 1
-    assert [len(each.attempts) for each in past(tmp_path).jobs] == [1, 2, 2]
-    assert [each.spec for each in past(tmp_path, most=1).jobs] == [spec]
-    assert past(tmp_path, most=1).left_out == 2
+    assert [len(each.attempts) for each in job_history(tmp_path).jobs] == [1, 2, 2]
+    assert [each.spec for each in job_history(tmp_path, most=1).jobs] == [spec]
+    assert job_history(tmp_path, most=1).left_out == 2
 
 
 def totals(found: Numbers) -> dict[tuple[str, tuple[tuple[str, str], ...]], object]:
-    counters = {metric.name for metric in METRICS if metric.kind is not Kind.GAUGE}
+    counters = {metric.name for metric in METRICS if metric.kind is not MetricKind.GAUGE}
     return {
         key: pytest.approx(value)
         for key, value in found.items()
@@ -336,9 +336,9 @@ def test_jobs_that_are_thrown_away_stay_in_the_totals(tmp_path: Path) -> None:
     before = numbers(metrics_text([tmp_path], 1_795_000_000.0, keeping=True))
     assert totals(numbers(metrics_text([tmp_path], 1_795_000_000.0))) == totals(before), "reading changes nothing"
     survey = look(tmp_path)
-    gone = beyond(tmp_path, survey.jobs, Keep(jobs=5), 1_795_000_000.0)
+    gone = beyond(tmp_path, survey.jobs, RetentionLimits(jobs=5), 1_795_000_000.0)
     assert len(prune(tmp_path, gone).gone) == 25
-    assert len(past(tmp_path).jobs) == 5
+    assert len(job_history(tmp_path).jobs) == 5
     for _ in range(2):
         assert totals(numbers(metrics_text([tmp_path], 1_795_000_100.0, keeping=True))) == totals(before)
 
@@ -353,7 +353,7 @@ def test_totals_that_were_kept_and_are_damaged_are_counted_anew(tmp_path: Path) 
 def test_a_damaged_journal_is_said_in_a_metric(tmp_path: Path) -> None:
     (tmp_path / "holdfast.db").write_bytes(b"no database at all" * 100)
     assert one(numbers(metrics_text([tmp_path], 1.0)), "journal_up") == 0
-    assert past(tmp_path).trouble
+    assert job_history(tmp_path).trouble
 
 
 def test_looking_at_a_job_whose_supervisor_is_gone_does_not_end_it(tmp_path: Path) -> None:

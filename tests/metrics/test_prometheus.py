@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from conftest import Holdfast
-from holdfast.metrics.metric_table import METRICS, Kind
+from holdfast.metrics.metric_table import METRICS, MetricKind
 from several_runs import free_port
 
 CONTRIB = Path(__file__).parents[2] / "contrib"
@@ -30,7 +30,7 @@ WAIT_S = 60.0
 SERIES = {
     f"{metric.name}{end}"
     for metric in METRICS
-    for end in (("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",))
+    for end in (("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
 FAILS = """
 import os

@@ -19,10 +19,10 @@ from holdfast import children
 from holdfast.model.check_results import CheckChoice, InconclusivePolicy, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.node.check_entry import (
+    CheckChange,
     CheckPlan,
     CheckRound,
     CheckWatch,
-    Noticed,
     Progress,
     choices_from_text,
     during_job,
@@ -401,14 +401,14 @@ def test_a_replayed_director_asks_again_and_gets_its_answer(plugin: Path) -> Non
     assert answer.state == "PASS"
 
 
-def watch(plan: CheckPlan, seconds: float) -> list[Noticed]:
+def watch(plan: CheckPlan, seconds: float) -> list[CheckChange]:
     """Let a watch go through simulated seconds: its checks are real, its clock is not."""
     import select
 
     current = CheckWatch(plan, site=Site(node="node-a"), now=0.0)
     poll = select.poll()
     poll.register(current.fileno(), select.POLLIN)
-    noticed: list[Noticed] = []
+    noticed: list[CheckChange] = []
     now = 0.0
     while now <= seconds:
         noticed += current.handle_ready(now)

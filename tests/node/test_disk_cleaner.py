@@ -13,8 +13,8 @@ import pytest
 from conftest import Holdfast, wait_for
 from holdfast.model import events as ev
 from holdfast.model.codec import encode
-from holdfast.node.disk_cleaner import LOCK_NAME, Cleaning
-from holdfast.node.disk_shares import SHARE_NAME, STOPPED_NAME, Share, Shares
+from holdfast.node.disk_cleaner import LOCK_NAME, DiskCleaner
+from holdfast.node.disk_shares import SHARE_NAME, STOPPED_NAME, DiskShare, DiskShares
 from holdfast.observe.disk_usage import in_units, still_there, taken, written_files
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock
 from holdfast.settings.value_kinds import DiskLimit
@@ -25,8 +25,8 @@ def write(path: Path, size: int) -> None:
     path.write_bytes(os.urandom(size))
 
 
-def cleaner(job: Path, limit: DiskLimit, say: Callable[[str], None] = print) -> Cleaning:
-    return Cleaning(limit, job_dir=job, places=[job], own=[job], pids=list, now=0.0, say=say)
+def cleaner(job: Path, limit: DiskLimit, say: Callable[[str], None] = print) -> DiskCleaner:
+    return DiskCleaner(limit, job_dir=job, places=[job], own=[job], pids=list, now=0.0, say=say)
 
 
 class Jobs:
@@ -89,10 +89,10 @@ def test_a_live_job_owns_what_it_writes_anew_where_a_stopped_one_had_written(job
     shared = tmp_path / "checkpoint"
     write(shared, 1 << 20)
     old, new = jobs.start("a", 1), jobs.start("b", 1)
-    mine = Share(files={str(shared): shared.stat().st_ino})
+    mine = DiskShare(files={str(shared): shared.stat().st_ino})
     (old / STOPPED_NAME).write_bytes(encode(mine))
     jobs.end("a")
-    shares = Shares(new, (str(new),))
+    shares = DiskShares(new, (str(new),))
     shares.note(mine.files)
     sizes = {user.job: user.size_bytes for user in shares.users(tmp_path.stat().st_dev)}
     assert sizes["b"] > 1 << 20 > sizes["a"]
@@ -111,7 +111,7 @@ def test_of_two_jobs_that_look_at_one_instant_one_decides(jobs: Jobs) -> None:
 
 def test_what_a_dead_job_left_stops_nothing(jobs: Jobs) -> None:
     small, gone = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
-    (gone / SHARE_NAME).write_bytes(encode(Share(directories=(str(gone),))))
+    (gone / SHARE_NAME).write_bytes(encode(DiskShare(directories=(str(gone),))))
     jobs.end("b")
     assert cleaner(small, ANY).tick(10.0)
 

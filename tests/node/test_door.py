@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import Holdfast
-from holdfast.node.sidecars.ssh_keys import Side, key_pair
+from holdfast.node.sidecars.ssh_keys import KeySide, key_pair
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 needs_openssh = pytest.mark.skipif(
@@ -185,8 +185,12 @@ def test_no_door_is_open_unless_it_is_asked_for(holdfast: Holdfast) -> None:
 
 def test_all_nodes_of_a_job_have_the_same_keys_and_no_other_job_has_them() -> None:
     secret = bytes(range(32))
-    assert key_pair(secret, "j1", Side.USER)[1] == key_pair(secret, "j1", Side.USER)[1]
-    made = [key_pair(secret, "j1", Side.USER), key_pair(secret, "j1", Side.HOST), key_pair(secret, "j2", Side.USER)]
-    made.append(key_pair(bytes(32), "j1", Side.USER))
+    assert key_pair(secret, "j1", KeySide.USER)[1] == key_pair(secret, "j1", KeySide.USER)[1]
+    made = [
+        key_pair(secret, "j1", KeySide.USER),
+        key_pair(secret, "j1", KeySide.HOST),
+        key_pair(secret, "j2", KeySide.USER),
+    ]
+    made.append(key_pair(bytes(32), "j1", KeySide.USER))
     assert len({public for _, public in made}) == len({private for private, _ in made}) == 4
     assert made[0][0].startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")

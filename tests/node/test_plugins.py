@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.check_registry import BUILT_IN, COMMON, DEFAULT, Kind
+from holdfast.check_registry import BUILT_IN, COMMON, DEFAULT, CheckKind
 from holdfast.errors import BadUsage
 from holdfast.model.check_results import CheckChoice, InconclusivePolicy
 from holdfast.node.check_entry import catalogue, choices_from_text, plan_checks
@@ -67,7 +67,7 @@ def test_a_class_of_a_file_is_named_in_lower_case(tmp_path: Path) -> None:
     plan = plan_checks((CheckChoice(name="rackdoor"),), plugins=[path])
     [check] = plan.checks
     assert check.profile.info.question == "Is the door of the rack closed?"
-    assert check.profile.ref.kind is Kind.FILE
+    assert check.profile.ref.kind is CheckKind.FILE
     assert (check.step.interval_s, check.step.retries, check.step.alone) == (7.0, 3, True)
 
 
@@ -81,7 +81,7 @@ def test_an_executable_is_named_after_its_file(tmp_path: Path) -> None:
     path = plugin(tmp_path, "#!/bin/sh\nexit 0\n", "Prolog.sh")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     plan = plan_checks(choices_from_text("prolog"), plugins=[path])
-    assert plan.checks[0].profile.ref.kind is Kind.EXECUTABLE
+    assert plan.checks[0].profile.ref.kind is CheckKind.EXECUTABLE
     by_path = plan_checks((CheckChoice(name=str(path), params={"depth": 3}),))
     assert by_path.checks[0].params == {"depth": 3}
 
@@ -96,8 +96,8 @@ def test_an_entry_point_of_an_installed_package(tmp_path: Path, monkeypatch: pyt
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     [check] = plan_checks((CheckChoice(name="rack"),)).checks
-    assert check.profile.ref.kind is Kind.ENTRY_POINT
-    assert plan_checks((CheckChoice(name="disk"),)).checks[0].profile.ref.kind is Kind.BUILT_IN
+    assert check.profile.ref.kind is CheckKind.ENTRY_POINT
+    assert plan_checks((CheckChoice(name="disk"),)).checks[0].profile.ref.kind is CheckKind.BUILT_IN
     with pytest.raises(BadUsage, match="Nothing"):
         plan_checks((CheckChoice(name="broken"),))
     listed = {each.name: each for each in catalogue()}

@@ -13,7 +13,7 @@ from test_notices import Inbox, inbox
 from holdfast.model.codec import encode
 from holdfast.model.notice_messages import NoticeKind
 from holdfast.notices import message_grouping
-from holdfast.notices.message_grouping import MOST_JOBS, MOST_TOLD, WINDOW_S, Book, key_of, told
+from holdfast.notices.message_grouping import MOST_JOBS, MOST_TOLD, WINDOW_S, GroupBook, key_of, with_message
 
 __all__ = ["inbox"]  # the fixture
 
@@ -21,43 +21,43 @@ END = NoticeKind.JOB_ENDED
 QUOTA = "QuotaExceeded|status 1|OSError|train.py:{place}:save||no room in /data/{user}/ckpt-{n}|"
 
 
-def sends(book: Book, key: str, jobs: range, now: float) -> tuple[Book, dict[int, str]]:
+def sends(book: GroupBook, key: str, jobs: range, now: float) -> tuple[GroupBook, dict[int, str]]:
     """The book after these jobs, and what was said of other jobs by each that sent a message."""
     said = {}
     for number in jobs:
-        book, words = told(book, key, f"job{number}", now + number)
+        book, words = with_message(book, key, f"job{number}", now + number)
         if words is not None:
             said[number] = words
     return book, said
 
 
 def test_the_first_job_sends_a_message_and_then_the_tenth_with_what_was_not_sent() -> None:
-    _, said = sends(Book(), "k", range(1, 21), 1000.0)
+    _, said = sends(GroupBook(), "k", range(1, 21), 1000.0)
     assert list(said) == [1, 10]
     assert said[1] == ""
     assert said[10].startswith("10 jobs had the same in 1 minute; 8 of them sent no message: job1, job2, ")
 
 
 def test_a_later_occasion_sends_a_message_again_and_says_what_was_not_sent_before() -> None:
-    book, _ = sends(Book(), "k", range(1, 4), 1000.0)
-    _, words = told(book, "k", "job9", 1001.0 + WINDOW_S)
+    book, _ = sends(GroupBook(), "k", range(1, 4), 1000.0)
+    _, words = with_message(book, "k", "job9", 1001.0 + WINDOW_S)
     assert words == "Before, 3 jobs had the same within 15 minutes; 2 of them sent no message."
 
 
 def test_a_clock_that_was_set_back_holds_no_message_back() -> None:
-    book, _ = told(Book(), "k", "job1", 1000.0)
-    assert told(book, "k", "job2", 10.0)[1] == ""
+    book, _ = with_message(GroupBook(), "k", "job1", 1000.0)
+    assert with_message(book, "k", "job2", 10.0)[1] == ""
 
 
 def test_another_owner_of_a_job_does_not_tell_the_same_again() -> None:
-    book, _ = told(Book(), "k", "job1", 1000.0)
-    assert told(book, "k", "job1", 1001.0) == (book, None)
+    book, _ = with_message(GroupBook(), "k", "job1", 1000.0)
+    assert with_message(book, "k", "job1", 1001.0) == (book, None)
 
 
 def test_what_is_kept_has_a_limit() -> None:
-    book = Book()
+    book = GroupBook()
     for number in range(3 * MOST_TOLD):
-        book, _ = told(book, f"k{number}", "job", float(number))
+        book, _ = with_message(book, f"k{number}", "job", float(number))
     book, _ = sends(book, "k", range(1, 500), 1000.0)
     assert len(book.told) == MOST_TOLD and len(book.told[-1].last) == MOST_JOBS
     assert len(encode(book)) < 100_000

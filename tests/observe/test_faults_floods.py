@@ -17,9 +17,9 @@ from conftest import Holdfast, wait_for
 from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices import fault_socket as inboxes
 from holdfast.observe.devices import growing_files
-from holdfast.observe.devices.fault_socket import MOST_PEERS, Inbox
+from holdfast.observe.devices.fault_socket import MOST_PEERS, FaultSocket
 from holdfast.observe.devices.fault_sources import TOLD_MOST, FileFaults
-from holdfast.observe.devices.growing_files import Lines
+from holdfast.observe.devices.growing_files import GrowingFile
 
 NOW = 1_700_000_000.0
 
@@ -32,8 +32,8 @@ def good(device: str = "gpu3", at: float = NOW) -> bytes:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Inbox]:
-    found = Inbox(tmp_path / "faults.sock")
+def box(tmp_path: Path) -> Iterator[FaultSocket]:
+    found = FaultSocket(tmp_path / "faults.sock")
     yield found
     found.close()
 
@@ -41,7 +41,7 @@ def box(tmp_path: Path) -> Iterator[Inbox]:
 class Peer:
     """A peer at the socket, which never waits for us."""
 
-    def __init__(self, box: Inbox) -> None:
+    def __init__(self, box: FaultSocket) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(str(box.path))
         self.socket.setblocking(False)
@@ -67,11 +67,11 @@ class Peer:
         self.socket.close()
 
 
-def turns(box: Inbox, count: int = 50) -> list[FaultEvent]:
+def turns(box: FaultSocket, count: int = 50) -> list[FaultEvent]:
     return [event for _ in range(count) for event in box.take(NOW)]
 
 
-def test_a_good_report_is_heard_beside_writers_that_never_end(box: Inbox) -> None:
+def test_a_good_report_is_heard_beside_writers_that_never_end(box: FaultSocket) -> None:
     floods = [Peer(box) for _ in range(3)]
     payloads = (b"x" * 200_000, b"\0" * 200_000, b"?\n" * 5_000)
     told: list[FaultEvent] = []
@@ -97,7 +97,7 @@ def test_a_good_report_is_heard_beside_writers_that_never_end(box: Inbox) -> Non
     [(good(), 1, {}), (good()[:-5], 0, {"not JSON": 1}), (b"", 0, {}), (b"  ", 0, {}), (b"\0\0", 0, {"not JSON": 1})],
 )
 def test_who_leaves_without_a_line_end_has_said_what_is_whole(
-    box: Inbox, last: bytes, events: int, refused: dict[str, int]
+    box: FaultSocket, last: bytes, events: int, refused: dict[str, int]
 ) -> None:
     peer = Peer(box)
     peer.sends(last)
@@ -107,7 +107,7 @@ def test_who_leaves_without_a_line_end_has_said_what_is_whole(
     assert box.refused == refused
 
 
-def test_newcomers_find_a_place_and_the_silent_make_it(box: Inbox) -> None:
+def test_newcomers_find_a_place_and_the_silent_make_it(box: FaultSocket) -> None:
     first = Peer(box)
     turns(box, 2)
     crowd = []
@@ -128,7 +128,7 @@ def test_newcomers_find_a_place_and_the_silent_make_it(box: Inbox) -> None:
         peer.leaves()
 
 
-def test_what_the_silent_had_sent_counts_before_they_leave(box: Inbox) -> None:
+def test_what_the_silent_had_sent_counts_before_they_leave(box: FaultSocket) -> None:
     early = Peer(box)
     turns(box, 2)
     begun = Peer(box)
@@ -145,7 +145,7 @@ def test_what_the_silent_had_sent_counts_before_they_leave(box: Inbox) -> None:
         peer.leaves()
 
 
-def test_whoever_reads_no_answers_gets_whole_ones_later(box: Inbox) -> None:
+def test_whoever_reads_no_answers_gets_whole_ones_later(box: FaultSocket) -> None:
     deaf = Peer(box)
     for _ in range(200):
         deaf.sends(b"nonsense\n" * 2_000)
@@ -162,7 +162,7 @@ def test_whoever_reads_no_answers_gets_whole_ones_later(box: Inbox) -> None:
     deaf.leaves()
 
 
-def test_without_room_for_another_open_file_a_peer_is_told_so(box: Inbox) -> None:
+def test_without_room_for_another_open_file_a_peer_is_told_so(box: FaultSocket) -> None:
     peers = [Peer(box) for _ in range(2)]
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     full = max(int(name) for name in os.listdir("/proc/self/fd")) + 1  # noqa: PTH208 - names are all that is wanted
@@ -187,7 +187,9 @@ def test_without_room_for_another_open_file_a_peer_is_told_so(box: Inbox) -> Non
         peer.leaves()
 
 
-def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(box: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(
+    box: FaultSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peers = [Peer(box) for _ in range(3)]
     turns(box, 2)
     monkeypatch.setattr(inboxes, "TURN_S", 0.0)
@@ -201,7 +203,7 @@ def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(box: Inbox, monk
 # ------------------------------------------------------------------------------------------------------ the file
 
 
-def told(lines: Lines) -> list[str]:
+def told(lines: GrowingFile) -> list[str]:
     return [text for text, _ in lines.take(NOW)]
 
 
@@ -211,7 +213,7 @@ def test_what_does_not_fit_into_a_turn_is_read_without_another_write(
     monkeypatch.setattr(growing_files, "TURN_S", 0.0)
     path = tmp_path / "log"
     path.touch()
-    lines = Lines(path)
+    lines = GrowingFile(path)
     path.write_text("".join(f"line {number}\n" for number in range(20_000)))
     found: list[str] = []
     takes = 0
@@ -227,7 +229,7 @@ def test_a_file_of_a_gigabyte_costs_nothing_and_is_followed_when_cut(tmp_path: P
     path = tmp_path / "log"
     path.touch()
     os.truncate(path, 1 << 30)
-    lines = Lines(path)
+    lines = GrowingFile(path)
     assert told(lines) == []
     with path.open("a") as out:
         out.write("at the end\n")
@@ -242,7 +244,7 @@ def test_a_file_of_a_gigabyte_costs_nothing_and_is_followed_when_cut(tmp_path: P
 def test_the_last_lines_of_a_file_that_was_moved_away_are_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()
-    lines = Lines(path)
+    lines = GrowingFile(path)
     path.write_text("one\ntwo\nhalf")
     path.rename(tmp_path / "log.1")
     path.write_text("three\n")
@@ -270,7 +272,7 @@ def make_loop(path: Path) -> None:
 def test_what_is_no_file_is_said_once_and_waited_out(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "log"
     path.write_text("")
-    lines = Lines(path)
+    lines = GrowingFile(path)
     path.write_text("one\n")
     path.rename(tmp_path / "log.1")
     make(path)
@@ -284,7 +286,7 @@ def test_what_is_no_file_is_said_once_and_waited_out(tmp_path: Path, make: Calla
     assert lines.news[1:] == [f"{path} can be read again"]
     lines.close()
     make(tmp_path / "other")
-    assert "cannot be read" in Lines(tmp_path / "other").missing
+    assert "cannot be read" in GrowingFile(tmp_path / "other").missing
 
 
 def test_a_file_without_read_permission_is_waited_for(tmp_path: Path) -> None:
@@ -292,7 +294,7 @@ def test_a_file_without_read_permission_is_waited_for(tmp_path: Path) -> None:
         pytest.skip("root reads everything")
     path = tmp_path / "log"
     path.touch()
-    lines = Lines(path)
+    lines = GrowingFile(path)
     path.rename(tmp_path / "log.1")
     path.write_text("one\n")
     path.chmod(0)
@@ -308,7 +310,7 @@ def test_a_folder_that_comes_back_is_watched_and_one_that_does_not_is_told(tmp_p
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "log").touch()
-    lines = Lines(folder / "log")
+    lines = GrowingFile(folder / "log")
     (folder / "log").unlink()
     folder.rmdir()
     folder.mkdir()
@@ -325,7 +327,7 @@ def test_a_folder_that_comes_back_is_watched_and_one_that_does_not_is_told(tmp_p
 
 
 def test_a_device_that_nobody_can_wait_for_is_no_log() -> None:
-    lines = Lines("/dev/null")
+    lines = GrowingFile("/dev/null")
     assert (lines.fileno(), told(lines)) == (-1, [])
     assert "it is not a log" in lines.missing
 
@@ -336,7 +338,7 @@ def test_a_file_behind_a_link_is_heard_of(tmp_path: Path) -> None:
     (real / "log").touch()
     path = tmp_path / "link"
     path.symlink_to(real / "log")
-    lines = Lines(path)
+    lines = GrowingFile(path)
     (real / "log").write_text("one\n")
     assert select.select([lines.fileno()], [], [], 0)[0]
     assert told(lines) == ["one"]

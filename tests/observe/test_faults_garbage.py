@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.node.devices.fault_event_lines import is_case, read_event, read_events, refusal
+from holdfast.node.devices.fault_event_lines import event_refusal, is_case, read_event, read_events
 from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.kernel_faults import faults_in
-from holdfast.observe.devices.reported_faults import Refused
+from holdfast.observe.devices.reported_faults import FaultRejected
 
 NOW = 1_700_000_000.0
 DIGITS = "9" * 400
@@ -34,7 +34,7 @@ DRIVER = {"EventID": "80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "A
     ],
 )
 def test_numbers_without_end_and_depths_are_refused(line: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(FaultRejected):
         reported_faults.read_line(line, NOW)
     assert not is_case(line.encode())
 
@@ -53,7 +53,7 @@ def test_numbers_without_end_and_depths_are_refused(line: str) -> None:
     ],
 )
 def test_driver_events_with_a_strange_field_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(FaultRejected):
         ascend_events.read_line(json.dumps({**DRIVER, **change}), NOW)
 
 
@@ -78,7 +78,7 @@ def test_a_log_of_events_may_have_any_shape_that_a_run_takes() -> None:
 
 def test_a_time_that_is_no_number_is_refused() -> None:
     (event,) = read_events(json.dumps(OWN))
-    assert refusal(structs.replace(event, at=float("nan")), NOW) == "its time is not a number"
+    assert event_refusal(structs.replace(event, at=float("nan")), NOW) == "its time is not a number"
 
 
 ODD = st.one_of(
@@ -104,5 +104,5 @@ def test_no_field_of_any_kind_ends_a_reader(good: dict[str, Any], data: st.DataO
     for reader in readers:
         try:
             reader()
-        except (Refused, ValueError) as refused:
+        except (FaultRejected, ValueError) as refused:
             assert str(refused)

@@ -18,7 +18,7 @@ import pytest
 
 from conftest import Holdfast, Ran, wait_for
 from holdfast import children
-from holdfast.decide.faults.fault_policy import Grace
+from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.decide.faults.graceful_tolerance import ClearFaults, Isolate, ToleranceAction
 from holdfast.model.faults import Remedy
 from holdfast.node.devices.device_locks import DeviceLocks
@@ -162,7 +162,7 @@ class Alone:
         self.resets = Resets(
             f"touch {folder}/done",
             group=1,
-            grace=Grace(reset_s=60),
+            grace=GraceTimes(reset_s=60),
             reactor=self.reactor,
             heard=self.heard,
             logs=folder,

@@ -18,12 +18,12 @@ import pytest
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.device_discovery import gpu_addresses, local_devices, pci_address
-from holdfast.observe.devices.fault_socket import Inbox
+from holdfast.observe.devices.fault_socket import FaultSocket
 from holdfast.observe.devices.fault_sources import FileFaults, KernelFaults
-from holdfast.observe.devices.growing_files import Lines
+from holdfast.observe.devices.growing_files import GrowingFile
 from holdfast.observe.devices.kernel_faults import faults_in
 from holdfast.observe.devices.nvml_events import watch
-from holdfast.observe.devices.reported_faults import Refused
+from holdfast.observe.devices.reported_faults import FaultRejected
 
 NOW = 1_700_000_000.0
 NAMES = {"0000:3b:00": "gpu3"}
@@ -152,7 +152,7 @@ def test_public_faults_in_both_shapes() -> None:
     ],
 )  # fmt: skip
 def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(FaultRejected, match=why):
         reported_faults.read_line(json.dumps({**OWN, **change}), NOW)
 
 
@@ -168,15 +168,15 @@ def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: 
     ],
 )  # fmt: skip
 def test_a_public_message_is_checked_part_by_part(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(FaultRejected, match=why):
         reported_faults.read_line(json.dumps({**PUBLIC, **change}), NOW)
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe", b"[" * 30_000, b"null", b"42", b'"x"', b"x" * 70_000])
 def test_garbage_is_refused(garbage: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(FaultRejected):
         reported_faults.read_line(garbage, NOW)
-    with pytest.raises(Refused):
+    with pytest.raises(FaultRejected):
         ascend_events.read_line(garbage, NOW)
 
 
@@ -191,18 +191,18 @@ def test_ascend_events() -> None:
     event = ascend_events.read_line(json.dumps(other), NOW)
     assert (event.code, event.assertion, event.severity, event.at) == ("80E18005", "once", "minor", NOW)
     for change in ({"EventID": "xyz"}, {"LogicID": -1}, {"Assertion": 9}, {"Severity": None}, {"AlarmRaisedTime": 5}):
-        with pytest.raises(Refused):
+        with pytest.raises(FaultRejected):
             ascend_events.read_line(json.dumps({**line, **change}), NOW)
 
 
 @pytest.fixture
-def inbox(tmp_path: Path) -> Iterator[Inbox]:
-    box = Inbox(tmp_path / "faults.sock")
+def inbox(tmp_path: Path) -> Iterator[FaultSocket]:
+    box = FaultSocket(tmp_path / "faults.sock")
     yield box
     box.close()
 
 
-def _ask(box: Inbox, data: bytes, answers: int) -> tuple[list[FaultEvent], list[dict[str, Any]]]:
+def _ask(box: FaultSocket, data: bytes, answers: int) -> tuple[list[FaultEvent], list[dict[str, Any]]]:
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(10)
         peer.connect(str(box.path))
@@ -221,7 +221,7 @@ def _ask(box: Inbox, data: bytes, answers: int) -> tuple[list[FaultEvent], list[
         return events, [json.loads(line) for line in got.splitlines()]
 
 
-def test_the_socket_answers_each_line_and_is_the_users_own(inbox: Inbox) -> None:
+def test_the_socket_answers_each_line_and_is_the_users_own(inbox: FaultSocket) -> None:
     assert stat.S_IMODE(inbox.path.stat().st_mode) == 0o600
     data = json.dumps(OWN).encode() + b"\nrubbish\n" + json.dumps({**OWN, "code": "?"}).encode() + b"\n"
     events, answers = _ask(inbox, data, 3)
@@ -231,7 +231,7 @@ def test_the_socket_answers_each_line_and_is_the_users_own(inbox: Inbox) -> None
     assert inbox.refused == {"not JSON": 1, "in no catalogue": 1}
 
 
-def test_a_flood_without_a_line_end_is_not_kept(inbox: Inbox) -> None:
+def test_a_flood_without_a_line_end_is_not_kept(inbox: FaultSocket) -> None:
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(inbox.path))
         peer.setblocking(False)
@@ -256,7 +256,7 @@ def test_a_flood_without_a_line_end_is_not_kept(inbox: Inbox) -> None:
         assert [event.code for event in events] == ["79"], "the next good line counts"
 
 
-def test_another_user_is_told_so(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_is_told_so(inbox: FaultSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     events, answers = _ask(inbox, b"", 1)
@@ -267,7 +267,7 @@ def test_another_user_is_told_so(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) 
 def test_a_watched_file_that_grows_rotates_and_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("before\n")
-    lines = Lines(path)
+    lines = GrowingFile(path)
     with path.open("a") as file:
         file.write("one\ntw")
     assert [text for text, _ in lines.take(NOW)] == ["one"]
@@ -289,13 +289,13 @@ def test_a_watched_file_that_grows_rotates_and_is_cut(tmp_path: Path) -> None:
 def test_a_file_that_comes_later_is_seen_and_waited_for(tmp_path: Path) -> None:
     import select
 
-    lines = Lines(tmp_path / "later")
+    lines = GrowingFile(tmp_path / "later")
     assert (list(lines.take(NOW)), lines.missing) == ([], "")
     (tmp_path / "later").write_text("here\n")
     assert select.select([lines.fileno()], [], [], 10)[0]
     assert [text for text, _ in lines.take(NOW)] == ["here"]
     lines.close()
-    assert "cannot be read" in Lines(tmp_path / "no" / "such").missing
+    assert "cannot be read" in GrowingFile(tmp_path / "no" / "such").missing
 
 
 def test_one_xid_said_twice_at_once_is_one_occurrence(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_a_new_vendor_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.
     program = program.replace("/var/log/acme.log", str(log))
     (tmp_path / "acme.py").write_text(
         "from holdfast.model.faults import Assertion, FaultEvent\n"
-        "from holdfast.observe.devices.growing_files import Lines\n\n\n"
+        "from holdfast.observe.devices.growing_files import GrowingFile\n\n\n"
         "def read_line(line, at, node):\n"
         "    device, _, code = line.partition(' ')\n"
         "    return FaultEvent(device=device, code=code, assertion=Assertion.OCCUR, at=at, node=node)\n\n\n" + program

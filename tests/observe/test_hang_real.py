@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import children
-from holdfast.act.fatal_stack_dump import ask
+from holdfast.act.fatal_stack_dump import request_stacks
 from holdfast.explain.hang_judgement import Hung, Judgement, judge
 from holdfast.explain.hang_watch import HangWatch
 from holdfast.explain.stack_reading import peer_wait
@@ -403,7 +403,7 @@ def test_breaking_a_look_off(start: Start, tmp_path: Path) -> None:
 
 def test_last_words(start: Start) -> None:
     silent = start(SLEEPS)
-    assert not ask(silent.pids[0]), "without faulthandler SIGABRT is just another death"
+    assert not request_stacks(silent.pids[0]), "without faulthandler SIGABRT is just another death"
     saves = subprocess.Popen(
         [
             *(sys.executable, "-X", "faulthandler", "-c"),
@@ -412,8 +412,8 @@ def test_last_words(start: Start) -> None:
     )
     try:
         silent.until(lambda: catches(saves.pid, signal.SIGTERM))
-        assert not ask(saves.pid), "it has something to save"
-        assert ask(saves.pid, shielded=True), "that handler is on_drain's, which saves nothing for it"
+        assert not request_stacks(saves.pid), "it has something to save"
+        assert request_stacks(saves.pid, shielded=True), "that handler is on_drain's, which saves nothing for it"
         assert saves.wait(20) == -signal.SIGABRT
     finally:
         saves.kill()
@@ -430,10 +430,10 @@ def test_last_words(start: Start) -> None:
         look = look_lightly({3: armed.pid}, time.time())
         os.kill(armed.pid, signal.SIGSTOP)
         silent.until(lambda: procfs.state(armed.pid) == "T")
-        assert not ask(armed.pid), "a stopped process would take it only when it goes on"
+        assert not request_stacks(armed.pid), "a stopped process would take it only when it goes on"
         os.kill(armed.pid, signal.SIGCONT)
         silent.until(lambda: procfs.state(armed.pid) != "T")
-        assert ask(armed.pid)
+        assert request_stacks(armed.pid)
         assert resource.prlimit(armed.pid, resource.RLIMIT_CORE)[0] in (0, 1)
         fd = os.pidfd_open(armed.pid)
         assert select.select([fd], [], [], 20)[0]
@@ -441,7 +441,7 @@ def test_last_words(start: Start) -> None:
     finally:
         armed.kill()
         stderr = armed.communicate(timeout=20)[1].decode()
-    assert not ask(armed.pid), "it is gone"
+    assert not request_stacks(armed.pid), "it is gone"
     (shot,) = with_last_words(look, {3: stderr})
 
     assert armed.returncode == -signal.SIGABRT

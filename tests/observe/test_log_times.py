@@ -22,7 +22,7 @@ from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.state_directory import job_dir
 from holdfast.record.timed_logs import has_times, read_on, since_mark
 from holdfast.report.log_files import LogPart
-from holdfast.report.merged_logs import Lines, Printer, Source, merge, pattern_of
+from holdfast.report.merged_logs import LogCursor, LogLineFilter, Printer, merge, pattern_of
 
 Wrote = list[tuple[float, bytes]]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -124,10 +124,10 @@ def part_of(path: Path, rank: int) -> LogPart:
     return LogPart(attempt=1, role="w", rank=rank, stream="stdout", path=str(path))
 
 
-def shown(logs: list[LogPart], wish: Lines, block: int = 4096) -> bytes:
+def shown(logs: list[LogPart], wish: LogLineFilter, block: int = 4096) -> bytes:
     out = bytearray()
     printer = Printer(out.extend, prefixed=len(logs) > 1)
-    merge([Source(log, wish, block) for log in logs], printer.put)
+    merge([LogCursor(log, wish, block) for log in logs], printer.put)
     printer.end()
     return bytes(out)
 
@@ -147,7 +147,7 @@ def test_merged_logs_are_in_the_order_of_time(
         every += [(at, rank, line) for at, line in lines]
     every.sort(key=lambda one: one[:2])
     parts = [part_of(where / str(rank) / "stdout.log", rank) for rank in range(len(logs))]
-    assert shown(parts, Lines(), block) == b"".join(b"[w-%d stdout] " % rank + line for _, rank, line in every)
+    assert shown(parts, LogLineFilter(), block) == b"".join(b"[w-%d stdout] " % rank + line for _, rank, line in every)
 
 
 @given(
@@ -163,7 +163,7 @@ def test_the_search_finds_each_line_and_no_other(
     write(path, [(1.0, text.encode())])
     found = [line for line in lines if re.search(pattern, line)]
     for tail in (None, 0, 2):
-        wish = Lines(pattern=pattern_of(pattern), tail=tail)
+        wish = LogLineFilter(pattern=pattern_of(pattern), tail=tail)
         expected = found if tail is None else found[len(found) - min(tail, len(found)) :]
         assert shown([part_of(path, 0)], wish).decode() == "".join(f"{line}\n" for line in expected)
 
@@ -172,10 +172,10 @@ def test_a_window_of_time(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     write(path, [(10.0 * n, b"line %d\n" % n) for n in range(1, 6)])
     log = [part_of(path, 0)]
-    assert shown(log, Lines(since=20.0, until=40.0)) == b"line 2\nline 3\n"
-    assert shown(log, Lines(since=15.0, tail=2)) == b"line 4\nline 5\n"
-    assert shown(log, Lines(until=40.0, tail=1)) == b"line 3\n"
-    assert shown(log, Lines(since=99.0)) == b""
+    assert shown(log, LogLineFilter(since=20.0, until=40.0)) == b"line 2\nline 3\n"
+    assert shown(log, LogLineFilter(since=15.0, tail=2)) == b"line 4\nline 5\n"
+    assert shown(log, LogLineFilter(until=40.0, tail=1)) == b"line 3\n"
+    assert shown(log, LogLineFilter(since=99.0)) == b""
     inode, at = since_mark(path, 30.0)
     assert (inode, at) == (path.stat().st_ino, 14)
 
@@ -199,7 +199,7 @@ def count(data):
     total += len(data)
 printer = Printer(count, prefixed=True)
 parts = [part_of(Path(path), rank) for rank, path in enumerate({[str(path) for path in paths]!r})]
-merge([Source(part, Lines(), block_bytes(2)) for part in parts], printer.put)
+merge([LogCursor(part, LineChoice(), block_bytes(2)) for part in parts], printer.put)
 printer.end()
 print(total)
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.act.cgroups import Groups
+from holdfast.act.cgroups import ControlGroups
 from holdfast.model.cgroups import MemoryGroup
 from holdfast.model.job_spec import Seat
 from holdfast.observe.kernel_log import KernelLog
@@ -234,10 +234,10 @@ GREEDY_CHILD = f"import os, sys\npid = os.fork()\nif pid == 0:\n    {GREEDY}\nos
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not Groups.make("probe").can_limit, reason="no memory group may be written here")
+@pytest.mark.skipif(not ControlGroups.make("probe").can_limit, reason="no memory group may be written here")
 @pytest.mark.parametrize("code", [GREEDY, GREEDY_CHILD], ids=["worker", "child"])
 def test_a_worker_at_its_limit(code: str) -> None:
-    groups = Groups.make(f"test-{uuid.uuid4().hex[:8]}")
+    groups = ControlGroups.make(f"test-{uuid.uuid4().hex[:8]}")
     kernel = KernelLog()
     watch = MemoryWatch(groups.container, kernel)
     began = time.time()

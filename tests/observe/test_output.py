@@ -20,7 +20,7 @@ from holdfast.act.nonblocking_writer import Outlet
 from holdfast.errors import BadUsage
 from holdfast.launch.stream_choice import Std, parse_std, shown
 from holdfast.observe.log_file import LogFile, amount
-from holdfast.observe.output_pump import PIPE_BYTES, PIPES_BYTES, Pump, line_prefix
+from holdfast.observe.output_pump import PIPE_BYTES, PIPES_BYTES, OutputPump, line_prefix
 from holdfast.observe.worker_stream import TAIL_BYTES, Stream, enlarge, pipe_size
 from holdfast.reactor import Reactor
 
@@ -40,7 +40,7 @@ class House:
                 given = Console(Outlet(fd))
                 os.close(fd)
             self.screens.append(given)
-        self.pump = Pump(self.reactor, self.screens[0], self.screens[1], self.said.append, workers=4)
+        self.pump = OutputPump(self.reactor, self.screens[0], self.screens[1], self.said.append, workers=4)
         self.writers: dict[int, tuple[int, int]] = {}
 
     def start(self, rank: int, *, show_stdout: bool = True, show_stderr: bool = True) -> None:

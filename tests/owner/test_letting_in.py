@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Role
 from holdfast.node.agent.local_node import user_here
-from holdfast.owner.nodes.agent_admission import LettingIn, own_name
+from holdfast.owner.nodes.agent_admission import AgentAdmission, own_name
 from holdfast.wire.node_messages import Foreign, Hello
 from wire_ends import hello
 
@@ -17,18 +17,18 @@ PLAN = NodePlan(least=2, most=4)
 SPEC = JobSpec(name="j", roles=(Role(name="worker", count=1, command=("x",)),), nodes=PLAN)
 
 
-def door() -> LettingIn:
+def door() -> AgentAdmission:
     launch: Any = SimpleNamespace(spec=SPEC)
     order: Any = SimpleNamespace(job="j", host="10.0.0.1")
     place: Any = SimpleNamespace(job_id="id", home=Path("/"))
-    return LettingIn(launch, order, place, "node1")
+    return AgentAdmission(launch, order, place, "node1")
 
 
 def said(agent: str, **more: Any) -> Hello:
     return hello(agent, **{"version": __version__, "user": user_here(), "plan": PLAN, **more})
 
 
-def name(at: LettingIn, agent: str, address: str = "10.0.0.7", connected: bool = True, **more: Any) -> str:
+def name(at: AgentAdmission, agent: str, address: str = "10.0.0.7", connected: bool = True, **more: Any) -> str:
     answer = at.answer(said(agent, **more), address, 1, lambda node: connected)
     assert answer.welcome is not None, answer.refused
     return answer.welcome.node

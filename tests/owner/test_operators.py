@@ -20,12 +20,12 @@ from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.job_spec import Seat
 from holdfast.node.agent.log_requests import LogReader
-from holdfast.owner.nodes.failed_log_tails import MOST_RANKS, Tails
+from holdfast.owner.nodes.failed_log_tails import MOST_RANKS, FailedLogTails
 from holdfast.owner.nodes.operator_lines import LogLine
-from holdfast.owner.nodes.operator_service import MOST_WAITING, Operators
+from holdfast.owner.nodes.operator_service import MOST_WAITING, OperatorService
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import JobPlace
-from holdfast.record.owner_address import OwnerNote, note, noted
+from holdfast.record.owner_address import OwnerAddress, read_owner_address, write_owner_address
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock
 from holdfast.wire.control_socket import Reply
 from holdfast.wire.node_messages import (
@@ -199,7 +199,7 @@ class Desk:
         self.gone: set[str] = set()
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
         self.reactor = Reactor(lambda: 0.0)
-        self.operators = Operators(
+        self.operators = OperatorService(
             self.reactor,
             place,
             ask=self._ask,
@@ -324,16 +324,18 @@ def test_the_note_of_this_machine_is_taken_and_no_loopback_of_another(tmp_path: 
     def leave(node: str, machine: str, host: str, job: str = "20260101-j") -> None:
         directory = tmp_path / "jobs" / job / "nodes" / node
         directory.mkdir(parents=True)
-        note(directory, OwnerNote(job_id=job, name="n", node=node, machine=machine, owner="o", host=host, port=1))
+        write_owner_address(
+            directory, OwnerAddress(job_id=job, name="n", node=node, machine=machine, owner="o", host=host, port=1)
+        )
 
-    assert noted(tmp_path, "n") is None
+    assert read_owner_address(tmp_path, "n") is None
     leave("far", "another", "127.0.0.1")
-    assert noted(tmp_path, "n") is None
+    assert read_owner_address(tmp_path, "n") is None
     leave("near", here, "10.0.0.1")
-    assert (found := noted(tmp_path, "20260101-j")) is not None
+    assert (found := read_owner_address(tmp_path, "20260101-j")) is not None
     assert found.host == "10.0.0.1"
     leave("new", here, "10.0.0.2", "20260102-j")
-    assert (newest := noted(tmp_path, "n")) is not None
+    assert (newest := read_owner_address(tmp_path, "n")) is not None
     assert newest.job_id == "20260102-j"
 
 
@@ -344,7 +346,7 @@ def test_of_very_many_failed_ranks_the_culprits_logs_come_first(tmp_path: Path) 
         asked.append((node, question(len(asked))))
         return len(asked) - 1
 
-    tails = Tails(tmp_path, ask)
+    tails = FailedLogTails(tmp_path, ask)
     ends = [
         WorkerExit(role="w", rank=rank, node=f"n{rank % 2}", attempt=3, exit_code=1, ended_at=float(rank))
         for rank in range(300)

@@ -10,7 +10,7 @@ from msgspec import structs
 from holdfast.model import events as ev
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
-from holdfast.owner.external_events import ARRIVES_S, Outside
+from holdfast.owner.external_events import ARRIVES_S, ExternalEvents
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import nowhere
 
@@ -44,8 +44,8 @@ def collected(number: int | None = None, stop: StopRequest | None = None, status
     return ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(attempt=1, workers=(worker,), stop=stop))
 
 
-def outside(platform: Slurm | None) -> Outside:
-    return Outside(Reactor(lambda: 0.0), platform, nowhere("job", 0.0), lambda text: None)  # type: ignore[arg-type]  # a part of one
+def outside(platform: Slurm | None) -> ExternalEvents:
+    return ExternalEvents(Reactor(lambda: 0.0), platform, nowhere("job", 0.0), lambda text: None)  # type: ignore[arg-type]  # a part of one
 
 
 def signalled() -> ev.NodeSignalled:

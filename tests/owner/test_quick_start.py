@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli._run_options import TORCHRUN, Typed, ignored, read, settings
+from holdfast.cli._run_options import TORCHRUN, RunOption, ignored, read_run_options, settings
 from holdfast.cli.run import command
 from holdfast.explain.funnel import explain as by_funnel
 from holdfast.explain.plain_success import plain_success
 from holdfast.model.evidence import AttemptEvidence, Deadline, LogExcerpt, StopRequest, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
-from holdfast.node.explain_warmup import AFTER_S, Rehearsal
+from holdfast.node.explain_warmup import AFTER_S, ExplainWarmup
 
-TYPED: list[Typed] = [*TORCHRUN, *settings(), *ignored()]
+TYPED: list[RunOption] = [*TORCHRUN, *settings(), *ignored()]
 FORMS = [form for typed in TYPED for form in (*typed.forms, *([typed.off] if typed.off else []))]
 UNDERSCORED = ["--" + form[2:].replace("-", "_") for form in FORMS if form.startswith("--")]
 VALUES = ["2", "a=b", "", "-x", "-", "--", "train.py", "--name", "-m", "é"]
@@ -49,16 +49,16 @@ line = st.tuples(st.lists(option, max_size=5), st.lists(st.one_of(value, form), 
 
 @given(line)
 def test_the_quick_reader_answers_as_click_does_or_not_at_all(words: list[str]) -> None:
-    quick = read(words)
+    quick = read_run_options(words)
     if quick is not None:
         assert quick == by_click(words)
 
 
 @pytest.mark.parametrize("typed", TYPED, ids=lambda typed: typed.param)
-def test_every_option_is_read_quickly(typed: Typed) -> None:
+def test_every_option_is_read_quickly(typed: RunOption) -> None:
     for word in (*typed.forms, *([typed.off] if typed.off else [])):
         words = [word, *([] if typed.flag else ["7"]), "train.py", word]
-        quick = read(words)
+        quick = read_run_options(words)
         assert quick is not None
         assert quick[typed.param] not in ((), None)
         assert quick["words"] == ("train.py", word)
@@ -67,7 +67,7 @@ def test_every_option_is_read_quickly(typed: Typed) -> None:
 
 @pytest.mark.parametrize("words", [["--help"], ["--nope", "a"], ["--name"], ["-m=x"], ["--json=1"], ["--", "a"], ["-"]])
 def test_what_is_unusual_is_left_to_click(words: list[str]) -> None:
-    assert read(words) is None
+    assert read_run_options(words) is None
 
 
 def ended(rank: int, code: int = 0, log: str = "") -> WorkerEvidence:
@@ -107,7 +107,7 @@ def test_a_rehearsal_goes_in_steps_while_all_is_well_and_leaves_the_explainer_re
         firsts.append(now)
         yield now
 
-    rehearsal = Rehearsal(lambda: well, first, said.append)
+    rehearsal = ExplainWarmup(lambda: well, first, said.append)
     assert rehearsal.next_wake() is None, "nothing before the gang is up"
     rehearsal.begin(100.0)
     assert rehearsal.next_wake() == 100.0 + AFTER_S
@@ -135,7 +135,7 @@ def test_a_bug_in_a_rehearsal_is_said_and_costs_nothing_else() -> None:
         yield now
         raise RuntimeError("no such thing")
 
-    rehearsal = Rehearsal(lambda: True, first, said.append)
+    rehearsal = ExplainWarmup(lambda: True, first, said.append)
     rehearsal.begin(0.0)
     while (wake := rehearsal.next_wake()) is not None:
         rehearsal.tick(wake)

@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadUsage
-from holdfast.platforms.ssh.host_lists import MOST_HOSTS, Listed, hostfile, hosts_of
-from holdfast.platforms.ssh.ssh_command import Looked, environment_for, environment_there, looking, ssh_words, trouble
+from holdfast.platforms.ssh.host_lists import MOST_HOSTS, ListedHost, hostfile, hosts_of
+from holdfast.platforms.ssh.ssh_command import (
+    HostLook,
+    environment_for,
+    environment_there,
+    host_check_command,
+    ssh_words,
+    trouble,
+)
 from holdfast.platforms.ssh.ssh_launch import place_here
 from holdfast.wire.addresses import interfaces
 
@@ -23,11 +30,11 @@ def listed(tmp_path: Path, text: str) -> list[tuple[str, int | None]]:
 
 def test_a_list_on_the_command_line_has_hosts_and_workers() -> None:
     assert hosts_of(("node1", "node2:4", "[fd00::2]:8", "fd00::3", "me@node4"), "--hosts") == (
-        Listed(host="node1"),
-        Listed(host="node2", slots=4),
-        Listed(host="fd00::2", slots=8),
-        Listed(host="fd00::3"),
-        Listed(host="me@node4"),
+        ListedHost(host="node1"),
+        ListedHost(host="node2", slots=4),
+        ListedHost(host="fd00::2", slots=8),
+        ListedHost(host="fd00::3"),
+        ListedHost(host="me@node4"),
     )
 
 
@@ -99,7 +106,7 @@ def test_a_list_has_a_limit() -> None:
 
 
 def test_paths_with_blanks_and_quotes_reach_the_other_shell_as_they_are() -> None:
-    words = looking(("ssh", "-p", "7"), "node2", "/a b/it's", "/py thon", ("t$x.py",))
+    words = host_check_command(("ssh", "-p", "7"), "node2", "/a b/it's", "/py thon", ("t$x.py",))
     assert words[:3] == ("ssh", "-p", "7")
     assert words[-2] == "node2" and words[-3] == "--"
     there = shlex.split(words[-1])
@@ -126,7 +133,7 @@ def test_a_host_that_has_all_is_no_trouble() -> None:
 
 
 def said(status: int, out: str = "", err: str = "") -> tuple[str, str] | None:
-    look = Looked(host="node2", status=status, out=out, err=err)
+    look = HostLook(host="node2", status=status, out=out, err=err)
     return trouble(look, directory="/d", python="/p", version="1.0", ssh="ssh")
 
 
@@ -162,7 +169,7 @@ def test_this_machine_is_found_in_the_list_by_name_or_address() -> None:
     own = [interface.address for interface in interfaces() if interface.name != "lo"]
 
     def place(*hosts: str) -> int | None:
-        return place_here([Listed(host=host) for host in hosts])
+        return place_here([ListedHost(host=host) for host in hosts])
 
     assert place("elsewhere.invalid", "localhost") == 1
     assert place("elsewhere.invalid", here) == 1

@@ -15,14 +15,14 @@ from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.client.api_answers import meant
 from holdfast.platforms.kubernetes.objects.client_messages import (
     Answered,
-    Change,
+    ApiTrouble,
     Changed,
     Listed,
     Method,
-    Trouble,
+    ObjectChange,
     Unseen,
 )
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.reactor import Reactor
 from kube_api import Answer, Asked, api, kubeconfig, listed, pod, status
 
@@ -35,7 +35,7 @@ class Owner:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.reactor = Reactor(Clock().now)
-        self.asking = Asking(self.reactor, environment)
+        self.asking = ApiHelper(self.reactor, environment)
         self.answers: list[Answered] = []
         self.heard: list[Listed | Changed | Unseen] = []
 
@@ -86,7 +86,12 @@ def test_an_answer_has_the_object_and_a_refusal_has_kubernetes_words(owner: Make
         mine = owner(environment)
         assert mine.ask(Method.GET, f"{PODS}/p").body == {"kind": "Pod", "metadata": {"name": "p"}}
         refused = mine.ask(Method.POST, PODS, body={"kind": "Pod"})
-    assert (refused.status, refused.trouble, refused.reason, refused.said) == (403, Trouble.QUOTA, "Forbidden", quota)
+    assert (refused.status, refused.trouble, refused.reason, refused.said) == (
+        403,
+        ApiTrouble.QUOTA,
+        "Forbidden",
+        quota,
+    )
 
 
 @pytest.mark.real
@@ -121,7 +126,9 @@ def test_a_watch_goes_on_where_it_broke_and_lists_again_when_its_version_is_gone
     with api(answer, tmp_path) as environment:
         mine = owner(environment)
         mine.follow(PODS)
-        mine.until(lambda: any(isinstance(word, Changed) and word.change is Change.DELETED for word in mine.heard))
+        mine.until(
+            lambda: any(isinstance(word, Changed) and word.change is ObjectChange.DELETED for word in mine.heard)
+        )
         mine.asking.close()
         over.set()
     shape = [
@@ -153,11 +160,11 @@ def test_a_server_that_is_away_is_asked_again_and_a_watch_says_that_it_sees_noth
         mine.follow(PODS)
         mine.until(lambda: bool(mine.heard))
         assert mine.heard == [
-            Unseen(number=2, trouble=Trouble.AWAY, said="the API server answers 503 (etcd has no leader)")
+            Unseen(number=2, trouble=ApiTrouble.AWAY, said="the API server answers 503 (etcd has no leader)")
         ]
         gone.set()
         cut = mine.ask(Method.GET, f"{PODS}/p")
-    assert cut.trouble is Trouble.AWAY and cut.said.startswith("the API server does not answer (")
+    assert cut.trouble is ApiTrouble.AWAY and cut.said.startswith("the API server does not answer (")
 
 
 @pytest.mark.real
@@ -205,24 +212,24 @@ def test_a_client_that_is_killed_is_started_again_and_follows_on(owner: Make, tm
 @pytest.mark.real
 def test_a_pod_without_a_cluster_is_told_what_is_missing(owner: Make, tmp_path: Path) -> None:
     answer = owner({"KUBECONFIG": str(tmp_path / "none")}).ask(Method.GET, PODS, patience_s=60)
-    assert answer.trouble is Trouble.MISSING
+    assert answer.trouble is ApiTrouble.MISSING
     assert answer.said == f"no cluster is configured: Configuration file {tmp_path}/none not found"
 
 
 @pytest.mark.parametrize(
     ("code", "trouble"),
     [
-        (200, Trouble.NONE),
-        (201, Trouble.NONE),
-        (401, Trouble.REFUSED),
-        (403, Trouble.REFUSED),
-        (404, Trouble.GONE),
-        (409, Trouble.CONFLICT),
-        (422, Trouble.INVALID),
-        (429, Trouble.AWAY),
-        (504, Trouble.AWAY),
-        (302, Trouble.FAILED),
+        (200, ApiTrouble.NONE),
+        (201, ApiTrouble.NONE),
+        (401, ApiTrouble.REFUSED),
+        (403, ApiTrouble.REFUSED),
+        (404, ApiTrouble.GONE),
+        (409, ApiTrouble.CONFLICT),
+        (422, ApiTrouble.INVALID),
+        (429, ApiTrouble.AWAY),
+        (504, ApiTrouble.AWAY),
+        (302, ApiTrouble.FAILED),
     ],
 )
-def test_each_status_has_its_trouble(code: int, trouble: Trouble) -> None:
+def test_each_status_has_its_trouble(code: int, trouble: ApiTrouble) -> None:
     assert meant(code, None)[0] is trouble

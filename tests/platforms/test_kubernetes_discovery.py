@@ -9,8 +9,14 @@ import pytest
 
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.platforms.kubernetes.objects.agent_pod import pod
-from holdfast.platforms.kubernetes.objects.discovery import Server, choose, resources_of, version_of, versions_of
-from holdfast.platforms.kubernetes.objects.pod_plan import Asked, Plan, shapes
+from holdfast.platforms.kubernetes.objects.discovery import (
+    ServerCapabilities,
+    choose,
+    resources_of,
+    version_of,
+    versions_of,
+)
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodSizes, shapes
 
 NATIVE, KUEUE = "scheduling.k8s.io", "kueue.x-k8s.io"
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io", "scheduling.volcano.sh"
@@ -51,9 +57,9 @@ def resources(version: str) -> dict[str, Any]:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": listed}
 
 
-def server(*versions: str) -> Server:
+def server(*versions: str) -> ServerCapabilities:
     found = versions_of(groups(*versions))
-    return Server(version=(1, 36), kinds={each: resources_of(resources(each)) for each in found})
+    return ServerCapabilities(version=(1, 36), kinds={each: resources_of(resources(each)) for each in found})
 
 
 def chosen(*versions: str, **how: Any) -> Any:
@@ -65,12 +71,12 @@ def placed(*versions: str, **how: Any) -> dict[str, Any]:
     """The first pod of a job that is placed so."""
     role = Role(name="w", count=4, command=("x",), image="i")
     together = chosen(*versions, **how).together
-    plan = Plan(
+    plan = PodPlan(
         name="train",
         namespace="ns",
         job="train",
         holdfast_image="h",
-        shapes=shapes(JobSpec(name="x", roles=(role,)), Asked()),
+        shapes=shapes(JobSpec(name="x", roles=(role,)), PodSizes()),
         together=together,
     )
     return pod(plan, 0)
@@ -146,5 +152,8 @@ def test_documents_of_another_shape_say_nothing(document: Any) -> None:
 
 def test_versions_of_providers_have_a_plus() -> None:
     assert version_of({"major": "1", "minor": "20+"}) == (1, 20)
-    assert not Server(version=(1, 20)).pod_failure_policy and Server(version=(1, 31)).pod_failure_policy
-    assert Server().pod_failure_policy
+    assert (
+        not ServerCapabilities(version=(1, 20)).pod_failure_policy
+        and ServerCapabilities(version=(1, 31)).pod_failure_policy
+    )
+    assert ServerCapabilities().pod_failure_policy

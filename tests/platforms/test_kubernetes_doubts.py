@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from holdfast.platforms.kubernetes.objects.api_records import Condition, Event, Phase, Pod
+from holdfast.platforms.kubernetes.objects.api_records import Condition, Event, Pod, PodPhase
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
-from holdfast.platforms.kubernetes.objects.pod_failures import Gone
-from holdfast.platforms.kubernetes.owner.deleted_pods import Doubts
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
+from holdfast.platforms.kubernetes.owner.deleted_pods import DeletedPods
 from holdfast.reactor import Reactor
 
 if TYPE_CHECKING:
     from holdfast.reactor import News
 
 UNREADY = Condition(kind="Ready", status="False", reason="ContainersNotReady")
-POD = Pod(name="train-0", uid="u", node="k3", phase=Phase.PENDING, deleting=True, conditions=(UNREADY,))
+POD = Pod(name="train-0", uid="u", node="k3", phase=PodPhase.PENDING, deleting=True, conditions=(UNREADY,))
 """The node lost its power before its kubelet had reported that the containers run: Kubernetes gives no reason."""
 NODE = node_name("k3", "train-0")
 
@@ -32,9 +32,9 @@ class World:
         self.pod = POD
         self.events: tuple[Event, ...] = ()
         self.heard: dict[str, float] = {NODE: 95.0}
-        self._why: Gone | None = None
+        self._why: PodEndReason | None = None
         self.looks: list[float] = []
-        self.doubts = Doubts(self.reactor, self.heard.get, 11.0, self.look)
+        self.doubts = DeletedPods(self.reactor, self.heard.get, 11.0, self.look)
 
     def look(self, name: str, now: float) -> News:
         self.looks.append(now)
@@ -107,7 +107,7 @@ def test_kubernetes_own_words_end_the_doubt_at_once(world: World) -> None:
 
 
 def test_a_pod_that_ends_while_in_doubt_is_told_at_once(world: World) -> None:
-    world.pod = replace(POD, phase=Phase.FAILED)
+    world.pod = replace(POD, phase=PodPhase.FAILED)
     world.look(POD.name, world.now)
     assert world.phrase() == "Evicted"
 

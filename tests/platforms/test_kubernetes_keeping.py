@@ -10,19 +10,19 @@ import pytest
 
 from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.pod_failures import Gone
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan, Shape
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
-from holdfast.platforms.kubernetes.owner.job_pods import Pods
-from holdfast.platforms.kubernetes.owner.node_places import Hopeless, Lost, Waiting
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
+from holdfast.platforms.kubernetes.owner.job_pods import JobPods
+from holdfast.platforms.kubernetes.owner.node_places import PodLost, PodPending, PodsImpossible
 from holdfast.reactor import Reactor
 from kube_api import Answer, Asked, api, listed
 
-PLAN = Plan(
+PLAN = PodPlan(
     name="train",
     namespace="ns",
     job="train",
-    shapes=(Shape(roles=("worker",), pods=2, workers=1, image="i"),),
+    shapes=(PodShape(roles=("worker",), pods=2, workers=1, image="i"),),
     holdfast_image="h",
 )
 
@@ -56,11 +56,11 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
             return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
         return (200, {}) if ask.method == "DELETE" else listed(1, running(0, "k1"), running(1, "k2"))
 
-    told: list[Lost | Hopeless | Waiting] = []
+    told: list[PodLost | PodsImpossible | PodPending] = []
     with api(answer, tmp_path) as environment:
         reactor = Reactor(Clock().now)
-        asking = Asking(reactor, environment)
-        pods = Pods(
+        asking = ApiHelper(reactor, environment)
+        pods = JobPods(
             asking,
             PLAN,
             "order",
@@ -85,7 +85,7 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
         while pods.find("train-1") is None:
             reactor.wait(longest_s=1.0)
         pods.joined("train-1", reactor.now())
-        pods.replace("train-1", Gone(phrase="NodeFailed", words="w"), reactor.now(), avoid=avoid)
+        pods.replace("train-1", PodEndReason(phrase="NodeFailed", words="w"), reactor.now(), avoid=avoid)
         made, deleted = until("POST").body, until("DELETE")
         asking.close()
         over.set()
@@ -127,8 +127,8 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
 
     with api(answer, tmp_path) as environment:
         reactor = Reactor(Clock().now)
-        asking = Asking(reactor, environment)
-        pods = Pods(
+        asking = ApiHelper(reactor, environment)
+        pods = JobPods(
             asking,
             PLAN,
             "order",
@@ -177,11 +177,11 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
             return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "u0"}}
         return listed(1)
 
-    told: list[Lost | Hopeless | Waiting] = []
+    told: list[PodLost | PodsImpossible | PodPending] = []
     with api(answer, tmp_path) as environment:
         reactor = Reactor(Clock().now)
-        asking = Asking(reactor, environment)
-        pods = Pods(
+        asking = ApiHelper(reactor, environment)
+        pods = JobPods(
             asking,
             PLAN,
             "order",
@@ -206,4 +206,4 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
         over.set()
         reactor.close()
     (waits,) = told
-    assert isinstance(waits, Waiting) and waits.pod.name == "train-0" and words in waits.words
+    assert isinstance(waits, PodPending) and waits.pod.name == "train-0" and words in waits.words

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli._job_filter import moment
+from holdfast.cli._job_filter import parse_moment
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.api_records import Phase, Pod
-from holdfast.platforms.kubernetes.objects.job_status import OfJob, State
+from holdfast.platforms.kubernetes.objects.api_records import Pod, PodPhase
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJob, ClusterJobState
 from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
-from holdfast.platforms.kubernetes.remote.cluster_jobs import Looked
-from holdfast.platforms.kubernetes.remote.cluster_logs import Chosen, Wanted
+from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView
+from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
 from holdfast.report.merged_logs import stamp
 
 POD = Pod(
-    name="train-0", uid="u", phase=Phase.RUNNING, labels={object_names.PART: object_names.AGENT, object_names.NODE: "0"}
+    name="train-0",
+    uid="u",
+    phase=PodPhase.RUNNING,
+    labels={object_names.PART: object_names.AGENT, object_names.NODE: "0"},
 )
-LOOKED = Looked(job=OfJob(name="train", namespace="ns", uid="u", state=State.RUNNING, created=0.0))
+LOOKED = ClusterJobView(
+    job=ClusterJob(name="train", namespace="ns", uid="u", state=ClusterJobState.RUNNING, created=0.0)
+)
 AT = 1_795_428_601_000_000_000
 
 
@@ -51,13 +56,13 @@ def test_the_server_is_asked_for_whole_seconds_and_the_rest_is_looked_at_here() 
         "timestamps": "true",
         "sinceTime": "2026-11-23T10:10:01Z",
     }
-    chosen = Chosen(LOOKED, Wanted(since=AT / 1e9 + 0.7, until=AT / 1e9 + 2))
+    chosen = PodLogFilter(LOOKED, LineFilter(since=AT / 1e9 + 0.7, until=AT / 1e9 + 2))
     shown = [chosen.line(POD, AT + tenths * 100_000_000, b"x\n") is not None for tenths in (0, 6, 8, 19, 20, 25)]
     assert shown == [False, False, True, True, False, False]
 
 
 def test_a_search_is_in_what_the_worker_wrote() -> None:
-    chosen = Chosen(LOOKED, Wanted(fits=lambda text: text.startswith(b"loss")))
+    chosen = PodLogFilter(LOOKED, LineFilter(fits=lambda text: text.startswith(b"loss")))
     found = chosen.line(POD, AT, b"[worker-13] loss 0.5\n")
     assert found is not None
     assert (found.role, found.rank, found.text, found.at) == ("worker", 13, b"loss 0.5", AT / 1e9)
@@ -65,7 +70,7 @@ def test_a_search_is_in_what_the_worker_wrote() -> None:
 
 
 def test_a_time_as_it_is_printed_means_its_own_line_too() -> None:
-    [shown] = filter(None, [Chosen(LOOKED, Wanted()).line(POD, AT + 500_600_000, b"x\n")])
-    printed = moment(stamp(shown.at), 0.0, "--since")
-    assert Chosen(LOOKED, Wanted(since=printed)).line(POD, AT + 500_600_000, b"x\n") is not None
-    assert Chosen(LOOKED, Wanted(since=printed)).line(POD, AT + 499_000_000, b"x\n") is None
+    [shown] = filter(None, [PodLogFilter(LOOKED, LineFilter()).line(POD, AT + 500_600_000, b"x\n")])
+    printed = parse_moment(stamp(shown.at), 0.0, "--since")
+    assert PodLogFilter(LOOKED, LineFilter(since=printed)).line(POD, AT + 500_600_000, b"x\n") is not None
+    assert PodLogFilter(LOOKED, LineFilter(since=printed)).line(POD, AT + 499_000_000, b"x\n") is None

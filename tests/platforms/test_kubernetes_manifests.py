@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from holdfast.model.job_spec import JobSpec, Resources, Role
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod
-from holdfast.platforms.kubernetes.objects.job_manifests import Owner, failure_policy, manifests, owned, rules
-from holdfast.platforms.kubernetes.objects.pod_plan import Asked, Plan, Together, shapes
-from holdfast.platforms.kubernetes.objects.pod_template import merged, refusal
+from holdfast.platforms.kubernetes.objects.job_manifests import OwnerPodSpec, failure_policy, manifests, owned, rules
+from holdfast.platforms.kubernetes.objects.pod_plan import GangPlacement, PodPlan, PodSizes, shapes
+from holdfast.platforms.kubernetes.objects.pod_template import merged, template_refusal
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 JOB = OwnersJob(name="train", uid="3f0c")
@@ -52,17 +52,17 @@ def job(count: int = 4, *, image: str = "busybox:1.36", **resources: Any) -> Job
     return JobSpec(name="Train", roles=(role,))
 
 
-def plan(**given: Any) -> Plan:
+def plan(**given: Any) -> PodPlan:
     spec = given.pop("spec", None) or job()
-    asked = given.pop("asked", None) or Asked()
+    asked = given.pop("asked", None) or PodSizes()
     said = {"name": "train", "namespace": "ns", "job": "Train", "holdfast_image": "holdfast:0.2.0", **given}
-    return Plan(shapes=shapes(spec, asked), **said)
+    return PodPlan(shapes=shapes(spec, asked), **said)
 
 
-def every_plan() -> Iterator[Plan]:
+def every_plan() -> Iterator[PodPlan]:
     yield plan()
-    yield plan(spec=job(16, devices=1, cpus=1.5, memory_bytes=1 << 30), asked=Asked(nodes=2))
-    yield plan(asked=Asked(template=TEMPLATE, gpus=2, cpus="8", memory="64Gi"), spares=1, shm="1Gi")
+    yield plan(spec=job(16, devices=1, cpus=1.5, memory_bytes=1 << 30), asked=PodSizes(nodes=2))
+    yield plan(asked=PodSizes(template=TEMPLATE, gpus=2, cpus="8", memory="64Gi"), spares=1, shm="1Gi")
     yield plan(
         service_account="reader",
         priority_class="high",
@@ -71,13 +71,13 @@ def every_plan() -> Iterator[Plan]:
         tolerations=({"key": "gpu", "operator": "Exists"},),
         pull_policy="IfNotPresent",
         pull_secrets=("registry",),
-        together=Together(kind="kueue", labels={"kueue.x-k8s.io/queue-name": "q"}, annotations={"n": "4"}),
+        together=GangPlacement(kind="kueue", labels={"kueue.x-k8s.io/queue-name": "q"}, annotations={"n": "4"}),
     )
 
 
 def every_object() -> Iterator[dict[str, Any]]:
     for each in every_plan():
-        owner = Owner(plan=each, job_file="name: x\n", key="ab" * 32)
+        owner = OwnerPodSpec(plan=each, job_file="name: x\n", key="ab" * 32)
         for one in (owner, replace(owner, service_account="made-by-admin", keep_s=3600, retries=0, cpus="2")):
             made = manifests(one)
             yield from made
@@ -104,7 +104,7 @@ def test_only_stable_kinds_are_made() -> None:
 
 
 def test_a_field_that_the_server_lacks_is_left_out() -> None:
-    made = manifests(Owner(plan=plan(), job_file="", key="", pod_failure_policy=False))
+    made = manifests(OwnerPodSpec(plan=plan(), job_file="", key="", pod_failure_policy=False))
     assert "podFailurePolicy" not in made[-1]["spec"]
 
 
@@ -126,13 +126,13 @@ def test_the_owner_may_touch_only_its_own_things() -> None:
 
 
 def test_all_objects_have_the_labels_of_the_job() -> None:
-    for each in [*manifests(Owner(plan=plan(), job_file="", key="")), pod(plan(), 0)]:
+    for each in [*manifests(OwnerPodSpec(plan=plan(), job_file="", key="")), pod(plan(), 0)]:
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/managed-by"] == "holdfast" and labels["holdfast/job"] == "train"
 
 
 def test_the_service_selects_the_owners_pod_and_no_agent() -> None:
-    made = {each["kind"]: each for each in manifests(Owner(plan=plan(), job_file="", key=""))}
+    made = {each["kind"]: each for each in manifests(OwnerPodSpec(plan=plan(), job_file="", key=""))}
     selector = made["Service"]["spec"]["selector"]
     owner = made["Job"]["spec"]["template"]["metadata"]["labels"]
     agent = pod(plan(), 0)["metadata"]["labels"]
@@ -152,7 +152,7 @@ def test_a_lost_pod_has_a_successor_of_another_name_and_the_same_place() -> None
 
 def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> None:
     before = json.dumps(TEMPLATE)
-    found = pod(plan(asked=Asked(template=TEMPLATE)), 0, avoid=["k1"])
+    found = pod(plan(asked=PodSizes(template=TEMPLATE)), 0, avoid=["k1"])
     node = found["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["k1"]}]
     assert [term["matchFields"] for term in node["nodeSelectorTerms"]] == [fields, fields]
@@ -160,7 +160,7 @@ def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> N
 
 
 def test_a_template_keeps_what_holdfast_mounts_and_adds_its_own() -> None:
-    spec = pod(plan(asked=Asked(template=TEMPLATE)), 0)["spec"]
+    spec = pod(plan(asked=PodSizes(template=TEMPLATE)), 0)["spec"]
     task, beside = spec["containers"]
     assert task["command"] == ["/usr/local/pai/run"] and task["securityContext"] == {"runAsUser": 1000}
     assert {mount["mountPath"] for mount in task["volumeMounts"]} >= {"/usr/local/pai", "/data", "/dev/shm"}
@@ -196,11 +196,11 @@ def test_a_template_keeps_what_holdfast_mounts_and_adds_its_own() -> None:
     ],
 )
 def test_what_a_gang_depends_on_cannot_be_overridden(template: Any, place: str) -> None:
-    assert place in refusal(template)
+    assert place in template_refusal(template)
 
 
 def test_a_template_that_only_adds_is_taken() -> None:
-    assert refusal(TEMPLATE) == ""
+    assert template_refusal(TEMPLATE) == ""
 
 
 def test_null_takes_a_field_away() -> None:
@@ -211,24 +211,24 @@ def test_null_takes_a_field_away() -> None:
 
 
 def test_a_worker_has_a_pod_of_its_own_unless_more_is_said() -> None:
-    [shape] = shapes(job(4), Asked())
+    [shape] = shapes(job(4), PodSizes())
     assert (shape.pods, shape.workers) == (4, 1)
 
 
 def test_workers_are_spread_evenly_over_the_pods_that_were_asked_for() -> None:
-    found = shapes(job(5), Asked(nodes=2))
+    found = shapes(job(5), PodSizes(nodes=2))
     assert [(each.pods, each.workers) for each in found] == [(1, 3), (1, 2)]
 
 
 def test_the_gpus_of_a_pod_say_how_many_workers_it_has() -> None:
-    [one] = shapes(job(16), Asked(gpus=8))
-    [two] = shapes(job(16, devices=2), Asked(gpus=8))
+    [one] = shapes(job(16), PodSizes(gpus=8))
+    [two] = shapes(job(16, devices=2), PodSizes(gpus=8))
     assert (one.pods, one.workers, one.resources) == (2, 8, {"nvidia.com/gpu": "8"})
     assert (two.pods, two.workers) == (4, 4)
 
 
 def test_what_workers_need_is_what_their_pod_has() -> None:
-    [shape] = shapes(job(4, devices=1, cpus=1.5, memory_bytes=1 << 30), Asked(nodes=2))
+    [shape] = shapes(job(4, devices=1, cpus=1.5, memory_bytes=1 << 30), PodSizes(nodes=2))
     assert shape.resources == {"cpu": "3", "memory": "2304Mi", "nvidia.com/gpu": "2"}
 
 
@@ -240,7 +240,7 @@ def test_roles_have_pods_of_their_own_in_the_order_of_their_ranks() -> None:
             Role(name="worker", count=4, command=("b",), image="two"),
         ),
     )
-    found = plan(spec=spec, asked=Asked(per_pod=2))
+    found = plan(spec=spec, asked=PodSizes(per_pod=2))
     assert [(each.roles, each.pods, each.image) for each in found.shapes] == [
         (("ps",), 1, "one"),
         (("worker",), 2, "two"),
@@ -248,19 +248,19 @@ def test_roles_have_pods_of_their_own_in_the_order_of_their_ranks() -> None:
     images = [pod(found, index)["spec"]["containers"][0]["image"] for index in range(3)]
     assert images == ["one", "two", "two"]
     with pytest.raises(ValueError, match="images of their own"):
-        shapes(spec, Asked(nodes=2))
+        shapes(spec, PodSizes(nodes=2))
 
 
 @pytest.mark.parametrize(
     ("spec", "asked", "said"),
     [
-        (job(2), Asked(nodes=3), "2 workers cannot use 3 pods"),
-        (job(5), Asked(nodes=4), "fill 3 pods"),
-        (job(1, image=""), Asked(), "no image"),
-        (job(4, devices=4), Asked(nodes=2, gpus=4), "need 8 devices"),
+        (job(2), PodSizes(nodes=3), "2 workers cannot use 3 pods"),
+        (job(5), PodSizes(nodes=4), "fill 3 pods"),
+        (job(1, image=""), PodSizes(), "no image"),
+        (job(4, devices=4), PodSizes(nodes=2, gpus=4), "need 8 devices"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(spec: JobSpec, asked: Asked, said: str) -> None:
+def test_what_cannot_be_is_refused_in_words(spec: JobSpec, asked: PodSizes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         shapes(spec, asked)
 

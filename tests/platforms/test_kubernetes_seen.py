@@ -11,16 +11,16 @@ from holdfast.model.decisions import JobReport
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Outcome, Rerun
 from holdfast.platforms.kubernetes.objects.api_records import pod
 from holdfast.platforms.kubernetes.objects.job_status import (
-    State,
+    ClusterJobState,
     job_seen,
     newest,
     pod_in_words,
     rank_at,
-    said,
+    termination_message,
     verdict,
 )
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan, Shape
-from holdfast.platforms.kubernetes.objects.stop_annotation import ASKED, Wish, wish_of, written
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
+from holdfast.platforms.kubernetes.objects.stop_annotation import ASKED, StopAnnotation, stop_request_patch, wish_of
 
 JOB = {"metadata": {"name": "train", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-11-22T21:00:00Z"}}
 
@@ -47,17 +47,17 @@ def over(kind: str, message: str = "") -> dict[str, Any]:
 
 
 def test_a_job_is_pending_until_its_owner_runs() -> None:
-    assert job_seen(JOB, []).state is State.PENDING
+    assert job_seen(JOB, []).state is ClusterJobState.PENDING
     waiting = job_seen(JOB, [owner(waiting={"reason": "ImagePullBackOff", "message": "no such image"})])
-    assert (waiting.state, waiting.said) == (State.PENDING, "ImagePullBackOff: no such image")
-    assert job_seen(JOB, [owner(running={})]).state is State.RUNNING
+    assert (waiting.state, waiting.said) == (ClusterJobState.PENDING, "ImagePullBackOff: no such image")
+    assert job_seen(JOB, [owner(running={})]).state is ClusterJobState.RUNNING
     deleted = {"metadata": {**JOB["metadata"], "deletionTimestamp": "2026-11-22T21:01:00Z"}}
-    assert job_seen(deleted, [owner(running={})]).state is State.ENDING
+    assert job_seen(deleted, [owner(running={})]).state is ClusterJobState.ENDING
 
 
 def test_a_suspended_job_says_who_lets_it_begin() -> None:
     found = job_seen({**JOB, "spec": {"suspend": True}}, [])
-    assert (found.state, found.said[:38]) == (State.PENDING, "the Job is suspended (spec.suspend): a")
+    assert (found.state, found.said[:38]) == (ClusterJobState.PENDING, "the Job is suspended (spec.suspend): a")
     labels = {"kueue.x-k8s.io/queue-name": "gpus"}
     found = job_seen({"metadata": {**JOB["metadata"], "labels": labels}, "spec": {"suspend": True}}, [])
     assert "Kueue's queue gpus lets it begin" in found.said
@@ -68,7 +68,7 @@ def test_the_verdict_is_the_owners_termination_message() -> None:
     message = json.dumps({"phrase": "OutOfMemory", "code": 172, "reason": "rank 3 used 64 GB"})
     found = job_seen(over("Failed", "policy"), [owner(terminated={"exitCode": 78, "message": message})])
     assert (found.state, found.code, found.phrase, found.said) == (
-        State.FAILED,
+        ClusterJobState.FAILED,
         172,
         "OutOfMemory",
         "rank 3 used 64 GB",
@@ -84,7 +84,7 @@ def test_another_message_is_shown_as_far_as_it_goes(message: str) -> None:
 
 def test_a_job_that_succeeded_has_code_zero() -> None:
     found = job_seen(over("Complete"), [])
-    assert (found.state, found.code) == (State.SUCCEEDED, 0)
+    assert (found.state, found.code) == (ClusterJobState.SUCCEEDED, 0)
 
 
 def test_a_node_is_shown_by_its_last_pod() -> None:
@@ -110,10 +110,10 @@ def test_why_a_pod_waits_is_said_in_kubernetes_own_words() -> None:
 
 def test_a_rank_is_found_in_its_pod() -> None:
     shapes = (
-        Shape(roles=("ps",), pods=1, workers=1, image="a"),
-        Shape(roles=("worker",), pods=2, workers=4, image="b"),
+        PodShape(roles=("ps",), pods=1, workers=1, image="a"),
+        PodShape(roles=("worker",), pods=2, workers=4, image="b"),
     )
-    plan = Plan(name="x", namespace="n", job="x", holdfast_image="h", shapes=shapes)
+    plan = PodPlan(name="x", namespace="n", job="x", holdfast_image="h", shapes=shapes)
     assert [rank_at(plan, rank) for rank in (0, 1, 4, 5, 8, 9)] == [(0, 1), (1, 4), (1, 4), (2, 4), (2, 4), None]
 
 
@@ -128,15 +128,15 @@ def test_a_termination_message_fits_whatever_the_reason_is(letter: str) -> None:
         solution=letter * 9000,
         first=Culprit(role="worker", rank=3, node="k1"),
     )
-    text = said(JobReport(job_id="j", name="train", outcome=Outcome.FAILED, report=report))
+    text = termination_message(JobReport(job_id="j", name="train", outcome=Outcome.FAILED, report=report))
     assert len(text) <= 4096
     found = json.loads(text)
     assert (found["code"], found["phrase"], found["rank"]) == (255, "Unexplained", 3)
 
 
 def test_a_wish_is_an_annotation_and_what_is_none_is_passed_over() -> None:
-    wish = Wish(id="1", reason="enough", code=231, phrase="NodeDrained", who="eve")
-    assert wish_of(written(wish)) == wish
+    wish = StopAnnotation(id="1", reason="enough", code=231, phrase="NodeDrained", who="eve")
+    assert wish_of(stop_request_patch(wish)) == wish
     for text in ("", "{", '{"id": 1}', "x" * 100_000):
         assert wish_of({"metadata": {"annotations": {ASKED: text}}}) is None
     assert wish_of({}) is None
@@ -144,5 +144,5 @@ def test_a_wish_is_an_annotation_and_what_is_none_is_passed_over() -> None:
 
 def test_an_owner_that_has_died_is_no_job_that_never_began() -> None:
     found = job_seen(JOB, [owner(terminated={"exitCode": 2, "message": "holdfast: job file: no such key\n"})])
-    assert found.state is State.PENDING
+    assert found.state is ClusterJobState.PENDING
     assert found.said == "its pod train-x ended with 2 (holdfast: job file: no such key)"

@@ -22,8 +22,8 @@ from holdfast.platforms.kubernetes.objects.saved_state import (
     patch,
     version_of,
 )
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
-from holdfast.platforms.kubernetes.owner.state_mirror import Mirror
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
+from holdfast.platforms.kubernetes.owner.state_mirror import StateMirror
 from holdfast.reactor import Reactor
 from kube_api import Answer, Asked, api, status
 
@@ -108,10 +108,10 @@ class Play:
 
     def __init__(self, environment: dict[str, str], header: Header = HEADER) -> None:
         self.reactor = Reactor(Clock().now)
-        self.asking = Asking(self.reactor, environment)
+        self.asking = ApiHelper(self.reactor, environment)
         self.said: list[str] = []
         self.taken: list[str] = []
-        self.mirror = Mirror(
+        self.mirror = StateMirror(
             self.asking, header, "ns", "train", self.said.append, lambda by, now: self.taken.append(by)
         )
 

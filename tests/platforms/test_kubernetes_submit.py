@@ -14,10 +14,15 @@ import pytest
 import yaml
 
 from holdfast.errors import BadUsage
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Trouble
-from holdfast.platforms.kubernetes.objects.kubernetes_options import OWN, Given, Wanted, wanted
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
-from holdfast.platforms.kubernetes.submit.create_refusals import in_words, refusal
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
+from holdfast.platforms.kubernetes.objects.kubernetes_options import (
+    OWN,
+    KubernetesOptions,
+    KubernetesValue,
+    kubernetes_options,
+)
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
+from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal, in_words
 from holdfast.untrusted import json_as
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kubernetes.md"
@@ -35,8 +40,10 @@ kubernetes:
 """
 
 
-def _wanted(**said: Any) -> Wanted:
-    return wanted([{key: Given(value=value, origin=f"`{key}`") for key, value in said.items()}], ["worker", "ps"])
+def _wanted(**said: Any) -> KubernetesOptions:
+    return kubernetes_options(
+        [{key: KubernetesValue(value=value, origin=f"`{key}`") for key, value in said.items()}], ["worker", "ps"]
+    )
 
 
 def _submit(tmp_path: Path, *words: str, text: str = JOB, **env: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +80,7 @@ def test_a_dry_run_prints_the_objects_and_asks_no_server(tmp_path: Path) -> None
 
 def test_the_plan_of_the_pods_lies_beside_the_job_file(tmp_path: Path) -> None:
     found = _objects(_submit(tmp_path, "--dry-run").stdout)["ConfigMap/train-2-job"]["data"]
-    plan = json_as(found["plan.json"], Plan)
+    plan = json_as(found["plan.json"], PodPlan)
     assert (plan.job, plan.nodes, plan.shapes[0].resources) == ("Train_2", 2, {"cpu": "4", "memory": "2304Mi"})
     assert plan.tolerations == ({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"},)
     assert yaml.safe_load(found["job.yaml"])["roles"]["worker"]["count"] == 4
@@ -91,7 +98,7 @@ def test_options_win_over_the_section_and_the_section_over_settings(tmp_path: Pa
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("kubernetes: {namespace: other, priority_class: high, node_selector: {a: b}}\n")
     found = _objects(_submit(tmp_path, "--dry-run", "-n", "mine", "--nodes", "4").stdout)
-    plan = json_as(found["ConfigMap/train-2-job"]["data"]["plan.json"], Plan)
+    plan = json_as(found["ConfigMap/train-2-job"]["data"]["plan.json"], PodPlan)
     assert (plan.namespace, plan.nodes, plan.priority_class) == ("mine", 4, "high")
     assert plan.node_selector == {"a": "b"}
 
@@ -219,7 +226,7 @@ def test_what_a_server_refuses_is_told_in_its_words_and_with_what_to_type(
     from holdfast.platforms.kubernetes.client.api_answers import meant
 
     trouble, reason, said = meant(status, {"kind": "Status", "message": message})
-    found = refusal(
+    found = create_refusal(
         Answered(number=0, status=status, trouble=trouble, reason=reason, said=said), kind="Pod", namespace="ns"
     )
     assert found.key == key and words in found.said and hint in found.hint
@@ -229,8 +236,8 @@ def test_what_a_server_refuses_is_told_in_its_words_and_with_what_to_type(
 
 
 def test_without_the_client_library_the_message_says_what_to_install() -> None:
-    found = refusal(
-        Answered(number=0, trouble=Trouble.MISSING, said="lightkube is not installed"), kind="Job", namespace="ns"
+    found = create_refusal(
+        Answered(number=0, trouble=ApiTrouble.MISSING, said="lightkube is not installed"), kind="Job", namespace="ns"
     )
     assert found.ours and "lightkube" in found.said
 

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from holdfast.platforms.kubernetes.objects import api_records
 from holdfast.platforms.kubernetes.objects.api_records import Condition, Pod
-from holdfast.platforms.kubernetes.objects.pod_failures import Hope, describe, failed_prepare, gone, waits
+from holdfast.platforms.kubernetes.objects.pod_failures import (
+    StartOutlook,
+    describe,
+    failed_prepare,
+    pod_end_reason,
+    pod_wait_reason,
+)
 from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
 
 DATA = Path(__file__).parent.parent / "data" / "kubernetes"
@@ -48,52 +54,60 @@ GONE = {
 @pytest.mark.parametrize("name", GONE)
 def test_a_pod_that_is_gone_has_a_phrase_and_kubernetes_own_words(name: str) -> None:
     found = pod(name)
-    why = gone(found, events(found))
+    why = pod_end_reason(found, events(found))
     assert why is not None
     phrase, words = GONE[name]
     assert (why.phrase, why.words[: len(words)]) == (phrase, words)
-    assert waits(found, events(found)) is None
+    assert pod_wait_reason(found, events(found)) is None
 
 
 WAITS = {
-    "badname": ("ImagePullFailed", Hope.NONE, "the name of its image is none (InvalidImageName: Failed to apply"),
+    "badname": (
+        "ImagePullFailed",
+        StartOutlook.NONE,
+        "the name of its image is none (InvalidImageName: Failed to apply",
+    ),
     "never": (
         "ImagePullFailed",
-        Hope.NONE,
+        StartOutlook.NONE,
         "its image is not on the node, and imagePullPolicy is Never (ErrImageNever",
     ),
     "noconfig": (
         "SchedulerError",
-        Hope.SOME,
+        StartOutlook.SOME,
         'what its container needs is not there (CreateContainerConfigError: configmap "absent" not found)',
     ),
     "noroom": (
         "ResourcesInsufficient",
-        Hope.YES,
+        StartOutlook.YES,
         "it has no node (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)",
     ),
     "novolume": (
         "SchedulerError",
-        Hope.YES,
+        StartOutlook.YES,
         'its volumes or its network are not ready (FailedMount: MountVolume.SetUp failed for volume "v" : secret "abs',
     ),
-    "pull": ("ImagePullFailed", Hope.SOME, "its image cannot be pulled (ImagePullBackOff: Failed to pull image"),
+    "pull": (
+        "ImagePullFailed",
+        StartOutlook.SOME,
+        "its image cannot be pulled (ImagePullBackOff: Failed to pull image",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WAITS)
 def test_a_pod_that_does_not_start_says_what_it_waits_for(name: str) -> None:
     found = pod(name)
-    why = waits(found, events(found))
+    why = pod_wait_reason(found, events(found))
     assert why is not None
     phrase, hope, words = WAITS[name]
     assert (why.phrase, why.hope, why.words[: len(words)]) == (phrase, hope, words)
-    assert gone(found, events(found)) is None
+    assert pod_end_reason(found, events(found)) is None
 
 
 def test_a_pod_that_runs_is_neither_gone_nor_waits() -> None:
     found = pod("sleeper")
-    assert gone(found, events(found)) is None and waits(found) is None
+    assert pod_end_reason(found, events(found)) is None and pod_wait_reason(found) is None
     assert describe(found) == "kubectl -n default describe pod sleeper"
 
 
@@ -113,7 +127,7 @@ def test_the_condition_of_newer_versions_comes_first(reason: str, message: str, 
     found = pod("victim")
     target = Condition(kind="DisruptionTarget", status="True", reason=reason, message=message)
     found = replace(found, conditions=(*found.conditions, target))
-    why = gone(found, events(found))
+    why = pod_end_reason(found, events(found))
     assert why is not None and why.certain
     assert (why.phrase, f"({reason}: {message})" in why.words) == (phrase, True)
 
@@ -126,15 +140,15 @@ def test_a_taint_on_a_node_that_works_is_an_eviction_and_on_one_that_is_silent_i
     found = replace(found, conditions=(target,))
     well = replace(lost, conditions=(Condition(kind="Ready", status="True"),))
     for node, phrase in ((lost, "NodeFailed"), (well, "Evicted")):
-        why = gone(found, (), node)
+        why = pod_end_reason(found, (), node)
         assert why is not None and why.phrase == phrase
 
 
 def test_a_pod_of_a_silent_node_is_told_from_a_deleted_one_before_any_event_comes() -> None:
     lost, deleted = pod("sleeper_lost"), pod("evictme")
-    why = gone(lost)
+    why = pod_end_reason(lost)
     assert why is not None and (why.phrase, why.certain) == ("NodeFailed", True)
-    told = gone(deleted)
+    told = pod_end_reason(deleted)
     assert told is not None and (told.phrase, told.certain) == ("Evicted", False), "a node that answers"
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import children
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble, meant, program, scrubbed
+from holdfast.platforms.slurm.slurm_commands import (
+    CommandOutput,
+    CommandTrouble,
+    SlurmCommands,
+    meant,
+    program,
+    scrubbed,
+)
 from holdfast.reactor import Reactor
 
 Script = Callable[[str], list[str]]
@@ -34,9 +41,9 @@ def script(tmp_path: Path) -> Script:
     return write
 
 
-def asked(reactor: Reactor, words: list[str], *, limit_s: float = 30.0, patience_s: float = 0.0) -> Answer:
-    found: list[Answer] = []
-    asking = Asking(reactor)
+def asked(reactor: Reactor, words: list[str], *, limit_s: float = 30.0, patience_s: float = 0.0) -> CommandOutput:
+    found: list[CommandOutput] = []
+    asking = SlurmCommands(reactor)
     asking.ask(words, lambda answer, now: found.append(answer), limit_s=limit_s, patience_s=patience_s)
     assert found == [], "the answer comes from the reactor"
     while not found:
@@ -55,7 +62,7 @@ def test_an_answer_has_what_the_command_printed(reactor: Reactor, script: Script
 @pytest.mark.real
 def test_what_scontrol_prints_instead_of_an_error_counts(reactor: Reactor, script: Script) -> None:
     answer = asked(reactor, script("echo Node n9 not found; exit 1"))
-    assert (answer.trouble, answer.said) == (Trouble.UNKNOWN, "Slurm does not know it (Node n9 not found)")
+    assert (answer.trouble, answer.said) == (CommandTrouble.UNKNOWN, "Slurm does not know it (Node n9 not found)")
 
 
 @pytest.mark.real
@@ -67,14 +74,14 @@ def test_a_long_answer_is_whole(reactor: Reactor, script: Script) -> None:
 @pytest.mark.real
 def test_a_command_that_is_not_there_is_a_trouble_in_words(reactor: Reactor) -> None:
     answer = asked(reactor, ["scontrol-of-no-slurm", "ping"])
-    assert answer.trouble is Trouble.MISSING
+    assert answer.trouble is CommandTrouble.MISSING
     assert "`scontrol-of-no-slurm` is not on this node" in answer.said
 
 
 @pytest.mark.real
 def test_a_command_that_hangs_is_killed_and_said(reactor: Reactor, script: Script) -> None:
     answer = asked(reactor, script("echo waits >&2; exec sleep 1000"), limit_s=0.3)
-    assert (answer.trouble, answer.status) == (Trouble.SLOW, None)
+    assert (answer.trouble, answer.status) == (CommandTrouble.SLOW, None)
     assert "has not answered `scontrol` within 0.3 s" in answer.said
     while children.helpers():
         reactor.wait()  # it is reaped when it has died
@@ -90,7 +97,7 @@ def test_where_slurmctld_is_away_it_is_asked_again(reactor: Reactor, script: Scr
 @pytest.mark.real
 def test_without_patience_the_first_trouble_is_the_answer(reactor: Reactor, script: Script) -> None:
     answer = asked(reactor, script("echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"))
-    assert answer.trouble is Trouble.AWAY
+    assert answer.trouble is CommandTrouble.AWAY
     assert answer.said == "slurmctld does not answer (Unable to contact slurm controller (connect failure))"
 
 
@@ -108,8 +115,8 @@ def test_a_try_that_a_signal_ended_is_made_again(reactor: Reactor, script: Scrip
 
 @pytest.mark.real
 def test_a_question_that_is_taken_back_answers_no_more(reactor: Reactor, script: Script) -> None:
-    found: list[Answer] = []
-    asking = Asking(reactor)
+    found: list[CommandOutput] = []
+    asking = SlurmCommands(reactor)
     take_back = asking.ask(script("exec sleep 1000"), lambda answer, now: found.append(answer))
     take_back()
     while children.helpers():
@@ -134,18 +141,18 @@ def test_a_command_is_found_without_a_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("err", "trouble"),
     [
-        ("slurm_load_jobs error: Invalid job id specified", Trouble.UNKNOWN),
-        ("Job 99 not found", Trouble.UNKNOWN),
-        ("slurm_update error: Access/permission denied", Trouble.REFUSED),
-        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", Trouble.AWAY),
-        ("slurm_load_jobs error: Socket timed out on send/recv operation", Trouble.AWAY),
+        ("slurm_load_jobs error: Invalid job id specified", CommandTrouble.UNKNOWN),
+        ("Job 99 not found", CommandTrouble.UNKNOWN),
+        ("slurm_update error: Access/permission denied", CommandTrouble.REFUSED),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", CommandTrouble.AWAY),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", CommandTrouble.AWAY),
         ("error: If munged is up, restart with --num-threads=10\nslurm_load_jobs error: Protocol authentication error",
-         Trouble.MUNGE),
-        ("slurm_update error: Job has already finished", Trouble.LATE),
-        ("something new", Trouble.FAILED),
+         CommandTrouble.MUNGE),
+        ("slurm_update error: Job has already finished", CommandTrouble.LATE),
+        ("something new", CommandTrouble.FAILED),
     ],
 )  # fmt: skip
-def test_what_slurms_commands_say_when_they_fail(err: str, trouble: Trouble) -> None:
+def test_what_slurms_commands_say_when_they_fail(err: str, trouble: CommandTrouble) -> None:
     found, words = meant(("scontrol", "show", "job", "42"), 1, err, 2.0)
     assert found is trouble
     assert err.rpartition("\n")[2] in words

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.model.faults import DeviceStanding, Standing
 from holdfast.platforms.slurm import node_health
-from holdfast.platforms.slurm.node_health import Use, use_of
-from holdfast.platforms.slurm.text.node_treatment import REASON_LETTERS, Doing, is_ours, reason_of, treat
+from holdfast.platforms.slurm.node_health import CheckCaller, use_of
+from holdfast.platforms.slurm.text.node_treatment import REASON_LETTERS, SlurmNodeAction, is_ours, reason_of, treat
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord
 from holdfast.record.held_devices import notes, publish
 
@@ -26,7 +26,10 @@ def node(*states: str, reason: str = "", by: str = "root") -> NodeRecord:
 def test_a_node_that_works_is_drained_with_the_reason() -> None:
     done = treat(node("IDLE"), GPU, gives_back=False)
     said = "reason=holdfast: standing: gpu3 is HELD: Xid 79"
-    assert (done.doing, done.command) == (Doing.DRAIN, ("scontrol", "update", "nodename=n1", "state=drain", said))
+    assert (done.doing, done.command) == (
+        SlurmNodeAction.DRAIN,
+        ("scontrol", "update", "nodename=n1", "state=drain", said),
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_a_node_that_works_is_drained_with_the_reason() -> None:
 )
 def test_what_is_drained_or_down_is_left_as_it_is(record: NodeRecord) -> None:
     done = treat(record, GPU, gives_back=True)
-    assert (done.doing, done.command) == (Doing.NOTHING, ())
+    assert (done.doing, done.command) == (SlurmNodeAction.NOTHING, ())
 
 
 def test_an_operators_note_on_a_node_that_works_is_kept_behind_the_reason() -> None:
@@ -56,9 +59,9 @@ def test_an_operators_note_on_a_node_that_works_is_kept_behind_the_reason() -> N
 def test_only_holdfasts_own_drain_is_taken_back_and_only_where_asked() -> None:
     ours, theirs = node("IDLE", "DRAIN", reason="holdfast: disk: no room"), node("IDLE", "DRAIN", reason="holdfasting")
     assert (is_ours(ours), is_ours(theirs)) == (True, False)
-    assert treat(ours, (), gives_back=True).doing is Doing.RESUME
-    assert treat(ours, (), gives_back=False).doing is Doing.NOTHING
-    assert treat(theirs, (), gives_back=True).doing is Doing.NOTHING
+    assert treat(ours, (), gives_back=True).doing is SlurmNodeAction.RESUME
+    assert treat(ours, (), gives_back=False).doing is SlurmNodeAction.NOTHING
+    assert treat(theirs, (), gives_back=True).doing is SlurmNodeAction.NOTHING
     assert treat(node("IDLE"), (), gives_back=True).said == ""
 
 
@@ -76,14 +79,14 @@ def test_a_reason_is_one_bounded_line_that_no_shell_takes_apart() -> None:
 @pytest.mark.parametrize(
     ("environ", "use"),
     [
-        ({"SLURMD_NODENAME": "n1", "PWD": "/"}, Use.HEALTH),
-        ({"SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}, Use.PROLOG),
-        ({"SLURM_JOB_ID": "7", "SLURM_SCRIPT_CONTEXT": "prolog_slurmd"}, Use.PROLOG),
-        ({"SLURM_JOB_ID": "7", "SLURM_SCRIPT_CONTEXT": "epilog_slurmd"}, Use.EPILOG),
-        ({"HOME": "/root"}, Use.PERSON),
+        ({"SLURMD_NODENAME": "n1", "PWD": "/"}, CheckCaller.HEALTH),
+        ({"SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}, CheckCaller.PROLOG),
+        ({"SLURM_JOB_ID": "7", "SLURM_SCRIPT_CONTEXT": "prolog_slurmd"}, CheckCaller.PROLOG),
+        ({"SLURM_JOB_ID": "7", "SLURM_SCRIPT_CONTEXT": "epilog_slurmd"}, CheckCaller.EPILOG),
+        ({"HOME": "/root"}, CheckCaller.PERSON),
     ],
 )
-def test_which_of_slurms_hooks_it_is(environ: dict[str, str], use: Use) -> None:
+def test_which_of_slurms_hooks_it_is(environ: dict[str, str], use: CheckCaller) -> None:
     assert use_of(environ) is use
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.platforms.slurm.text.srun_command import (
-    Said,
+    SrunLine,
     environment_in_step,
     environment_of_srun,
     failure,
@@ -59,16 +59,19 @@ def test_one_step_has_one_agent_a_node_and_all_of_the_job() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("srun: error: n2: task 1: Killed", Said(nodes=("n2",), killed=True, words="Killed")),
-        ("srun: error: n[2-3]: tasks 1-2: Out Of Memory", Said(nodes=("n2", "n3"), killed=True, words="Out Of Memory")),
-        ("srun: error: n1: task 0: Exited with exit code 2", Said(nodes=("n1",), words="Exited with exit code 2")),
-        ("srun: error: Node failure on n3", Said(nodes=("n3",), lost=True, words="Node failure")),
+        ("srun: error: n2: task 1: Killed", SrunLine(nodes=("n2",), killed=True, words="Killed")),
+        (
+            "srun: error: n[2-3]: tasks 1-2: Out Of Memory",
+            SrunLine(nodes=("n2", "n3"), killed=True, words="Out Of Memory"),
+        ),
+        ("srun: error: n1: task 0: Exited with exit code 2", SrunLine(nodes=("n1",), words="Exited with exit code 2")),
+        ("srun: error: Node failure on n3", SrunLine(nodes=("n3",), lost=True, words="Node failure")),
         ("srun: error: Node failure on n[3", None),
         ("srun: error: Unable to create step for job 7: Job has ended", None),
         ("[worker-1] srun: error: Node failure on n3", None),
     ],
 )
-def test_a_line_of_srun_tells_of_tasks_and_nodes(line: str, said: Said | None) -> None:
+def test_a_line_of_srun_tells_of_tasks_and_nodes(line: str, said: SrunLine | None) -> None:
     assert meaning(line) == said
 
 

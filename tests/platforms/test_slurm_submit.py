@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile import job_file_reader as jobfile
-from holdfast.platforms.slurm.slurm_commands import Answer, Trouble
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble
 from holdfast.platforms.slurm.slurm_launch import nodes_of
-from holdfast.platforms.slurm.submit.sbatch_refusals import refusal
+from holdfast.platforms.slurm.submit.sbatch_refusals import sbatch_refusal
 from holdfast.platforms.slurm.submit.slurm_submit import _handed_on, prepare
 from holdfast.platforms.slurm.text.allocation import Allocation
-from holdfast.platforms.slurm.text.sbatch_script import Order, script
-from holdfast.platforms.slurm.text.slurm_options import OWN, Given, Wanted, wanted
-from holdfast.platforms.submitting.submit_request import Request
+from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, script
+from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions, SlurmValue, slurm_options
+from holdfast.platforms.submitting.submit_request import SubmitRequest
 from holdfast.settings.resolved_settings import resolve
 from holdfast.settings.yaml_sections import section
 from holdfast.untrusted import Malformed
@@ -36,12 +36,12 @@ roles:
 """
 
 
-def _wanted(**said: object) -> Wanted:
-    return wanted([{key: Given(value=value, origin=f"`slurm.{key}`") for key, value in said.items()}])  # type: ignore[arg-type]  # any value
+def _wanted(**said: object) -> SlurmOptions:
+    return slurm_options([{key: SlurmValue(value=value, origin=f"`slurm.{key}`") for key, value in said.items()}])  # type: ignore[arg-type]  # any value
 
 
-def _script(asked: Wanted, spares: int = 0, **more: object) -> str:
-    order = Order(
+def _script(asked: SlurmOptions, spares: int = 0, **more: object) -> str:
+    order = SbatchScriptSpec(
         name="finetune", wanted=asked, spares=asked.spares or spares, home="/home/ada/.local/state/holdfast",
         job_file="/home/ada/.local/state/holdfast/submitted/finetune-1.yaml", source="job.yaml",
         python="/venv/bin/python", version="1", **more,  # type: ignore[arg-type]  # fields of it
@@ -257,11 +257,14 @@ def test_a_mistake_is_told_with_its_place_and_what_was_expected(said: dict[str, 
 
 def test_the_stronger_layer_wins_key_by_key_whatever_its_spelling() -> None:
     layers = [
-        {"mem": Given(value="2G", origin="--mem")},
-        {"memory": Given(value="1G", origin="file"), "exclusive": Given(value=False, origin="file")},
-        {"partition": Given(value="gpu", origin="settings"), "exclusive": Given(value=True, origin="settings")},
+        {"mem": SlurmValue(value="2G", origin="--mem")},
+        {"memory": SlurmValue(value="1G", origin="file"), "exclusive": SlurmValue(value=False, origin="file")},
+        {
+            "partition": SlurmValue(value="gpu", origin="settings"),
+            "exclusive": SlurmValue(value=True, origin="settings"),
+        },
     ]
-    found = wanted(layers)
+    found = slurm_options(layers)
     assert (found.texts, found.further) == ({"memory": "2G", "partition": "gpu"}, ())
     assert found.origins["memory"] == "--mem"
 
@@ -294,7 +297,9 @@ def test_the_stronger_layer_wins_key_by_key_whatever_its_spelling() -> None:
     ],
 )
 def test_sbatchs_refusal_is_quoted_with_what_it_is_about(err: str, key: str, words: str) -> None:
-    found = refusal(Answer(words=("sbatch",), err=f"sbatch: {err}", status=1, trouble=Trouble.FAILED, said="x"), {})
+    found = sbatch_refusal(
+        CommandOutput(words=("sbatch",), err=f"sbatch: {err}", status=1, trouble=CommandTrouble.FAILED, said="x"), {}
+    )
     assert (found.key, found.ours) == (key, False)
     assert words in found.advice
     assert found.said and "sbatch:" not in found.said
@@ -305,14 +310,14 @@ def test_sbatchs_refusal_is_quoted_with_what_it_is_about(err: str, key: str, wor
 
 def _prepared(tmp_path: Path, keys: str) -> str:
     (tmp_path / "job.yaml").write_text(f"{JOB}{keys}\nslurm: {{}}\n")
-    request = Request(path=tmp_path / "job.yaml", platform="slurm", options={}, run_words=(), home=tmp_path)
+    request = SubmitRequest(path=tmp_path / "job.yaml", platform="slurm", options={}, run_words=(), home=tmp_path)
     return prepare(request, resolve({}, {}, tmp_path), (tmp_path / "job.yaml").read_bytes(), cwd=tmp_path).script
 
 
 def test_a_virtual_cluster_is_a_partition_unless_the_section_says_another(tmp_path: Path) -> None:
     assert "#SBATCH --partition=vc1\n" in _prepared(tmp_path, "virtualCluster: vc1")
     (tmp_path / "job.yaml").write_text(f"{JOB}virtualCluster: vc1\nslurm: {{partition: gpu}}\n")
-    request = Request(path=tmp_path / "job.yaml", platform="slurm", options={}, run_words=(), home=tmp_path)
+    request = SubmitRequest(path=tmp_path / "job.yaml", platform="slurm", options={}, run_words=(), home=tmp_path)
     text = (tmp_path / "job.yaml").read_bytes()
     assert "#SBATCH --partition=gpu\n" in prepare(request, resolve({}, {}, tmp_path), text, cwd=tmp_path).script
 
@@ -437,7 +442,9 @@ def test_the_pages_example_is_a_job_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(example)
     assert jobfile.load(tmp_path / "job.yaml").spec.world_size == 16
     found = section(example, "slurm") or {}
-    assert "--time=1-12:00:00" in _script(wanted([{key: Given(value=v, origin=key) for key, v in found.items()}]))
+    assert "--time=1-12:00:00" in _script(
+        slurm_options([{key: SlurmValue(value=v, origin=key) for key, v in found.items()}])
+    )
     json.dumps(found)
 
 
@@ -473,7 +480,7 @@ def test_a_setting_that_is_nearly_the_section_is_told_so(tmp_path: Path) -> None
 
 
 def test_variables_of_sbatch_and_of_a_surrounding_job_do_not_beat_the_script() -> None:
-    order = Order(
+    order = SbatchScriptSpec(
         name="x", wanted=_wanted(partition="gpu", time="10"), spares=0, home="/h", job_file="/h/j.yaml",
         source="job.yaml", python="/p",
     )  # fmt: skip

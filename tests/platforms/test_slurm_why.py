@@ -16,16 +16,16 @@ from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text import scontrol_records
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord
 from holdfast.platforms.slurm.text.signal_meaning import (
-    Asked,
     Meaning,
-    Warned,
-    Why,
+    SignalFacts,
+    SignalMeaning,
+    WarningSignal,
     cancelled_for,
     hours,
     left_s,
     notice_at,
+    signal_meaning,
     warned_by,
-    why,
 )
 
 SAID = Path(__file__).parent.parent / "data" / "slurm"
@@ -43,10 +43,10 @@ def before(record: JobRecord) -> JobRecord:
     return replace(record, state="RUNNING", reason="", restarts=0, preempted_at=None)
 
 
-def judged(name: str, number: int = signal.SIGTERM, **more: object) -> tuple[float, Why]:
+def judged(name: str, number: int = signal.SIGTERM, **more: object) -> tuple[float, SignalMeaning]:
     at, record = recorded(name)
     known = {"job": str(record.job), "number": number, "at": at, "now": record, "config": KILL_WAIT}
-    return at, why(Asked(**{"before": before(record), **known, **more}))  # type: ignore[arg-type]  # a test's shorthand
+    return at, signal_meaning(SignalFacts(**{"before": before(record), **known, **more}))  # type: ignore[arg-type]  # a test's shorthand
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_the_grace_of_a_preemption_ends_when_the_record_says() -> None:
 
 def test_a_job_of_salloc_has_no_script_to_start_again() -> None:
     at, record = recorded("preempted_grace")
-    asked = Asked(job="12", number=signal.SIGTERM, at=at, now=replace(record, batch=False))
-    assert not why(asked).may_requeue
+    asked = SignalFacts(job="12", number=signal.SIGTERM, at=at, now=replace(record, batch=False))
+    assert not signal_meaning(asked).may_requeue
 
 
 def test_the_end_of_a_preemption_is_known_by_the_record_of_before() -> None:
@@ -138,7 +138,7 @@ def test_a_signal_to_a_job_that_goes_on_is_a_persons() -> None:
 
 def test_only_the_configured_signal_near_the_end_is_the_warning() -> None:
     at, record = recorded("warning")
-    ordered = Warned(number=signal.SIGUSR1, before_s=20.0)
+    ordered = WarningSignal(number=signal.SIGUSR1, before_s=20.0)
     found = judged("warning", signal.SIGUSR1, warned=ordered)[1]
     assert (found.meaning, found.phrase, found.hard) == (Meaning.TIME_WARNING, Phrase.TIME_LIMIT_REACHED, False)
     assert found.ends_at == record.ends_at
@@ -178,7 +178,7 @@ def test_without_an_answer_what_was_known_before_counts() -> None:
 
 def test_without_an_answer_the_ordered_signal_is_still_the_warning() -> None:
     _, record = recorded("warning")
-    ordered = Warned(number=signal.SIGUSR1, before_s=20.0)
+    ordered = WarningSignal(number=signal.SIGUSR1, before_s=20.0)
     found = judged("warning", signal.SIGUSR1, now=None, before=record, warned=ordered)[1]
     assert (found.meaning, found.ends_at) == (Meaning.TIME_WARNING, record.ends_at)
 

@@ -11,9 +11,9 @@ import pytest
 from conftest import Holdfast
 from holdfast import __version__
 from holdfast.errors import BadUsage
-from holdfast.platforms.ssh.host_lists import Listed
+from holdfast.platforms.ssh.host_lists import ListedHost
 from holdfast.platforms.ssh.ssh_command import ssh_words
-from holdfast.platforms.ssh.ssh_starter import Sent, Ssh, look_at
+from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
 from real_sshd import Sshd, sshd
 
 __all__ = ["sshd"]
@@ -21,10 +21,12 @@ __all__ = ["sshd"]
 pytestmark = pytest.mark.real
 
 
-def sent(server: Sshd, *hosts: str, directory: Path, python: str) -> Sent:
-    listed = [(rank, Listed(host=host)) for rank, host in enumerate(hosts)]
+def sent(server: Sshd, *hosts: str, directory: Path, python: str) -> HostOrder:
+    listed = [(rank, ListedHost(host=host)) for rank, host in enumerate(hosts)]
     words = ssh_words(server.command, "--ssh")
-    return Sent(words, listed, lambda *_: b"", directory=str(directory), python=python, output=1, say=lambda text: None)
+    return HostOrder(
+        words, listed, lambda *_: b"", directory=str(directory), python=python, output=1, say=lambda text: None
+    )
 
 
 def test_hosts_that_have_all_are_not_spoken_of(sshd: Sshd, holdfast: Holdfast) -> None:
@@ -97,8 +99,8 @@ class Keeper:
         command = holdfast.dir / "ssh"
         command.write_text(f"#!/bin/sh\n{script}\n")
         command.chmod(0o755)
-        listed = [(0, Listed(host="node1"))]
-        order = Sent(
+        listed = [(0, ListedHost(host="node1"))]
+        order = HostOrder(
             (str(command),),
             listed,
             lambda *_: b"the order\n",
@@ -108,7 +110,7 @@ class Keeper:
             say=self.said.append,
         )
         self.guard, self.word = os.pipe()
-        self.starter = Ssh(order)
+        self.starter = SshStarter(order)
 
     def keep(self) -> int:
         return self.starter("10.0.0.1", 7, self.guard)

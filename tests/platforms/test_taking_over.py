@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import parse_std
 from holdfast.model import events as ev
 from holdfast.model.decisions import JobReport
@@ -19,8 +19,8 @@ from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.job_spec import JobSpec, NodeInfo, PlatformJob, Requeuing, Role
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.job_takeover import end_queued, of_this_run, place_of_before
-from holdfast.platforms.slurm.text.end_reasons import Row, judged, rows
-from holdfast.platforms.slurm.text.requeue_conditions import excluded, is_left_alone, refusal, shrunk, too_few
+from holdfast.platforms.slurm.text.end_reasons import SacctRun, rows, run_end
+from holdfast.platforms.slurm.text.requeue_conditions import excluded, is_left_alone, requeue_refusal, shrunk, too_few
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord, Partition
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.job_views import JobState, reconcile
@@ -38,8 +38,8 @@ PREEMPTED = StopRequest(reason="Slurm preempts", source=StopSource.PLATFORM, phr
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
-    return Launch(
+def launch(tmp_path: Path) -> LaunchSpec:
+    return LaunchSpec(
         spec=SPEC,
         home=tmp_path,
         cwd=tmp_path,
@@ -72,7 +72,7 @@ def begun(tmp_path: Path) -> Callable[..., JobPlace]:
 
 
 def test_another_run_finds_the_job_by_what_its_platform_calls_it(
-    launch: Launch, begun: Callable[..., JobPlace]
+    launch: LaunchSpec, begun: Callable[..., JobPlace]
 ) -> None:
     before = begun()
     found, why = place_of_before(launch, 1)
@@ -82,33 +82,33 @@ def test_another_run_finds_the_job_by_what_its_platform_calls_it(
     assert owner is not None and owner.run == 1
 
 
-def test_a_job_that_is_over_is_not_taken_over(launch: Launch, begun: Callable[..., JobPlace]) -> None:
+def test_a_job_that_is_over_is_not_taken_over(launch: LaunchSpec, begun: Callable[..., JobPlace]) -> None:
     begun(ev.StopRequested(request=StopRequest(reason="enough")))
     assert place_of_before(launch, 1) == (None, "")
 
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"roles": (replace(SPEC.roles[0], command=("sh",)),)}])
 def test_what_else_a_batch_script_runs_is_not_taken_over(
-    launch: Launch, begun: Callable[..., JobPlace], other: dict[str, Any]
+    launch: LaunchSpec, begun: Callable[..., JobPlace], other: dict[str, Any]
 ) -> None:
     begun(spec=replace(SPEC, **other))
     assert place_of_before(launch, 1) == (None, "")
 
 
-def test_where_no_run_is_known_the_user_learns_what_to_set(launch: Launch) -> None:
+def test_where_no_run_is_known_the_user_learns_what_to_set(launch: LaunchSpec) -> None:
     found, why = place_of_before(launch, 2)
     assert found is None
     assert "set HOLDFAST_HOME to a directory that all nodes share" in why
 
 
-def test_two_commands_of_one_script_take_over_a_job_each(launch: Launch, begun: Callable[..., JobPlace]) -> None:
+def test_two_commands_of_one_script_take_over_a_job_each(launch: LaunchSpec, begun: Callable[..., JobPlace]) -> None:
     ids = {begun().job_id, begun().job_id}
     taken = {place.job_id for place, _ in (place_of_before(launch, 1) for _ in ids) if place is not None}
     assert taken == ids
 
 
 def test_a_lock_that_a_machine_of_before_seems_to_hold_is_taken_all_the_same(
-    launch: Launch, begun: Callable[..., JobPlace]
+    launch: LaunchSpec, begun: Callable[..., JobPlace]
 ) -> None:
     owner = read_owner(begun().directory)
     assert owner is not None
@@ -227,13 +227,13 @@ RUNNING = JobRecord(job=42, state="RUNNING", requeue=True, batch=True, nodes="n[
     [(RUNNING, ""), (replace(RUNNING, requeue=False), "Requeue=0"), (replace(RUNNING, batch=False), "salloc")],
 )
 def test_slurm_starts_again_what_it_may(record: JobRecord, word: str) -> None:
-    assert word in refusal(record) and bool(word) == bool(refusal(record))
+    assert word in requeue_refusal(record) and bool(word) == bool(requeue_refusal(record))
 
 
 def test_a_node_that_the_job_asks_for_by_name_cannot_be_left_out() -> None:
     pinned = replace(RUNNING, required="n[2-3]")
-    assert "asks for n3 by name" in refusal(pinned, ["n3", "n4"])
-    assert refusal(pinned, ["n4"]) == "" == refusal(pinned)
+    assert "asks for n3 by name" in requeue_refusal(pinned, ["n3", "n4"])
+    assert requeue_refusal(pinned, ["n4"]) == "" == requeue_refusal(pinned)
 
 
 def test_nodes_are_left_out_only_where_the_partition_has_enough_others() -> None:
@@ -267,17 +267,17 @@ def test_a_job_is_left_alone_where_the_node_of_its_script_is_lost() -> None:
 
 def test_why_a_run_has_ended_in_slurms_words() -> None:
     down = NodeRecord(name="n3", states=frozenset({"DOWN"}), reason="Not responding")
-    now = Row(state="RUNNING", nodes="n[1-3]")
-    failed = judged("42", (Row(state="NODE_FAIL", nodes="n[1-3]"), now), (down,))
+    now = SacctRun(state="RUNNING", nodes="n[1-3]")
+    failed = run_end("42", (SacctRun(state="NODE_FAIL", nodes="n[1-3]"), now), (down,))
     assert failed.phrase == Phrase.NODE_FAILED
     assert failed.reason == "a node failed (n3 is DOWN (Not responding)), and Slurm has started job 42 again"
-    assert judged("42", (), (down,)).phrase == Phrase.NODE_FAILED
-    assert judged("42", (Row(state="PREEMPTED"), now), (down,)).phrase == Phrase.PREEMPTED
-    assert judged("42", (Row(state="REQUEUED"), now), ()).phrase == Phrase.STOPPED_BY_OPERATOR
-    assert "Slurm has ended a run of job 42" in judged("42", (), ()).reason
+    assert run_end("42", (), (down,)).phrase == Phrase.NODE_FAILED
+    assert run_end("42", (SacctRun(state="PREEMPTED"), now), (down,)).phrase == Phrase.PREEMPTED
+    assert run_end("42", (SacctRun(state="REQUEUED"), now), ()).phrase == Phrase.STOPPED_BY_OPERATOR
+    assert "Slurm has ended a run of job 42" in run_end("42", (), ()).reason
 
 
 def test_rows_of_accounting_are_read() -> None:
     printed = "CANCELLED by 0|n[1-3]|2026-11-22T19:00:00\nRUNNING|n[1-2]|Unknown\n"
-    assert rows(printed) == (Row(state="CANCELLED", nodes="n[1-3]"), Row(state="RUNNING", nodes="n[1-2]"))
+    assert rows(printed) == (SacctRun(state="CANCELLED", nodes="n[1-3]"), SacctRun(state="RUNNING", nodes="n[1-2]"))
     assert rows("") == rows("garbage\n") == ()

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from holdfast.catalogue.exit_rows import read_rows
-from holdfast.check_registry import Kind
+from holdfast.check_registry import CheckKind
 from holdfast.cli._verb_group import VERBS, cli
 from holdfast.model.actions import Action
 from holdfast.model.events import Event
@@ -69,8 +69,8 @@ def test_every_failure_class_has_a_page_that_says_what_it_is_and_a_row_in_the_li
     assert f"| [{row.phrase}]({row.phrase}.md) |" in _text("reference/failures/index.md")
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.value)
-def test_every_kind_of_plugin_is_described(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", CheckKind, ids=lambda kind: kind.value)
+def test_every_kind_of_plugin_is_described(kind: CheckKind) -> None:
     assert f"**{kind.value}**" in " ".join(_section(_text("reference/cli.md"), "holdfast check").split())
 
 

@@ -17,7 +17,7 @@ from holdfast import children
 from holdfast.act.isolated_fork import forked
 from holdfast.children import Child
 from holdfast.model import events as ev
-from holdfast.reactor import Reactor, Turn
+from holdfast.reactor import CallbackPriority, Reactor
 
 if TYPE_CHECKING:
     from holdfast.reactor import News
@@ -51,7 +51,7 @@ def steered() -> Iterator[Steered]:
 
 
 def test_guard_before_death_before_the_rest(steered: Steered) -> None:
-    for turn in (Turn.REST, Turn.DEATH, Turn.GUARD):
+    for turn in (CallbackPriority.REST, CallbackPriority.DEATH, CallbackPriority.GUARD):
         reader, writer = steered.pipe()
         steered.reactor.watch(reader, lambda fd, now, name=turn.name: steered.see(name), turn=turn)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         os.write(writer, b"x")
@@ -63,7 +63,7 @@ def test_a_watch_that_an_earlier_callback_has_closed_is_not_called(steered: Stee
     first, one = steered.pipe()
     second, two = steered.pipe()
     later = steered.reactor.watch(second, lambda fd, now: steered.see("second"))
-    steered.reactor.watch(first, lambda fd, now: later.close(), turn=Turn.DEATH)
+    steered.reactor.watch(first, lambda fd, now: later.close(), turn=CallbackPriority.DEATH)
     os.write(one, b"x")
     os.write(two, b"x")
     steered.reactor.wait()

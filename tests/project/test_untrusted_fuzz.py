@@ -25,7 +25,7 @@ from holdfast.node.stop_files import request_of
 from holdfast.observe.checks.executable import _object as plugin_answer
 from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.kernel_faults import faults_in
-from holdfast.observe.devices.reported_faults import Refused
+from holdfast.observe.devices.reported_faults import FaultRejected
 from holdfast.observe.python_stacks import parse_py_spy
 from holdfast.observe.timer_pipe import TimerPipe
 from holdfast.record import report_file
@@ -154,7 +154,7 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                     for read in (ascend_events.read_line, reported_faults.read_line):
                         try:
                             read(line, NOW)
-                        except Refused:
+                        except FaultRejected:
                             pass
                 play_events(lines, Policy())
             case "stacks":

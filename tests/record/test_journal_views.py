@@ -25,8 +25,8 @@ from holdfast.record.job_directory import JobPlace, claim, new_job_id
 from holdfast.record.job_lookup import find
 from holdfast.record.job_views import JobState
 from holdfast.record.journal import Journal
-from holdfast.record.lost_owner_report import Ending, report_of_loss
-from holdfast.record.owner_lock import Life, OwnerInfo, OwnerLock, life_of, read_owner
+from holdfast.record.lost_owner_report import OwnerEnd, report_of_loss
+from holdfast.record.owner_lock import OwnerInfo, OwnerLiveness, OwnerLock, life_of, read_owner
 
 SPEC = JobSpec(name="demo", roles=(Role(name="worker", count=4, command=("python", "t.py")),))
 
@@ -204,7 +204,7 @@ def test_who_reaped_the_supervisor_knows_how_and_when_it_ended(tmp_path: Path) -
     place = _run(tmp_path, "demo", 1000.0, ends=False)
     place.lock.release()
     survey = job_views.reconcile(
-        tmp_path, explain_lost_owner, Ending(pid=os.getpid(), signal=signal.SIGSEGV, at=1500.0)
+        tmp_path, explain_lost_owner, OwnerEnd(pid=os.getpid(), signal=signal.SIGSEGV, at=1500.0)
     )
     (report,) = survey.newly_lost
     assert f"(pid {os.getpid()} on " in report.report.reason and "was ended by SIGSEGV at " in report.report.reason
@@ -236,16 +236,16 @@ def test_the_last_line_of_a_worker_tells_when_it_died(tmp_path: Path) -> None:
 
 def test_the_lock_says_who_and_whether_it_lives(tmp_path: Path) -> None:
     place = claim(tmp_path, name="demo", now=1000.0)
-    assert life_of(place.directory) is Life.ALIVE
+    assert life_of(place.directory) is OwnerLiveness.ALIVE
     with pytest.raises(BlockingIOError):
         OwnerLock.take(place.directory, place.lock.supervisor)
     place.lock.release()
-    assert life_of(place.directory) is Life.DEAD
+    assert life_of(place.directory) is OwnerLiveness.DEAD
     assert read_owner(place.directory) == place.lock.supervisor
     again = OwnerLock.take(place.directory, place.lock.supervisor)
-    assert life_of(place.directory) is Life.ALIVE
+    assert life_of(place.directory) is OwnerLiveness.ALIVE
     again.release()
-    assert life_of(tmp_path) is Life.UNKNOWN
+    assert life_of(tmp_path) is OwnerLiveness.UNKNOWN
 
 
 def test_a_report_that_had_to_go_elsewhere_is_the_jobs_report(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_home_that_cannot_be_written_gets_a_stand_in(tmp_path: Path, monkeypat
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     place = claim(tmp_path / "home", name="a", now=1000.0)
     assert str(tmp_path / "home") in place.trouble and f"HOLDFAST_HOME={place.home}" in place.trouble
-    assert place.directory.is_relative_to(place.home) and life_of(place.directory) is Life.ALIVE
+    assert place.directory.is_relative_to(place.home) and life_of(place.directory) is OwnerLiveness.ALIVE
     place.lock.release()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Holdfast
 from holdfast.act.time_limited import descriptor_of, within
-from holdfast.record.database import Ailment, Unusable, open_for_reading, open_for_writing
+from holdfast.record.database import DatabaseTrouble, Unusable, open_for_reading, open_for_writing
 from holdfast.record.report_file import read_in_place
 from holdfast.safe_files import (
     open_file,
@@ -129,7 +129,7 @@ def test_a_journal_beside_which_lies_a_pipe_is_not_opened(tmp_path: Path, suffix
     for opening in (open_for_writing, open_for_reading):
         with pytest.raises(Unusable, match="named pipe") as found:
             opening(tmp_path)
-        assert found.value.ailment is Ailment.FOREIGN
+        assert found.value.ailment is DatabaseTrouble.FOREIGN
 
 
 def test_a_journal_with_a_damaged_page_is_left_as_it_is(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_journal_with_a_damaged_page_is_left_as_it_is(tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(Unusable, match=r"[Pp]age") as found:
         open_for_writing(tmp_path)
-    assert found.value.ailment is Ailment.DAMAGED
+    assert found.value.ailment is DatabaseTrouble.DAMAGED
     assert file.read_bytes() == data
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.model.exit_report import Outcome
 from holdfast.record.job_directory import claim
-from holdfast.record.job_pruning import DAY_S, Keep, beyond
+from holdfast.record.job_pruning import DAY_S, RetentionLimits, beyond
 from holdfast.record.job_views import JobState, JobView
 from holdfast.record.state_directory import job_dir
 
@@ -168,6 +168,6 @@ def view(number: int, *, ended: float | None) -> JobView:
 
 def test_age_counts_from_the_end_and_no_job_without_an_end_is_old(tmp_path: Path) -> None:
     jobs = [view(3, ended=NOW - DAY_S), view(2, ended=None), view(1, ended=NOW - 40 * DAY_S)]
-    assert [old.view.id for old in beyond(tmp_path, jobs, Keep(days=30), NOW)] == ["job-1"]
-    assert [old.view.id for old in beyond(tmp_path, jobs, Keep(jobs=0), NOW)] == ["job-1", "job-3"]
+    assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(days=30), NOW)] == ["job-1"]
+    assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(jobs=0), NOW)] == ["job-1", "job-3"]
     assert not job_dir(tmp_path, "job-1").exists()

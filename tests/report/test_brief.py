@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast
-from holdfast.decide.attempt_members import Known, fates
+from holdfast.decide.attempt_members import KnownRank, fates
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.exit_report import Blame, Culprit, Evidence, EvidenceKind, ExitReport, Outcome, Rerun, WorkerExit
 from holdfast.model.job_spec import Seat
 from holdfast.report.brief_report import render_brief, render_exit
-from holdfast.report.failure_place import MOST_FRAMES, Frame, Scene, scene_of
+from holdfast.report.failure_place import MOST_FRAMES, FailurePlace, UserFrame, scene_of
 
 RAISES = """
 import os, time
@@ -64,8 +64,8 @@ def job(*reports: ExitReport, workers: int = 4) -> JobReport:
     return JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=reports[-1], attempts=records)
 
 
-def lines_of(report: JobReport, scene: Scene | None = None, width: int = 100) -> list[str]:
-    return render_brief(report, scene or Scene(), width=width).splitlines()
+def lines_of(report: JobReport, scene: FailurePlace | None = None, width: int = 100) -> list[str]:
+    return render_brief(report, scene or FailurePlace(), width=width).splitlines()
 
 
 def labels(lines: list[str]) -> list[str]:
@@ -102,9 +102,9 @@ def test_a_death_and_a_decision_have_one_line_each_and_the_last_decision_is_in_t
 
 
 def test_deaths_that_are_alike_are_one_line_for_each_node() -> None:
-    def known(rank: int, node: str, status: int) -> Known:
+    def known(rank: int, node: str, status: int) -> KnownRank:
         ended = WorkerExit(role="worker", rank=rank, node=node, attempt=1, pid=100 + rank, exit_code=status)
-        return Known(seat=Seat(role="worker", rank=rank, role_rank=rank, node=node, local_rank=rank), exit=ended)
+        return KnownRank(seat=Seat(role="worker", rank=rank, role_rank=rank, node=node, local_rank=rank), exit=ended)
 
     fallen = [*(known(rank, "a", 1) for rank in range(8)), known(8, "b", 1), known(9, "a", 7)]
     assert fates(fallen) == [
@@ -150,8 +150,8 @@ def test_the_words_of_a_platform_are_told_where_the_reason_lacks_them() -> None:
 
 
 def test_a_hostile_source_line_is_one_line_of_harmless_text() -> None:
-    frame = Frame(path="/srv/a\x1b[2J.py", line=3, function="f\nnext  rm -rf", source="x" * 5000)
-    told = lines_of(job(ended()), Scene(said="IndexError: \x1b[31mred", frames=(frame,), log="/l"))
+    frame = UserFrame(path="/srv/a\x1b[2J.py", line=3, function="f\nnext  rm -rf", source="x" * 5000)
+    told = lines_of(job(ended()), FailurePlace(said="IndexError: \x1b[31mred", frames=(frame,), log="/l"))
     assert not any("\x1b" in line for line in told)
     assert sum(map(len, told)) < 3000 and labels(told).count("next") == 1
 
@@ -211,14 +211,14 @@ def test_a_job_that_was_stopped_after_a_failure_keeps_the_failure_and_not_its_de
     failed = job(ended())
     asked = ended(phrase="StoppedByOperator", code=250, blame=Blame.OPERATOR, reason="no longer needed", first=None)
     text = render_brief(
-        JobReport(job_id="j", name="n", outcome=Outcome.STOPPED, report=asked, attempts=failed.attempts), Scene()
+        JobReport(job_id="j", name="n", outcome=Outcome.STOPPED, report=asked, attempts=failed.attempts), FailurePlace()
     )
     assert "not restarted" not in text and f"  attempts 1: {failed.report.phrase}, rank " in text
 
 
 def test_names_of_nodes_and_roles_cannot_steer_the_terminal() -> None:
     nasty = "a\x1b[2J\nholdfast: job big SUCCEEDED"
-    text = render_brief(job(ended(first=Culprit(role=nasty, rank=1, node=nasty))), Scene())
+    text = render_brief(job(ended(first=Culprit(role=nasty, rank=1, node=nasty))), FailurePlace())
     assert "\x1b" not in text and "\nholdfast: job big" not in text
 
 
@@ -227,7 +227,7 @@ def test_explain_has_the_order_of_the_report_with_the_evidence_and_no_line_of_th
         Evidence(kind=EvidenceKind.EXCEPTION, text="IndexError: out", source="worker-1 stderr:9"),
         Evidence(kind=EvidenceKind.COLLATERAL, text="SIGTERM", source="worker-0"),
     )
-    text = render_exit(ended(evidence=items, collateral=(0,), hint="holdfast logs j"), Scene())
+    text = render_exit(ended(evidence=items, collateral=(0,), hint="holdfast logs j"), FailurePlace())
     assert labels(text.splitlines()) == ["class", "fix", "evidence", "others", "next"]
     assert "worker-0" not in text and "(SIGTERM)" in text
 
@@ -240,9 +240,9 @@ def test_explain_of_a_job_names_the_lines_of_its_log(holdfast: Holdfast) -> None
 
 @pytest.mark.parametrize("said", [f"ValueError: {'x' * size} and more words after it" for size in range(20, 60, 3)])
 def test_the_first_line_is_as_wide_with_its_word_as_without(said: str) -> None:
-    lines = lines_of(job(ended()), Scene(said=said), width=80)
+    lines = lines_of(job(ended()), FailurePlace(said=said), width=80)
     assert max(map(len, lines)) <= 80 and "FAILED: ValueError" in lines[0]
-    coloured = render_brief(job(ended()), Scene(said=said), width=80, colour=True)
+    coloured = render_brief(job(ended()), FailurePlace(said=said), width=80, colour=True)
     assert coloured.splitlines()[0] == lines[0].replace("FAILED", "\x1b[1;31mFAILED\x1b[0m")
 
 
@@ -263,6 +263,6 @@ def test_a_reason_does_not_quote_the_exception_once_more_and_a_fix_that_is_cut_c
     said = "OSError: [Errno 98] Address already in use"
     solution = "Stop the process that holds the port (see `ss -ltnp`; it may be another user's: then ask) " + "x" * 200
     taken = ended(reason=f"rank 1 on node-3: a port is taken ({said}); pid 7 holds it", solution=solution)
-    lines = lines_of(job(taken), Scene(said=said))
+    lines = lines_of(job(taken), FailurePlace(said=said))
     assert "  reason   a port is taken; pid 7 holds it" in lines
     assert "  fix      Stop the process that holds the port (see `ss -ltnp`)." in lines

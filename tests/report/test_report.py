@@ -19,7 +19,7 @@ from holdfast.model.exit_report import Blame, Culprit, Evidence, EvidenceKind, E
 from holdfast.model.human_format import duration
 from holdfast.record import report_file
 from holdfast.report.brief_report import render_exit
-from holdfast.report.failure_place import Scene
+from holdfast.report.failure_place import FailurePlace
 from holdfast.report.report_json import exit_report_object, exit_text, from_json_object, job_text, to_json_object
 from holdfast.report.terminal_text import harmless, wants_colour, wrapped
 from holdfast.report.text_report import render
@@ -204,7 +204,7 @@ def test_a_stop_on_request_is_not_called_hopeless() -> None:
 
 def test_two_candidates_and_a_doubt_are_both_said() -> None:
     doubtful = msgspec.structs.replace(KILLED, also=(Culprit(role="worker", rank=5, node="node8"),), confidence=0.5)
-    text = render_exit(doubtful, Scene())
+    text = render_exit(doubtful, FailurePlace())
     assert "    rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in text
     job = render(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=doubtful))
     assert "  or         worker rank 5 on node8" in job and "50% sure" in job
@@ -212,7 +212,7 @@ def test_two_candidates_and_a_doubt_are_both_said() -> None:
 
 def test_many_lines_of_evidence_are_cut_and_the_cut_is_said() -> None:
     long = Evidence(kind=EvidenceKind.LOG, text="\n".join(f"line {n}" for n in range(40)), source="worker-0 stderr")
-    text = render_exit(msgspec.structs.replace(KILLED, evidence=(long,) * 11), Scene())
+    text = render_exit(msgspec.structs.replace(KILLED, evidence=(long,) * 11), FailurePlace())
     assert "… 28 lines before these are in report.json" in text and "| line 39" in text and "| line 27" not in text
     assert "… 3 more in report.json" in text
 
@@ -223,7 +223,7 @@ def test_a_log_cannot_steer_the_terminal() -> None:
         msgspec.structs.replace(
             KILLED, reason=nasty, evidence=(Evidence(kind=EvidenceKind.LOG, text=nasty, source=nasty),)
         ),
-        Scene(),
+        FailurePlace(),
     )
     assert not set(text) & set("\x1b\x00\x07\x9b\u202e")
     assert "red text" in text

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Outcome, Rerun
 from holdfast.model.lost_steps import lost_by_attempt
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import JobState, JobView
 from holdfast.report.statistics.failure_statistics import by_week, failures, groups, machines, mtbf_s, mttr_s, week_of
-from holdfast.report.statistics.goodput import Spent, goodput
+from holdfast.report.statistics.goodput import TimeUse, goodput
 
 MONDAY = 1_794_787_200.0
 """2026-11-16 00:00 UTC."""
@@ -55,9 +55,9 @@ def attempt(
     )
 
 
-def past(name: str, *attempts: AttemptRecord, host: str = "n1") -> JobPast:
+def past(name: str, *attempts: AttemptRecord, host: str = "n1") -> PastJob:
     view = JobView(id=f"id-{name}", name=name, created=MONDAY, host=host, pid=1, state=JobState.ENDED)
-    return JobPast(view=replace(view, outcome=Outcome.FAILED), attempts=attempts)
+    return PastJob(view=replace(view, outcome=Outcome.FAILED), attempts=attempts)
 
 
 # Two failures of one place, 40 s and 20 s of running; then a success after 100 s.
@@ -139,27 +139,27 @@ def test_time_to_recover_is_from_the_first_sign_of_trouble_to_the_next_first_out
 def test_goodput_takes_each_second_once() -> None:
     found = goodput(ONE.attempts)
     assert found.seconds == {
-        Spent.PRODUCTIVE: 40 + 100,
-        Spent.LOST_WORK: 20,
-        Spent.START: 10 + 10 + 8,
-        Spent.CHECKS: 5 + 4,
-        Spent.DETECTION: 1 + 2,
-        Spent.DRAIN: 2 + 6,
-        Spent.DECISION: 1,
-        Spent.BACKOFF: 3 + 5,
+        TimeUse.PRODUCTIVE: 40 + 100,
+        TimeUse.LOST_WORK: 20,
+        TimeUse.START: 10 + 10 + 8,
+        TimeUse.CHECKS: 5 + 4,
+        TimeUse.DETECTION: 1 + 2,
+        TimeUse.DRAIN: 2 + 6,
+        TimeUse.DECISION: 1,
+        TimeUse.BACKOFF: 3 + 5,
     }
     assert found.wall_s == 140 + 20 + 28 + 9 + 3 + 8 + 1 + 8
     assert found.ratio == 140 / 217
 
 
 def test_a_time_limit_and_a_dead_owner_are_failures_and_a_persons_stop_is_none() -> None:
-    def ended(blame: Blame) -> JobPast:
+    def ended(blame: Blame) -> PastJob:
         return past("x", attempt(1, MONDAY, STOP, {"running": 60}, blame=blame))
 
     failed = [blame for blame in Blame if list(failures([ended(blame)]))]
     assert failed == [blame for blame in Blame if blame not in (Blame.OPERATOR, Blame.PLATFORM)]
-    assert goodput(ended(Blame.UNKNOWN).attempts).seconds == {Spent.LOST_WORK: 60}
-    assert goodput(ended(Blame.PLATFORM).attempts).seconds == {Spent.PRODUCTIVE: 60}
+    assert goodput(ended(Blame.UNKNOWN).attempts).seconds == {TimeUse.LOST_WORK: 60}
+    assert goodput(ended(Blame.PLATFORM).attempts).seconds == {TimeUse.PRODUCTIVE: 60}
 
 
 def test_lost_steps_are_counted_from_the_first_step_of_the_next_attempt_back() -> None:

@@ -13,7 +13,7 @@ from holdfast.model.evidence import HangEvidence, MemoryKill, StopRequest, StopS
 from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.model.gang_protocol import Member, MemberState, Report
 from holdfast.model.human_format import utc
-from holdfast.report.swimlane import Lane, MarkKind, NodeLanes, Swimlane, figure, scale_of, svg, swimlane_of
+from holdfast.report.swimlane import MarkKind, NodeLanes, Swimlane, SwimlaneRow, figure, scale_of, svg, swimlane_of
 from swimlane_story import BEGAN, HOSTILE, story, tags
 
 
@@ -118,7 +118,7 @@ def test_a_short_part_beside_a_long_one_can_be_seen() -> None:
 
 
 def test_a_row_leads_where_the_caller_says() -> None:
-    def link(node: NodeLanes, lane: Lane) -> str | None:
+    def link(node: NodeLanes, lane: SwimlaneRow) -> str | None:
         return f"/rank?n={node.nodes[0]}&r={lane.ranks[0]}" if lane.culprit else None
 
     page = figure(swimlane_of(*story(), now=None), utc, link=link)

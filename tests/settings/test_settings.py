@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from holdfast.cli._shared_options import setting_options
 from holdfast.errors import BadUsage
-from holdfast.settings.resolved_settings import Settings, Source, resolve
+from holdfast.settings.resolved_settings import Settings, SettingSource, resolve
 from holdfast.settings.settings_table import SETTINGS
-from holdfast.settings.value_kinds import DiskLimit, Kind, Value, disk_limit
+from holdfast.settings.value_kinds import DiskLimit, Value, ValueKind, disk_limit
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_stronger_place_wins_one_by_one(home: Path) -> None:
         (3.0, "HOLDFAST_GRACE"),
         (4.0, "--grace"),
     ]
-    assert last.source("grace") is Source.OPTION and last.number("grace") == 4.0
+    assert last.source("grace") is SettingSource.OPTION and last.number("grace") == 4.0
 
 
 def test_every_option_of_the_contract_is_a_setting() -> None:
@@ -123,7 +123,7 @@ def test_a_limit_is_a_share_a_size_or_inodes(home: Path, raw: object, limit: Dis
         (
             "disk-limit",
             "lots",
-            f"--disk-limit: expected {Kind.LIMIT.value}, got 'lots'",
+            f"--disk-limit: expected {ValueKind.LIMIT.value}, got 'lots'",
         ),
         ("name", "", "--name: expected text, got ''"),
     ],

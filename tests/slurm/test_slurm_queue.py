@@ -14,7 +14,7 @@ from real_slurm import Slurm
 
 from holdfast.model.job_spec import PlatformJob
 from holdfast.record import database
-from holdfast.record.submitted_jobs import Submitted, note
+from holdfast.record.submitted_jobs import SubmissionRecord, write_submission
 
 HELD = """\
 name: held
@@ -112,7 +112,9 @@ def test_a_job_that_begins_while_it_is_taken_out_of_the_queue_is_cancelled(slurm
     (old / "squeue").chmod(0o755)
     number = str(slurm.sbatch("sleep 600"))
     slurm.wait_state(number, "RUNNING")
-    note(slurm.state, Submitted(platform=PlatformJob(platform="slurm", id=number), name="early", at=time.time()))
+    write_submission(
+        slurm.state, SubmissionRecord(platform=PlatformJob(platform="slurm", id=number), name="early", at=time.time())
+    )
     asked = slurm.holdfast("stop", number, "--reason", "enough", env={"PATH": f"{old}:{os.environ['PATH']}"})
     assert asked.wait() == 0, asked.err
     assert "cancelled while it began" in asked.out

@@ -26,7 +26,7 @@ from holdfast.report.page import page as page_of
 from holdfast.report.report_json import job_text
 from holdfast.web.page_parts import Home
 from holdfast.web.token_access import form_token
-from holdfast.web.web_site import Setup, Site
+from holdfast.web.web_site import ServerSetup, WebSite
 
 TOKEN = "a-token"
 KNOWN = (
@@ -95,7 +95,7 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
-def ask(site: Site, path: str, query: str = "", method: str = "GET", body: bytes = b"") -> Answer:
+def ask(site: WebSite, path: str, query: str = "", method: str = "GET", body: bytes = b"") -> Answer:
     """One request at the door of the pages, as a server passes it on."""
     sent: list[Any] = []
     given = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -124,12 +124,12 @@ def ask(site: Site, path: str, query: str = "", method: str = "GET", body: bytes
 
 
 @contextmanager
-def site_of(word: Word, log: bytes) -> Iterator[tuple[Site, Path]]:
+def site_of(word: Word, log: bytes) -> Iterator[tuple[WebSite, Path]]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         place = hostile_home(home, word, log)
         try:
-            yield Site(Setup((Home("key", home, True),), TOKEN, 80, lambda: NOW)), home
+            yield WebSite(ServerSetup((Home("key", home, True),), TOKEN, 80, lambda: NOW)), home
         finally:
             place.lock.release()
 

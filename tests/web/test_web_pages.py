@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from web_site import Served, environment, run, script
 
-from holdfast.web.log_excerpt import Excerpt, Line, by_time
+from holdfast.web.log_excerpt import Excerpt, ExcerptLine, by_time
 
 
 def test_a_failed_job_says_who_why_and_what_was_decided(web: Served, jobs: dict[str, str]) -> None:
@@ -94,7 +94,7 @@ def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(
 
 def test_streams_of_which_a_page_has_parts_are_merged_for_the_time_that_both_cover(tmp_path: Path) -> None:
     def some(stream: str, first: int, times: list[float | None], total: int) -> Excerpt:
-        lines = tuple(Line(number=first + at, text=f"{stream}{at}", at=time) for at, time in enumerate(times))
+        lines = tuple(ExcerptLine(number=first + at, text=f"{stream}{at}", at=time) for at, time in enumerate(times))
         return Excerpt(stream=stream, lines=lines, total=total)
 
     out, err = some("o", 5, [10.0, 20.0, 30.0], 9), some("e", 1, [5.0, 15.0, 30.0, 35.0], 4)

@@ -14,11 +14,11 @@ from holdfast.model.exit_report import Outcome
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.record import job_history
 from holdfast.record.job_directory import claim
-from holdfast.record.job_history import past
+from holdfast.record.job_history import job_history as past
 from holdfast.record.job_views import events
 from holdfast.record.journal import Journal
 from holdfast.untrusted import json_as
-from holdfast.web.journal_cache import Remembered
+from holdfast.web.journal_cache import JournalCache
 from holdfast_testing.history_generator import make_history
 
 SPEC = JobSpec(name="train", roles=(Role(name="worker", count=1, command=("x",)),))
@@ -32,7 +32,7 @@ def test_a_second_look_at_jobs_is_the_same_as_a_first_one_and_reads_no_job_that_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_history(tmp_path, jobs=40, ranks=8, now=time.time())
-    remembered = Remembered()
+    remembered = JournalCache()
     assert remembered.past(tmp_path) == past(tmp_path)
     decoded = 0
 
@@ -50,7 +50,7 @@ def test_a_second_look_at_jobs_is_the_same_as_a_first_one_and_reads_no_job_that_
 
 def test_a_job_that_ends_between_two_looks_is_read_anew(tmp_path: Path) -> None:
     make_history(tmp_path, jobs=3, ranks=2, now=time.time())
-    remembered = Remembered()
+    remembered = JournalCache()
     [made, *_] = [job for job in remembered.past(tmp_path).jobs if job.attempts]
     journal, place = Journal.open(tmp_path), claim(tmp_path, name="train", now=time.time())
     journal.create_job(place.job_id, SPEC, now=time.time(), host="n1", pid=1)
@@ -71,7 +71,7 @@ def test_a_job_that_ends_between_two_looks_is_read_anew(tmp_path: Path) -> None:
 def test_events_that_were_read_are_not_read_again_and_new_ones_follow_them(tmp_path: Path) -> None:
     journal, place = Journal.open(tmp_path), claim(tmp_path, name="train", now=1000.0)
     journal.create_job(place.job_id, SPEC, now=1000.0, host="n1", pid=1)
-    remembered = Remembered()
+    remembered = JournalCache()
     for number in range(3):
         journal.append(place.job_id, 1000.0 + number, said(number))
         seen = remembered.events(tmp_path, place.job_id)
@@ -82,4 +82,4 @@ def test_events_that_were_read_are_not_read_again_and_new_ones_follow_them(tmp_p
 
 
 def test_a_job_without_a_journal_has_no_events(tmp_path: Path) -> None:
-    assert Remembered().events(tmp_path, "none") == ()
+    assert JournalCache().events(tmp_path, "none") == ()

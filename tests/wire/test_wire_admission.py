@@ -7,30 +7,30 @@ from typing import Any
 import pytest
 
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Resources, Role
-from holdfast.wire.admission import House, Lodger, Lodgers, admit
+from holdfast.wire.admission import AdmissionContext, KnownAgent, KnownAgents, admit
 from holdfast.wire.node_messages import PROTOCOL, Foreign, Refused, Welcome
 from wire_ends import hello
 
 SPEC = JobSpec(name="j", roles=(Role(name="worker", count=1, command=("x",)),), nodes=NodePlan(least=2, most=4))
-HOUSE = House(version="1.0", job="j", user="u", host="node1", job_id="id", spec=SPEC, term=3)
+HOUSE = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=SPEC, term=3)
 
 
 def node(**more: Any) -> NodeInfo:
     return NodeInfo(**{"name": "n", "slots": 1, **more})
 
 
-def lodger(agent: str, name: str, **more: Any) -> Lodger:
-    return Lodger(**{"agent": agent, "boot": 1, "name": name, "address": "10.0.0.5", **more})
+def lodger(agent: str, name: str, **more: Any) -> KnownAgent:
+    return KnownAgent(**{"agent": agent, "boot": 1, "name": name, "address": "10.0.0.5", **more})
 
 
-def answer(*lodgers: Lodger, house: House = HOUSE, lost: str = "", **more: Any) -> Welcome | Refused:
-    known = Lodgers()
+def answer(*lodgers: KnownAgent, house: AdmissionContext = HOUSE, lost: str = "", **more: Any) -> Welcome | Refused:
+    known = KnownAgents()
     for each in lodgers:
         known.put(each)
     return admit(hello(**{"plan": SPEC.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
 
 
-def name(*lodgers: Lodger, **more: Any) -> str:
+def name(*lodgers: KnownAgent, **more: Any) -> str:
     said = answer(*lodgers, **more)
     assert isinstance(said, Welcome), said
     return said.node
@@ -58,7 +58,7 @@ def test_what_differs_is_named_with_both_values(said: dict[str, Any], words: lis
 
 
 def test_a_hello_of_another_version_that_cannot_be_read_is_refused_with_both() -> None:
-    refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", HOUSE, Lodgers(), lambda name: True)
+    refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", HOUSE, KnownAgents(), lambda name: True)
     assert isinstance(refused, Refused)
     assert "holdfast 3.0 (protocol 7)" in refused.reason and "holdfast-run==1.0" in refused.hint
 
@@ -101,7 +101,7 @@ def test_an_agent_of_before_is_refused() -> None:
 
 def test_a_node_with_fewer_devices_than_its_workers_need_is_refused() -> None:
     role = Role(name="worker", count=4, command=("x",), resources=Resources(devices=2))
-    house = House(version="1.0", job="j", user="u", host="node1", job_id="id", term=1,
+    house = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", term=1,
                   spec=JobSpec(name="j", roles=(role,), nodes=SPEC.nodes))  # fmt: skip
     refused = answer(house=house, node=node(slots=4, devices=("gpu0", "gpu1", "gpu2")))
     assert isinstance(refused, Refused)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.wire.node_messages import Answered, Asked, Refused
 from holdfast.wire.peer_identity import Identity
-from holdfast.wire.tls_channel import Why
+from holdfast.wire.tls_channel import ChannelEndKind
 from wire_ends import OTHER_KEY, AgentsEnd, OwnersEnd, beat, hello, until
 
 Agents = Callable[..., AgentsEnd]
@@ -57,9 +57,9 @@ def test_a_report_travels_as_it_is(owner: OwnersEnd, agents: Agents) -> None:
 def test_another_key_is_known_at_both_ends(owner: OwnersEnd, agents: Agents) -> None:
     agent = agents(owner.port, OTHER_KEY)
     until(lambda: agent.lost and owner.listener.refused, owner, agent)
-    assert agent.lost[0].why is Why.OTHER_KEY
-    assert owner.listener.refused.keys() == {Why.OTHER_KEY}
-    assert owner.listener.strangers["127.0.0.1"].end.why is Why.OTHER_KEY
+    assert agent.lost[0].why is ChannelEndKind.OTHER_KEY
+    assert owner.listener.refused.keys() == {ChannelEndKind.OTHER_KEY}
+    assert owner.listener.strangers["127.0.0.1"].end.why is ChannelEndKind.OTHER_KEY
     assert owner.heard == []
 
 
@@ -87,7 +87,7 @@ def test_an_agent_dials_again_when_its_connection_is_lost(owner: OwnersEnd, agen
     until(lambda: owner.peers, owner, agent)
     owner.peers[0].close()
     until(lambda: len(owner.peers) == 2, owner, agent)
-    assert [end.why for end in agent.lost] == [Why.LEFT]
+    assert [end.why for end in agent.lost] == [ChannelEndKind.LEFT]
 
 
 def test_a_name_is_looked_up_in_a_process_of_its_own(owner: OwnersEnd, agents: Agents) -> None:
@@ -95,7 +95,7 @@ def test_a_name_is_looked_up_in_a_process_of_its_own(owner: OwnersEnd, agents: A
     until(lambda: owner.heard, owner, agent)
     nowhere = agents(owner.port, host="no-such-host.invalid")
     until(lambda: nowhere.lost, nowhere)
-    assert nowhere.lost[0].why is Why.UNRESOLVED
+    assert nowhere.lost[0].why is ChannelEndKind.UNRESOLVED
 
 
 def test_ipv6(agents: Agents) -> None:

@@ -13,9 +13,9 @@ from holdfast.untrusted import Malformed
 from holdfast.wire.message_frames import (
     LONGEST_BYTES,
     LONGEST_MESSAGE_BYTES,
+    FrameReader,
     FromAgent,
     FromOwner,
-    Inbox,
     Sent,
     TooLong,
     frame,
@@ -25,7 +25,7 @@ from wire_ends import beat, hello
 
 
 def read(data: bytes, kind: Any = FromAgent, now: float = 0.0, piece: int = 1 << 16) -> list[Any]:
-    inbox = Inbox(kind)
+    inbox = FrameReader(kind)
     return [message for at in range(0, len(data), piece) for message in inbox.take(data[at : at + piece], now)]
 
 
@@ -42,7 +42,7 @@ def test_messages_come_out_of_any_pieces_in_order(piece: int) -> None:
 
 @pytest.mark.parametrize("size", [900_000, LONGEST_BYTES, 3 * LONGEST_BYTES, 12_000_000])
 def test_a_message_of_several_frames_arrives_whole(size: int) -> None:
-    inbox = Inbox(FromAgent)
+    inbox = FrameReader(FromAgent)
     data = frame(hello(), 0.0) + frame(evidence(size), 0.0) + frame(beat(), 0.0)
     found = [each for at in range(0, len(data), 16_000) for each in inbox.take(data[at : at + 16_000], 0.0)]
     assert found == [hello(), evidence(size), beat()]
@@ -75,7 +75,7 @@ def test_what_is_too_long_or_in_odd_parts_is_malformed_at_its_announcement(data:
 
 
 def test_what_came_before_a_malformed_frame_counts() -> None:
-    inbox, found = Inbox(FromAgent), []
+    inbox, found = FrameReader(FromAgent), []
     with pytest.raises(Malformed):
         for message in inbox.take(frame(hello(), 0.0) + b"\x00\x00\x00\x01\xc1" + frame(beat(), 0.0), 0.0):
             found.append(message)  # noqa: PERF402 - what was given before the error is wanted

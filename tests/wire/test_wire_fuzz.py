@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.wire.tls_channel import Why
+from holdfast.wire.tls_channel import ChannelEndKind
 from holdfast_testing.fuzz_wire import Fuzz, run
 
 
@@ -18,7 +18,14 @@ def test_the_fuzzer_meets_what_it_is_for() -> None:
     for _ in range(2000):
         fuzz.case()
     fuzz.close()
-    assert {"messages", "refused frames", "shaken", Why.NO_TLS, Why.OTHER_KEY, Why.MALFORMED} <= fuzz.seen.keys()
+    assert {
+        "messages",
+        "refused frames",
+        "shaken",
+        ChannelEndKind.NO_TLS,
+        ChannelEndKind.OTHER_KEY,
+        ChannelEndKind.MALFORMED,
+    } <= fuzz.seen.keys()
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:

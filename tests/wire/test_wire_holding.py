@@ -7,7 +7,7 @@ import random
 from holdfast.model import events as ev
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.wire.message_frames import frame
-from holdfast.wire.receive_limits import Holding
+from holdfast.wire.receive_limits import ReceiveLimits
 from wire_ends import KEY, AgentsEnd, OwnersEnd, hello, until
 
 
@@ -28,7 +28,7 @@ class Sender:
 
 def test_many_messages_at_once_are_read_within_the_limit_and_all_of_them() -> None:
     rng = random.Random(1)
-    holding, most = Holding(100), 0
+    holding, most = ReceiveLimits(100), 0
     senders = [Sender(rng.randint(1, 60)) for _ in range(50)]
     while going := [sender for sender in senders if sender.left and not sender.paused]:
         sender = rng.choice(going)
@@ -43,7 +43,7 @@ def test_many_messages_at_once_are_read_within_the_limit_and_all_of_them() -> No
 
 
 def test_one_that_ends_in_the_middle_lets_another_go_on() -> None:
-    holding = Holding(10)
+    holding = ReceiveLimits(10)
     first, second = Sender(1), Sender(1)
     holding.note(first, 8)
     holding.note(second, 8)
@@ -54,7 +54,7 @@ def test_one_that_ends_in_the_middle_lets_another_go_on() -> None:
 
 def test_long_messages_of_several_agents_all_arrive() -> None:
     owner = OwnersEnd(KEY)
-    owner.listener.holding = holding = Holding(300_000)
+    owner.listener.holding = holding = ReceiveLimits(300_000)
     workers = tuple(WorkerEvidence(rank=rank, start_failed="x" * 10_000) for rank in range(200))
     collected = ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(workers=workers))
     agents = [AgentsEnd(owner.port, word=hello(f"a{number}")) for number in range(6)]

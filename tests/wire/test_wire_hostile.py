@@ -18,7 +18,7 @@ from holdfast.wire.node_messages import ReadFaults
 from holdfast.wire.owner_dialler import SHAKE_S
 from holdfast.wire.owner_listener import HELLO_S
 from holdfast.wire.peer_identity import Credentials, Identity
-from holdfast.wire.tls_channel import Why
+from holdfast.wire.tls_channel import ChannelEndKind
 from wire_ends import KEY, OTHER_KEY, AgentsEnd, OwnersEnd, beat, hello, until
 
 
@@ -69,14 +69,14 @@ HELLO_OF_TLS = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(60)
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", Why.NO_TLS),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", Why.NO_TLS),
-        (b"\x00\x00\x00\x01" * 9, Why.NO_TLS),
-        (b"\x80" * 4000, Why.NO_TLS),
-        (HELLO_OF_TLS[:5] + b"\x00" * 600, Why.NO_TLS),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", ChannelEndKind.NO_TLS),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", ChannelEndKind.NO_TLS),
+        (b"\x00\x00\x00\x01" * 9, ChannelEndKind.NO_TLS),
+        (b"\x80" * 4000, ChannelEndKind.NO_TLS),
+        (HELLO_OF_TLS[:5] + b"\x00" * 600, ChannelEndKind.NO_TLS),
     ],
 )
-def test_another_protocol_is_closed_and_counted(owner: OwnersEnd, said: bytes, why: Why) -> None:
+def test_another_protocol_is_closed_and_counted(owner: OwnersEnd, said: bytes, why: ChannelEndKind) -> None:
     with knock(owner, said):
         until(lambda: owner.listener.refused, owner)
         assert owner.listener.refused == {why: 1}
@@ -92,7 +92,7 @@ def test_a_port_scanner_leaves_no_trace_but_a_count(owner: OwnersEnd) -> None:
     reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     reset.close()
     until(lambda: owner.listener.refused.total() == 6, owner)
-    assert set(owner.listener.refused) <= {Why.LEFT, Why.BROKEN}
+    assert set(owner.listener.refused) <= {ChannelEndKind.LEFT, ChannelEndKind.BROKEN}
     assert still_serves(owner)
 
 
@@ -100,21 +100,21 @@ def test_half_a_handshake_is_closed_after_a_while(owner: OwnersEnd) -> None:
     with knock(owner, HELLO_OF_TLS), knock(owner):
         until(lambda: len(owner.reactor.watching) == 3, owner)
         owner.ahead_s = HELLO_S + 1
-        until(lambda: owner.listener.refused == {Why.LATE: 2}, owner)
+        until(lambda: owner.listener.refused == {ChannelEndKind.LATE: 2}, owner)
         assert still_serves(owner)
 
 
 def test_a_peer_with_the_key_that_says_no_hello_is_closed_after_a_while(owner: OwnersEnd) -> None:
     with tls(owner):
         owner.ahead_s = HELLO_S + 1
-        until(lambda: owner.listener.refused == {Why.LATE: 1}, owner)
+        until(lambda: owner.listener.refused == {ChannelEndKind.LATE: 1}, owner)
 
 
 def test_of_too_many_silent_connections_the_most_silent_makes_room(owner: OwnersEnd) -> None:
     silent = [knock(owner) for _ in range(50)]
     try:
         assert still_serves(owner)
-        assert owner.listener.refused[Why.CROWDED] == 50 + 1 - 20
+        assert owner.listener.refused[ChannelEndKind.CROWDED] == 50 + 1 - 20
         assert len(owner.reactor.watching) <= 22
     finally:
         for sock in silent:
@@ -130,7 +130,9 @@ def test_a_thousand_silent_connections_keep_no_agent_out() -> None:
             owner.reactor.wait(longest_s=0.0)
         until(lambda: len(owner.reactor.watching) == 1001, owner)
         assert still_serves(owner)
-        assert owner.listener.refused == {Why.CROWDED: 1}, "one made room, and the agent did not have to wait for more"
+        assert owner.listener.refused == {ChannelEndKind.CROWDED: 1}, (
+            "one made room, and the agent did not have to wait for more"
+        )
     finally:
         for sock in silent:
             sock.close()
@@ -140,11 +142,11 @@ def test_a_thousand_silent_connections_keep_no_agent_out() -> None:
 def test_one_that_says_something_is_not_the_most_silent(owner: OwnersEnd) -> None:
     first = tls(owner)
     rest = [knock(owner) for _ in range(30)]
-    until(lambda: owner.listener.refused[Why.CROWDED] >= 11, owner)
+    until(lambda: owner.listener.refused[ChannelEndKind.CROWDED] >= 11, owner)
     first.close()
     first = tls(owner)
     more = [knock(owner) for _ in range(19)]
-    until(lambda: owner.listener.refused[Why.CROWDED] >= 20, owner)
+    until(lambda: owner.listener.refused[ChannelEndKind.CROWDED] >= 20, owner)
     first.write(frame(hello(), 0.0))
     until(lambda: owner.heard, owner)
     for sock in (first, *rest, *more):
@@ -166,7 +168,7 @@ def test_one_that_says_something_is_not_the_most_silent(owner: OwnersEnd) -> Non
 def test_a_malformed_first_word_closes_the_connection(owner: OwnersEnd, said: bytes) -> None:
     peer = tls(owner)
     peer.write(said)
-    until(lambda: owner.listener.refused == {Why.MALFORMED: 1}, owner)
+    until(lambda: owner.listener.refused == {ChannelEndKind.MALFORMED: 1}, owner)
     assert owner.heard == []
     peer.close()
 
@@ -176,14 +178,14 @@ def test_a_malformed_later_word_closes_the_connection_too(owner: OwnersEnd) -> N
     peer.write(frame(hello(), 0.0) + frame(beat(), 0.0) + b"\x00\x00\x00\x02\x00\x00" + frame(beat(), 0.0))
     until(lambda: owner.gone, owner)
     assert owner.heard == [hello(), beat()], "what came before it counts"
-    assert owner.gone[0][1].why is Why.MALFORMED
+    assert owner.gone[0][1].why is ChannelEndKind.MALFORMED
     peer.close()
 
 
 def test_an_operator_cannot_speak_as_an_agent(owner: OwnersEnd) -> None:
     peer = tls(owner, Identity.OPERATOR)
     peer.write(frame(beat(), 0.0))
-    until(lambda: owner.listener.refused == {Why.MALFORMED: 1}, owner)
+    until(lambda: owner.listener.refused == {ChannelEndKind.MALFORMED: 1}, owner)
     peer.close()
 
 
@@ -207,7 +209,7 @@ def test_a_peer_that_reads_nothing_loses_its_connection_and_holds_up_no_other(ow
     assert by_agent["good"].send(ReadFaults())
     until(lambda: agent.heard == [ReadFaults()] and owner.gone, owner, agent)
     (gone, end) = owner.gone[0]
-    assert (gone, end.why) == (by_agent["stalled"], Why.UNREAD)
+    assert (gone, end.why) == (by_agent["stalled"], ChannelEndKind.UNREAD)
     agent.close()
     stalled.close()
 
@@ -219,7 +221,7 @@ def test_a_long_frame_arrives_whole_at_a_slow_reader(owner: OwnersEnd) -> None:
     assert all(owner.peers[0].put(said) for _ in range(4))
     # The agent does not expect this word: that it says so shows that all of it came.
     until(lambda: agent.lost, owner, agent)
-    assert agent.lost[0].why is Why.MALFORMED
+    assert agent.lost[0].why is ChannelEndKind.MALFORMED
     agent.close()
 
 
@@ -230,7 +232,7 @@ def test_a_cut_stream_is_the_end_of_its_connection_only(owner: OwnersEnd) -> Non
     cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     cut.close()
     until(lambda: owner.gone, owner)
-    assert owner.gone[0][1].why in (Why.BROKEN, Why.LEFT)
+    assert owner.gone[0][1].why in (ChannelEndKind.BROKEN, ChannelEndKind.LEFT)
     assert owner.heard == [hello("cut")]
     assert still_serves(owner)
 
@@ -304,13 +306,13 @@ class Answering:
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        (lambda: Answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {Why.NO_TLS}),
-        (lambda: Answering(b"", closes=True), {Why.LEFT}),
-        (lambda: Answering(b"\x15\x03\x03\x00\x02\x02\x28"), {Why.NO_TLS, Why.NO_KEY}),
+        (lambda: Answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {ChannelEndKind.NO_TLS}),
+        (lambda: Answering(b"", closes=True), {ChannelEndKind.LEFT}),
+        (lambda: Answering(b"\x15\x03\x03\x00\x02\x02\x28"), {ChannelEndKind.NO_TLS, ChannelEndKind.NO_KEY}),
     ],
     ids=["HTTP", "closes at once", "a TLS alert"],
 )
-def test_an_agent_says_what_answers_instead_of_the_owner(server: object, why: set[Why]) -> None:
+def test_an_agent_says_what_answers_instead_of_the_owner(server: object, why: set[ChannelEndKind]) -> None:
     assert callable(server)
     other = server()
     agent = AgentsEnd(other.port)
@@ -326,7 +328,7 @@ def test_an_agent_waits_for_no_silent_server_for_ever() -> None:
     until(lambda: silent.held, silent, agent)
     agent.ahead_s = SHAKE_S + 1
     until(lambda: agent.lost, silent, agent)
-    assert agent.lost[0].why is Why.LATE
+    assert agent.lost[0].why is ChannelEndKind.LATE
     agent.close()
     silent.close()
 
@@ -336,7 +338,7 @@ def test_an_agent_says_that_nothing_listens() -> None:
         port = gone.getsockname()[1]
     agent = AgentsEnd(port)
     until(lambda: len(agent.lost) > 2, agent)
-    assert {end.why for end in agent.lost} == {Why.UNREACHED}
+    assert {end.why for end in agent.lost} == {ChannelEndKind.UNREACHED}
     assert "Connection refused" in agent.lost[0].words
     agent.close()
 
@@ -345,6 +347,8 @@ def test_an_owner_of_another_key_hears_nothing_from_an_agent(owner: OwnersEnd) -
     agent = AgentsEnd(owner.port, OTHER_KEY)
     until(lambda: len(agent.lost) > 1, owner, agent)
     assert agent.addresses == [], "no hello is made for it"
-    assert [(address, end.why) for address, end in owner.strange] == [("127.0.0.1", Why.OTHER_KEY)], "told once"
+    assert [(address, end.why) for address, end in owner.strange] == [("127.0.0.1", ChannelEndKind.OTHER_KEY)], (
+        "told once"
+    )
     assert "another job key" in stranger(*owner.strange[0], "node1", OTHER_KEY)
     agent.close()

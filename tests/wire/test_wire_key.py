@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import BadUsage
 from holdfast.wire.connection_troubles import trouble
 from holdfast.wire.job_key import Key, copy_command, job_key
-from holdfast.wire.tls_channel import End, Why
+from holdfast.wire.tls_channel import ChannelEnd, ChannelEndKind
 
 RAW = bytes(range(32))
 HEX = RAW.hex().encode()
@@ -118,7 +118,7 @@ def test_a_key_never_shows(tmp_path: Path) -> None:
 
 
 def test_another_key_is_told_with_the_command_that_copies_it(tmp_path: Path) -> None:
-    end = End(why=Why.OTHER_KEY, words="it is a holdfast with another key")
+    end = ChannelEnd(why=ChannelEndKind.OTHER_KEY, words="it is a holdfast with another key")
     said = trouble(end, "node1", 29500, Key(RAW, tmp_path / "key"))
     assert "node1:29500 has another job key" in said.message
     assert said.hint.startswith(f"scp -p node1:{tmp_path}/key {tmp_path}/key")
@@ -127,8 +127,8 @@ def test_another_key_is_told_with_the_command_that_copies_it(tmp_path: Path) -> 
     assert copy_command("n", Path("ssh, on standard input")).endswith(" ~/.local/state/holdfast/key")
 
 
-@pytest.mark.parametrize("why", Why)
-def test_every_trouble_has_a_sentence_and_a_command(why: Why) -> None:
-    said = trouble(End(why=why, words="words"), "node1", 29500, Key(RAW))
+@pytest.mark.parametrize("why", ChannelEndKind)
+def test_every_trouble_has_a_sentence_and_a_command(why: ChannelEndKind) -> None:
+    said = trouble(ChannelEnd(why=why, words="words"), "node1", 29500, Key(RAW))
     assert "node1" in str(said) and said.hint
     assert said.exit_status in (2, 251)

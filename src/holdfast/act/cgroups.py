@@ -27,7 +27,7 @@ _NO_LIMIT = 1 << 60
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 
-class Groups:
+class ControlGroups:
     """The control groups of one job on this machine. `make` finds out what is possible; `join` creates groups."""
 
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
@@ -46,7 +46,7 @@ class Groups:
         """Empty, or one sentence about a requested memory limit that is not enforced. Set by `join`."""
 
     @classmethod
-    def make(cls, job_id: str, *, proc: Path = Path("/proc/self")) -> Groups:
+    def make(cls, job_id: str, *, proc: Path = Path("/proc/self")) -> ControlGroups:
         """What this machine allows for the job. Never raises. `proc` has this process's `mountinfo` and `cgroup`."""
         mounts, membership = _here(proc)
         v2 = own_directory(mounts, membership, "")

@@ -12,32 +12,34 @@ SCRIPT = "command"
 """The file's name, in the worker's own directory."""
 
 
-def filled_in_variables(role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> dict[str, str]:
+def expanded_variables(role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> dict[str, str]:
     """The role's own variables; they may contain a secret. Raises `BadUsage` for an unknown name."""
-    from holdfast.runtime.name_expansion import Known, Reader, expand
+    from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
-    known = Known.of(env, parameters)
+    known = NameValues.of(env, parameters)
     return {
-        name: expand(value, known, f"env.{name} of {role.name}", Reader.HOLDFAST)
+        name: expand(value, known, f"env.{name} of {role.name}", ExpansionTarget.HOLDFAST)
         for name, value in role.env.items()
         if "<%" in value
     }
 
 
-def filled_in(role: Role, env: Mapping[str, str], parameters: Mapping[str, str], directory: Path) -> tuple[str, ...]:
+def expanded_command(
+    role: Role, env: Mapping[str, str], parameters: Mapping[str, str], directory: Path
+) -> tuple[str, ...]:
     """The command of a worker with this environment. Raises `BadUsage` for an unknown name, and OSError."""
     words = role.command
     if any("$" in word or "<%" in word for word in words):
-        from holdfast.runtime.name_expansion import Known, expand_command, has_names  # most commands hold no name
+        from holdfast.runtime.name_expansion import NameValues, expand_command, has_names  # most commands hold no name
 
         if any(map(has_names, words)):
-            words = expand_command(words, Known.of(env, parameters), f"the command of {role.name}")
+            words = expand_command(words, NameValues.of(env, parameters), f"the command of {role.name}")
     if not role.script:
         return words
-    from holdfast.runtime.name_expansion import Known, expand, reader_of_script
+    from holdfast.runtime.name_expansion import NameValues, expand, reader_of_script
 
     reader = reader_of_script(role.command)
-    text = expand(role.script, Known.of(env, parameters), f"the command of {role.name}", reader)
+    text = expand(role.script, NameValues.of(env, parameters), f"the command of {role.name}", reader)
     path = directory / SCRIPT
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:

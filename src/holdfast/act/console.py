@@ -14,12 +14,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from holdfast.act.nonblocking_writer import Buffer, Outlet, OutletKind
-from holdfast.act.prefixed_stream import Lane
+from holdfast.act.prefixed_stream import PrefixedStream
 from holdfast.safe_text import harmless, styled
 
 if TYPE_CHECKING:
     pass
-from holdfast.act.console_api import Voice
+from holdfast.act.console_api import ConsoleStream
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
@@ -48,7 +48,7 @@ class Console:
         hold_s: float = HOLD_S,
     ) -> None:
         self.name = name
-        self.owner: Voice | None = None
+        self.owner: ConsoleStream | None = None
         """The voice whose unfinished line is on the screen."""
         self.left_out: dict[str, int] = {}
         """Bytes that were not shown since the reader stopped reading, by the file that has all of them."""
@@ -66,7 +66,7 @@ class Console:
         self._blocked_since: float | None = None
         self._refused = ""
         """The error of the last write, where that was neither a full pipe nor the reader's end."""
-        self._held: dict[Voice, float] = {}
+        self._held: dict[ConsoleStream, float] = {}
         self._notes: list[str] = []
         self._now = 0.0
 
@@ -100,16 +100,16 @@ class Console:
         """The fd to wait on for writing; None where there is nothing to write, or nothing to wait on."""
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
-    def lane(self, prefix: bytes, path: str) -> Voice:
+    def lane(self, prefix: bytes, path: str) -> ConsoleStream:
         """A voice of its own, each of its lines after `prefix`; the file `path` has all of its output too.
 
         A voice without a prefix is the only one, and is shown without delay.
         """
         if prefix:
-            return Lane(self, prefix, path)
-        from holdfast.act.raw_stream import Through  # only a single worker at a terminal has no prefix
+            return PrefixedStream(self, prefix, path)
+        from holdfast.act.raw_stream import RawStream  # only a single worker at a terminal has no prefix
 
-        return Through(self, path)
+        return RawStream(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
         """Whole lines of holdfast's own, safe for a terminal. They are kept even when the workers' lines are
@@ -125,7 +125,9 @@ class Console:
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
-    def put(self, voice: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
+    def put(
+        self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
+    ) -> None:
         """A voice's next bytes. `source_bytes`: the number of the worker's own bytes that they stand for."""
         if self.closed:
             return
@@ -139,11 +141,11 @@ class Console:
         self.owner = voice if unfinished else None
         self._send(pieces, now)
 
-    def hold(self, voice: Voice, now: float) -> None:
+    def hold(self, voice: ConsoleStream, now: float) -> None:
         """The voice has an unfinished line; it is shown if it does not end within `HOLD_S`."""
         self._held.setdefault(voice, now)
 
-    def unhold(self, voice: Voice) -> None:
+    def unhold(self, voice: ConsoleStream) -> None:
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:

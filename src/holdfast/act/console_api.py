@@ -7,7 +7,7 @@ from typing import Protocol
 from holdfast.act.nonblocking_writer import Buffer
 
 
-class Voice(Protocol):
+class ConsoleStream(Protocol):
     """One worker's stream on a console. `path`: the file with all of it. `now`: on the console's clock."""
 
     path: str
@@ -25,10 +25,10 @@ class Voice(Protocol):
         ...
 
 
-class Screen(Protocol):
+class ConsoleScreen(Protocol):
     """The console, as its voices use it."""
 
-    owner: Voice | None
+    owner: ConsoleStream | None
     """The voice whose unfinished line is on the screen."""
 
     @property
@@ -36,14 +36,16 @@ class Screen(Protocol):
         """Output is dropped: there is no reader any more."""
         ...
 
-    def put(self, voice: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
+    def put(
+        self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
+    ) -> None:
         """A voice's next bytes. `source_bytes`: the number of the worker's own bytes that they stand for."""
         ...
 
-    def hold(self, voice: Voice, now: float) -> None:
+    def hold(self, voice: ConsoleStream, now: float) -> None:
         """The voice has an unfinished line, to be shown when nothing ends it in time."""
         ...
 
-    def unhold(self, voice: Voice) -> None:
+    def unhold(self, voice: ConsoleStream) -> None:
         """The voice's line is finished."""
         ...

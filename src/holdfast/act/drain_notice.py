@@ -20,7 +20,7 @@ from holdfast.safe_files import write_file
 _NOTICE = signal.SIGUSR2
 
 
-def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
+def notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
     """Give a worker its notice. True where it listens: the file existed, or the signal has a handler."""
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
@@ -44,7 +44,7 @@ def shielded(file: Path) -> bool:
     return file.with_name(f"{file.name}.shielded").exists()
 
 
-def leave(file: Path) -> None:
+def announce_drain_end(file: Path) -> None:
     """Notify a worker that is shielded from SIGTERM that its time is over: the SIGTERM that follows ends it."""
     fresh = file.with_name(f".{file.name}.leave")
     try:

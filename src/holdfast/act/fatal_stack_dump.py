@@ -15,7 +15,7 @@ import signal
 from holdfast.act.linux import handlers
 
 
-def ask(pid: int, *, shielded: bool = False) -> bool:
+def request_stacks(pid: int, *, shielded: bool = False) -> bool:
     """Send SIGABRT in place of SIGTERM. False, and no signal is sent, where that would do harm.
 
     The process must catch SIGABRT; it must not catch SIGTERM, or it has work to save; and it must not be stopped, for

@@ -5,7 +5,8 @@ guard's, and ends the others. A ward that a signal has killed is started again, 
 is dead: they became the guard's children, which is a subreaper. A ward that ends with a status has ended by itself and
 is not started again.
 
-A ward that has promised to act by a moment (`Birth.promise`) and does not, since it hangs in a file system or was
+A ward that has promised to act by a moment (`ChildContext.promise`) and does not, since it hangs in a file system or
+was
 stopped, is killed like any other, and with it all that lives below it: the guard touches no file, and so is there.
 
 Each ward reads one pipe: `guard.WORD` bytes a signal, `OVER` when another ward has ended by itself, and the end of file
@@ -30,7 +31,7 @@ OVER = b"\0\0"
 """In a ward's pipe: a ward that is not restarted has ended."""
 MOST_STARTS = 5
 WINDOW_S = 600.0
-"""Restarts within this time of a ward that does not come up (`Birth.settled`); after them it is abandoned."""
+"""Restarts within this time of a ward that does not come up (`ChildContext.settled`); after them it is abandoned."""
 MOST_SETTLED_STARTS = 100
 """The same for a ward that came up each time: the cause of its deaths is outside, and costs no attempt."""
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
@@ -45,7 +46,7 @@ PATIENCE_S = 1.0
 _WORDS = 64
 
 
-class Promise:
+class SharedDeadline:
     """A moment, in memory that a child and its guard share."""
 
     def __init__(self) -> None:
@@ -61,10 +62,10 @@ class Promise:
         return until + PATIENCE_S if until else None
 
 
-class Birth:
+class ChildContext:
     """What a ward knows about itself."""
 
-    def __init__(self, fd: int, number: int, settled_fd: int, promise: Promise) -> None:
+    def __init__(self, fd: int, number: int, settled_fd: int, promise: SharedDeadline) -> None:
         self.fd = fd
         """Readable when the guard has sent a message, and at its end."""
         self.number = number
@@ -81,11 +82,11 @@ class Birth:
             self._settled_fd = -1
 
 
-class Ward:
+class ManagedChild:
     """One child of the guard. `carry` runs in it and returns its exit status."""
 
     def __init__(
-        self, name: str, carry: Callable[[Birth], int], *, hears: Iterable[int] = (), counts: bool = True
+        self, name: str, carry: Callable[[ChildContext], int], *, hears: Iterable[int] = (), counts: bool = True
     ) -> None:
         """`name`: at most 15 letters. `hears`: the signals that go to this ward and not to the main one.
 
@@ -103,7 +104,7 @@ class Ward:
         """Its exit status, or minus the signal that ended it, once it is not restarted."""
         self._writer = -1
         self._settled = -1
-        self._promise = Promise()
+        self._promise = SharedDeadline()
         self._unsaid: deque[bytes] = deque(maxlen=_WORDS)
         self._starts: list[tuple[float, bool]] = []
         """When it was killed, and whether it had come up."""
@@ -124,7 +125,7 @@ class Ward:
         except OSError:
             pass  # it has just ended by itself, or has left more words unread than a pipe holds
 
-    def fork(self, guard: int, others: Sequence[Ward], *, deaf: Iterable[int]) -> None:
+    def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
         """Start it. `deaf`: the signals that the guard has blocked and that the child takes again."""
         reader, self._writer = os.pipe()
         self._settled, settled = os.pipe()
@@ -142,7 +143,7 @@ class Ward:
                 die_with_parent(guard, signal.SIGCONT)
                 become_subreaper()
                 name_process(self.name)
-                status = self.carry(Birth(reader, self.started, settled, self._promise))
+                status = self.carry(ChildContext(reader, self.started, settled, self._promise))
             except BaseException:  # a bug of ours must end this process, never run the guard's code in it
                 traceback.print_exc()
             finally:
@@ -200,7 +201,7 @@ class Guard:
 
     def __init__(
         self,
-        wards: Sequence[Ward],
+        wards: Sequence[ManagedChild],
         now: Callable[[], float],
         say: Callable[[str], None],
         killed: Callable[[str, int], str] = lambda name, number: "",
@@ -273,7 +274,7 @@ class Guard:
             if ward is not None:
                 self._ended(ward, pid, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, ward: Ward, pid: int, status: int) -> None:
+    def _ended(self, ward: ManagedChild, pid: int, status: int) -> None:
         now = self._now()
         ward.ended(status, now)
         if self._leave_by is not None:
@@ -290,7 +291,7 @@ class Guard:
         self._buried_by = now + BURIED_S
         self._say(f"{ward.name} (pid {pid}) was ended by {self._by(ward, status)}: a new one is started")
 
-    def _by(self, ward: Ward, status: int) -> str:
+    def _by(self, ward: ManagedChild, status: int) -> str:
         known = self._killed(ward.name, -status)
         return signal.Signals(-status).name + (f" ({known})" if known else "")
 

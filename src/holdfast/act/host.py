@@ -18,8 +18,8 @@ from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
 from holdfast.act.rendezvous_ports import Holder, RolePorts, ports_of
 from holdfast.act.spawn import READY
-from holdfast.act.termination import ALREADY_TOLD, Leaving, kill
-from holdfast.act.worker_config import Setting
+from holdfast.act.termination import ALREADY_TOLD, Termination, kill
+from holdfast.act.worker_config import WorkerConfig
 from holdfast.act.worker_starts import (
     COLD_HEAD_START_S,
     WARM_HEAD_START_S,
@@ -48,7 +48,7 @@ from holdfast.model.process_messages import (
     WorkerStartFailed,
     WorkerUp,
 )
-from holdfast.reactor import Reactor, Turn
+from holdfast.reactor import CallbackPriority, Reactor
 
 if TYPE_CHECKING:
     from holdfast.act.host_partners import Groups, Output
@@ -71,7 +71,7 @@ class LocalHost:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: WorkerConfig,
         reactor: Reactor,
         output: Output,
         learn: Callable[[list[Fact], float], None],
@@ -92,7 +92,7 @@ class LocalHost:
         self.ports = RolePorts(setting, self._ports)
         self._order = 0
         self._stopping: SignalWorkers | None = None
-        self._leaving = Leaving()
+        self._leaving = Termination()
         self._mute = 0
 
     # ------------------------------------------------------------------------------------------ instructions
@@ -141,8 +141,8 @@ class LocalHost:
             os.close(ticket.out[1])
             os.close(ticket.err[1])
             worker = self.workers.add(ticket, process, now, warm=one.warm)
-            self._reactor.watch(process.status_fd, partial(self._heard, worker), turn=Turn.DEATH)
-            self._reactor.watch(process.pidfd, partial(self._died, worker), turn=Turn.DEATH)
+            self._reactor.watch(process.status_fd, partial(self._on_readable, worker), turn=CallbackPriority.DEATH)
+            self._reactor.watch(process.pidfd, partial(self._died, worker), turn=CallbackPriority.DEATH)
             self._output.add(ticket.seat, ticket.out[0], ticket.err[0], ticket.directory)
         return facts
 
@@ -197,7 +197,7 @@ class LocalHost:
     def _started(self, started: list[Started], now: float) -> None:
         self._learn([*self._watch(started, now), *self._emptied()], now)
 
-    def _heard(self, worker: Worker, fd: int, now: float) -> None:
+    def _on_readable(self, worker: Worker, fd: int, now: float) -> None:
         self._learn(self._said(worker, now), now)
 
     def _died(self, worker: Worker, fd: int, now: float) -> None:

@@ -11,7 +11,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.act.worker_config import Setting
+from holdfast.act.worker_config import WorkerConfig
 from holdfast.model.gang_protocol import Peers
 from holdfast.model.job_spec import Seat
 from holdfast.runtime import openpai_variables
@@ -29,10 +29,10 @@ VARIABLE = "HOLDFAST_PEERS"
 """Names that file to the workers."""
 
 
-class Told:
+class PeerEnvironment:
     """The facts of one attempt, for the workers of this machine."""
 
-    def __init__(self, attempt: int, peers: Peers, setting: Setting) -> None:
+    def __init__(self, attempt: int, peers: Peers, setting: WorkerConfig) -> None:
         self.attempt = attempt
         self._spec = setting.spec
         self._names = openpai_variables.peer_names(peers)
@@ -50,7 +50,7 @@ class Told:
         self._file |= self._config(setting, path.with_name(CONFIG_FILE)) | self._output(setting)
         self._directory = setting.directory
 
-    def _config(self, setting: Setting, path: Path) -> dict[str, str]:
+    def _config(self, setting: WorkerConfig, path: Path) -> dict[str, str]:
         """The job in a form that its workers may read."""
         try:
             replace_file(path, setting.config())
@@ -58,7 +58,7 @@ class Told:
             return {}
         return {CONFIG: str(path)}
 
-    def _output(self, setting: Setting) -> dict[str, str]:
+    def _output(self, setting: WorkerConfig) -> dict[str, str]:
         """The directory for the job's results: the site's, else one that outlives the job's record."""
         given = next(
             (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""

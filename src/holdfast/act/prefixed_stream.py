@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.nonblocking_writer import Buffer
 
 if TYPE_CHECKING:
-    from holdfast.act.console_api import Screen
+    from holdfast.act.console_api import ConsoleScreen
 
 HOLD_BYTES = 8 * 1024
 
@@ -21,12 +21,12 @@ _NEWLINE = 0x0A
 _RETURN = 0x0D
 
 
-class Lane:
+class PrefixedStream:
     """A stream whose bytes, any bytes, appear on its console, each line after the prefix."""
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
-    def __init__(self, console: Screen, prefix: bytes, path: str) -> None:
+    def __init__(self, console: ConsoleScreen, prefix: bytes, path: str) -> None:
         self._console = console
         self._prefix = prefix
         self._separator = b"\n" + prefix

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from holdfast.act.nonblocking_writer import Buffer
 
 if TYPE_CHECKING:
-    from holdfast.act.console_api import Screen
+    from holdfast.act.console_api import ConsoleScreen
 
 
-class Through:
+class RawStream:
     """No prefix, and no byte is held back: a prompt, a progress bar or a key's echo is there at once."""
 
     __slots__ = ("_console", "path")
 
-    def __init__(self, console: Screen, path: str) -> None:
+    def __init__(self, console: ConsoleScreen, path: str) -> None:
         self._console = console
         self.path = path
 
@@ -25,7 +25,7 @@ class Through:
             return
         pieces: list[Buffer] = [block]
         # The worker's other stream is the same voice.
-        if console.owner is not None and not isinstance(console.owner, Through):
+        if console.owner is not None and not isinstance(console.owner, RawStream):
             pieces.insert(0, b"\n")
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
 

@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from holdfast.act.peer_environment import Told
-    from holdfast.act.worker_config import Setting
+    from holdfast.act.peer_environment import PeerEnvironment
+    from holdfast.act.worker_config import WorkerConfig
     from holdfast.model.gang_protocol import Peers
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
@@ -25,7 +25,7 @@ class Holder(Protocol):
     def hold(self, attempt: int, port: int) -> int | None: ...
 
 
-class Ports:
+class RendezvousPorts:
     """Ports that no attempt of this job has had: an old one may still be in use, or known to an earlier process."""
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
@@ -74,7 +74,7 @@ class Ports:
         return port
 
 
-class FarPorts(Ports):
+class FarPorts(RendezvousPorts):
     """For workers on several nodes: all of them learn a port, so it is held from its choice until rank 0 opens it.
 
     `among`: the first and the last port that may be chosen, for firewalls; None: any.
@@ -132,7 +132,7 @@ class NoPort(OSError):
     """Fewer ports are available than needed."""
 
 
-class Reserved:
+class ReservedPorts:
     """The ports of this node's workers by their labels: held from their choice until their worker runs.
 
     No attempt gets a port of an earlier one, as long as there are others. `among`: as for `FarPorts`.
@@ -205,25 +205,25 @@ class RolePorts:
     `ports`: those of the meetings of its attempts.
     """
 
-    def __init__(self, setting: Setting, ports: Ports) -> None:
+    def __init__(self, setting: WorkerConfig, ports: RendezvousPorts) -> None:
         self._setting = setting
         self._ports = ports
-        self._reserved: Reserved | None = None
-        self._told: Told | None = None
+        self._reserved: ReservedPorts | None = None
+        self._told: PeerEnvironment | None = None
         """The facts for the present attempt's workers, where its job asks for them."""
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:
         """So many ports for the workers of an attempt; each is held until its worker runs. Raises NoPort."""
         if self._reserved is None:
-            self._reserved = Reserved(self._setting.port_range)
+            self._reserved = ReservedPorts(self._setting.port_range)
         return self._reserved.hold(attempt, count, self._ports.taken())
 
     def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
         """The environment of a worker, with its peers' addresses."""
         if self._told is None or self._told.attempt != order.attempt:
-            from holdfast.act.peer_environment import Told  # few jobs ask for it
+            from holdfast.act.peer_environment import PeerEnvironment  # few jobs ask for it
 
-            self._told = Told(order.attempt, peers, self._setting)
+            self._told = PeerEnvironment(order.attempt, peers, self._setting)
         return self._told.added(env, order.seat)
 
     def let_go(self, seat: Seat) -> None:
@@ -237,8 +237,8 @@ class RolePorts:
             self._reserved.let_go(ports)
 
 
-def ports_of(setting: Setting, holder: Holder | None) -> Ports:
+def ports_of(setting: WorkerConfig, holder: Holder | None) -> RendezvousPorts:
     """Those of the workers of one job."""
     if setting.far:
         return FarPorts(setting.master_port, holder, setting.port_range)
-    return Ports(setting.master_port, holder)
+    return RendezvousPorts(setting.master_port, holder)

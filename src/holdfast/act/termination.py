@@ -24,7 +24,7 @@ ALREADY_TOLD = 0
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
 
-class Leaving:
+class Termination:
     """One stop of an attempt: the processes that were asked, and those to ask when the process above them has ended."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Leaving:
                 return
             self._terminated.add(pid)
             if pid in mute:
-                from holdfast.act.fatal_stack_dump import ask  # only a hang needs it
+                from holdfast.act.fatal_stack_dump import request_stacks  # only a hang needs it
 
-                if ask(pid, shielded=mute[pid]):
+                if request_stacks(pid, shielded=mute[pid]):
                     return
         try:
             os.kill(pid, number)

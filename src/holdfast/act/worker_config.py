@@ -14,7 +14,7 @@ from holdfast.model.job_spec import JobSpec, Seat
 from holdfast.model.process_messages import StartWorker
 
 
-class Setting(msgspec.Struct, frozen=True):
+class WorkerConfig(msgspec.Struct, frozen=True):
     """The facts that are equal for all workers of a job on this machine."""
 
     spec: JobSpec
@@ -72,7 +72,7 @@ class Setting(msgspec.Struct, frozen=True):
         )
         role = next(role for role in self.spec.roles if role.name == order.seat.role)
         if any("<%" in value for value in role.env.values()):
-            from holdfast.act.command_expansion import filled_in_variables  # few jobs refer to anything there
+            from holdfast.act.command_expansion import expanded_variables  # few jobs refer to anything there
 
-            env |= filled_in_variables(role, env, self.spec.parameters)
+            env |= expanded_variables(role, env, self.spec.parameters)
         return env

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.act.command_expansion import filled_in
+from holdfast.act.command_expansion import expanded_command
 from holdfast.act.host_partners import Groups
 from holdfast.act.spawn import Spawned, spawn
-from holdfast.act.worker_config import Setting
+from holdfast.act.worker_config import WorkerConfig
 from holdfast.model.cpu_lists import cpus_of
 from holdfast.model.job_spec import Seat
 from holdfast.model.process_messages import StartWorker
@@ -46,13 +46,13 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 def ticket_of(
-    order: StartWorker, setting: Setting, groups: Groups | None, env: Mapping[str, str], directory: Path
+    order: StartWorker, setting: WorkerConfig, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
     """A worker with pipes and control groups of its own. Raises OSError where they cannot be made, and `BadUsage` where
     its command has an unknown name."""
     seat = order.seat
     role = next(role for role in setting.spec.roles if role.name == seat.role)
-    command = filled_in(role, env, setting.spec.parameters, directory)
+    command = expanded_command(role, env, setting.spec.parameters, directory)
     memory = role.resources.memory_bytes if setting.spec.binds else None
     pipes: list[int] = []
     try:
@@ -78,7 +78,7 @@ def ticket_of(
     )
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WarmStart(msgspec.Struct, frozen=True):
     """The result of a ticket: a prepared process that waits for its go, or None: then the worker must start cold."""
 
     ticket: Ticket
@@ -100,7 +100,7 @@ class Nurseries(Protocol):
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 
-    def ask(self, ticket: Ticket, now: float) -> list[Answer]: ...
+    def ask(self, ticket: Ticket, now: float) -> list[WarmStart]: ...
 
     def released(self, now: float) -> None: ...
 
@@ -110,11 +110,11 @@ class Nurseries(Protocol):
 
     def rouse(self) -> None: ...
 
-    def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None: ...
+    def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None: ...
 
     def next_wake(self) -> float | None: ...
 
-    def tick(self, now: float) -> list[Answer]: ...
+    def tick(self, now: float) -> list[WarmStart]: ...
 
 
 COLD_HEAD_START_S = 0.03
@@ -185,7 +185,7 @@ class Starts:
 
     def ask(self, ticket: Ticket, now: float) -> list[Started]:
         self._waiting[ticket.seat.rank] = ticket
-        return self._settle([Answer(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
+        return self._settle([WarmStart(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
 
     def next_wake(self) -> float | None:
         return None if self._warm is None else self._warm.next_wake()
@@ -216,7 +216,7 @@ class Starts:
         if self._warm is not None:
             self._warm.rouse()
 
-    def _settle(self, answers: list[Answer]) -> list[Started]:
+    def _settle(self, answers: list[WarmStart]) -> list[Started]:
         started = []
         for answer in answers:
             ticket = self._waiting.pop(answer.ticket.seat.rank)

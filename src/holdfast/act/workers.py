@@ -111,11 +111,11 @@ class Workers:
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Notify every worker of the attempt to save and exit; returns the ranks that listen."""
-        from holdfast.act.drain_notice import tell  # few attempts end in this way
+        from holdfast.act.drain_notice import notify_draining  # few attempts end in this way
 
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
-        return tuple(w.seat.rank for w in workers if tell(w.directory / DRAIN, w.process.pid, notice))
+        return tuple(w.seat.rank for w in workers if notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
         """The pids of those that catch SIGTERM only until their notice comes."""
@@ -126,11 +126,11 @@ class Workers:
 
     def unshield(self, attempt: int) -> None:
         """Their time is over: SIGTERM ends them."""
-        from holdfast.act.drain_notice import leave, shielded  # no start needs it
+        from holdfast.act.drain_notice import announce_drain_end, shielded  # no start needs it
 
         for worker in self.alive.values():
             if worker.attempt == attempt and shielded(worker.directory / DRAIN):
-                leave(worker.directory / DRAIN)
+                announce_drain_end(worker.directory / DRAIN)
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
         """Forward a signal to every worker unchanged; returns how many got it. `who_handles`: only those that handle

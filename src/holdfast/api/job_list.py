@@ -20,7 +20,7 @@ from holdfast.record.database import Unusable, open_for_reading
 from holdfast.record.job_views import JobState, JobView, Survey, detail, reconcile
 from holdfast.record.owner_lock import LOCK_NAME
 from holdfast.record.state_directory import home_of, job_dir
-from holdfast.report.log_follow import Watch
+from holdfast.report.log_follow import LogWatch
 from holdfast.untrusted import Malformed, json_leniently
 
 _MOST_AT_ONCE = 1000
@@ -80,7 +80,7 @@ class Job:
         if not follow or self.state is not JobState.RUNNING:
             yield from _after(self.home, self.id, [0])
             return
-        with Watch(lock) as watch:
+        with LogWatch(lock) as watch:
             watch.add(self.home)
             seen = [0]
             going = True

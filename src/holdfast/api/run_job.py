@@ -26,7 +26,7 @@ from holdfast.errors import BadUsage, HoldfastError
 from holdfast.record.report_file import from_json_object
 from holdfast.safe_files import read_file
 from holdfast.settings.settings_table import BY_NAME
-from holdfast.settings.value_kinds import Kind
+from holdfast.settings.value_kinds import ValueKind
 from holdfast.untrusted import MOST_BYTES, Malformed, json_as
 
 Option = str | int | float | bool | Path | Sequence[str] | None
@@ -98,7 +98,7 @@ def _words(given: Mapping[str, Option]) -> list[str]:
             words.append(f"--{name}" if value else f"--no-{name}")
         elif isinstance(value, Sequence) and not isinstance(value, str):
             each = [str(item) for item in value]
-            repeated = setting is not None and setting.kind is Kind.FILES
+            repeated = setting is not None and setting.kind is ValueKind.FILES
             words += [f"--{name}={item}" for item in each] if repeated else [f"--{name}={','.join(each)}"]
         else:
             words.append(f"--{name}={value}")

@@ -20,7 +20,7 @@ class NotBuilt(HoldfastError):
     """A tree cannot be built here: the missing tool, and the package that has it."""
 
 
-def told(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
+def tool_output(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
     """The standard output of a tool. Raises `NotBuilt` where its exit status is not one of `ok`."""
     try:
         done = subprocess.run(
@@ -48,7 +48,7 @@ def compile_launcher(to: Path) -> str:
         if shutil.which(compiler[0]) is None:
             continue
         try:
-            told(*compiler, "-static", "-Os", "-s", "-Wall", "-Wextra", "-o", to, LAUNCHER)
+            tool_output(*compiler, "-static", "-Os", "-s", "-Wall", "-Wextra", "-o", to, LAUNCHER)
         except NotBuilt as error:
             refused.append(error.message)
             continue
@@ -64,6 +64,6 @@ def find_busybox() -> Path:
     if found is None:
         raise NotBuilt("there is no busybox, the shell for images without one", hint=hint)
     place = Path(found).resolve()
-    if "interpreter" in told("readelf", "-lW", place):
+    if "interpreter" in tool_output("readelf", "-lW", place):
         raise NotBuilt(f"{place} needs shared libraries; expected a static busybox", hint=hint)
     return place

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.bundle.build_tools import NotBuilt, told
+from holdfast.bundle.build_tools import NotBuilt, tool_output
 from holdfast.bundle.python_files import distributions, standard_library
 from holdfast.model.noun_base import Noun
 
@@ -30,7 +30,7 @@ _TEXT = re.compile(r"(^|/)(licen[cs]e|copying|notice|authors)[^/]*$", re.IGNOREC
 _MOST_NAMED = 12
 
 
-class Part(Noun, frozen=True, kw_only=True):
+class LicensedPart(Noun, frozen=True, kw_only=True):
     """One shipped work."""
 
     name: str
@@ -43,7 +43,7 @@ class Part(Noun, frozen=True, kw_only=True):
     """Texts, beside the manifest."""
 
 
-def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[Part]:
+def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[LicensedPart]:
     """Write the texts and the manifest into `to`. `libraries`: those from the system; `launcher`: its compiler.
 
     Raises `NotBuilt` for a file that belongs to no package, and for a package without a licence's text.
@@ -51,7 +51,7 @@ def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[P
     to.mkdir()
     parts = [_of_python(to)]
     parts += [_of_distribution(each, to) for each in (_own(), *distributions())]
-    static = told(launcher, "-static", "-print-file-name=libc.a").strip() if launcher != "musl-gcc" else ""
+    static = tool_output(launcher, "-static", "-print-file-name=libc.a").strip() if launcher != "musl-gcc" else ""
     # What is linked into the launcher is shipped with it.
     linked = Path(static) if static else next(Path("/usr/lib").glob("*-linux-musl/libc.a"))
     own = Path(sys.base_prefix).resolve()
@@ -65,7 +65,7 @@ def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[P
     return parts
 
 
-def _of_python(to: Path) -> Part:
+def _of_python(to: Path) -> LicensedPart:
     version = platform.python_version()
     text = standard_library() / "LICENSE.txt"
     if Path(sys.base_prefix).resolve() == _SYSTEM:  # it is Debian's, with changes of its own
@@ -73,7 +73,7 @@ def _of_python(to: Path) -> Part:
         return _of_package(package, to)
     files = _copy([text], to / "python")
     source = f"https://www.python.org/downloads/release/python-{version.replace('.', '')}/"
-    return Part(name="python", version=version, licence="PSF-2.0", source=source, files=files)
+    return LicensedPart(name="python", version=version, licence="PSF-2.0", source=source, files=files)
 
 
 def _own() -> importlib.metadata.Distribution:
@@ -85,7 +85,7 @@ def _own() -> importlib.metadata.Distribution:
     return found[0]
 
 
-def _of_distribution(distribution: importlib.metadata.Distribution, to: Path) -> Part:
+def _of_distribution(distribution: importlib.metadata.Distribution, to: Path) -> LicensedPart:
     about = distribution.metadata
     name, version = about["Name"], distribution.version
     texts = [
@@ -103,13 +103,13 @@ def _of_distribution(distribution: importlib.metadata.Distribution, to: Path) ->
     if not texts:
         raise NotBuilt(f"the package {name} {version} brings no text of its licence ({named or 'none is named'})")
     files = _copy(texts, to / name)
-    return Part(
+    return LicensedPart(
         name=name, version=version, licence=named, source=f"https://pypi.org/project/{name}/{version}/", files=files
     )
 
 
-def _of_package(package: str, to: Path) -> Part:
-    asked = told("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package)
+def _of_package(package: str, to: Path) -> LicensedPart:
+    asked = tool_output("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package)
     source, _, version = asked.partition(" ")
     name = package.partition(":")[0]
     text = Path("/usr/share/doc", name, "copyright")
@@ -119,7 +119,7 @@ def _of_package(package: str, to: Path) -> Part:
     place = f"https://snapshot.debian.org/package/{source}/{version}/"
     if "ID=debian" not in Path("/etc/os-release").read_text().split():
         place = f"apt-get source {source}={version}"
-    return Part(
+    return LicensedPart(
         name=name,
         version=version,
         licence=", ".join(declared[:_MOST_NAMED]) or "as its text says",
@@ -137,7 +137,7 @@ def _owners(paths: Iterable[Path]) -> set[str]:
         # /lib may be a link to /usr/lib: a package may name either.
         real = str(path.resolve())
         names = {str(path), real, real.removeprefix("/usr"), f"/usr{real}" if not real.startswith("/usr/") else real}
-        said = told("dpkg-query", "-S", *sorted(names), ok=(0, 1)).splitlines()
+        said = tool_output("dpkg-query", "-S", *sorted(names), ok=(0, 1)).splitlines()
         owners = {line.rpartition(": ")[0].split(",")[0] for line in said if not line.startswith("diversion ")}
         if not owners:
             raise NotBuilt(f"no package has {path}: under which licence it may be passed on is not known")

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from holdfast.bundle.build_tools import NotBuilt, told
+from holdfast.bundle.build_tools import NotBuilt, tool_output
 
 _LINE = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
@@ -29,7 +29,7 @@ def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     own = [str(folder) + os.sep for folder in shipped]
     for elf in elves:
-        said = told("ldd", elf, ok=(0, 1))  # 1: a static one
+        said = tool_output("ldd", elf, ok=(0, 1))  # 1: a static one
         if missing := _MISSING.search(said):
             raise NotBuilt(f"{elf} needs {missing[1]}, which is not here", hint=f"ldd {elf}")
         for match in _LINE.finditer(said):
@@ -63,4 +63,4 @@ def strip(elves: Iterable[Path]) -> None:
     """Strip names that no loader reads, where there is a `strip`."""
     if tool := shutil.which("strip"):
         for elf in elves:
-            told(tool, "--strip-unneeded", elf)
+            tool_output(tool, "--strip-unneeded", elf)

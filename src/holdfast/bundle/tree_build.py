@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.bundle.build_tools import NotBuilt, compile_launcher, find_busybox, told
+from holdfast.bundle.build_tools import NotBuilt, compile_launcher, find_busybox, tool_output
 from holdfast.bundle.licences import FOLDER, write_licences
 from holdfast.bundle.python_files import SOURCES, copy_python, distributions, programs, standard_library
 from holdfast.bundle.shared_libraries import closure, copy_libraries, strip
@@ -108,9 +108,9 @@ def _build(top: Path, machine: str) -> Tree:
     top.chmod(0o755)
     tree = write_tree(top, holdfast.__version__, platform.python_version(), machine)
     # What was stripped of too much, or left out, shows here and not in a job.
-    told(top / "bin/python3", "-c", f"import {', '.join(IMPORTED)}")
-    told(top / "bin/python3", "-c", "from holdfast.wire.ed25519 import Ed25519; Ed25519(bytes(32)).sign(b'')")
-    told(top / "bin/holdfast", "--version")
+    tool_output(top / "bin/python3", "-c", f"import {', '.join(IMPORTED)}")
+    tool_output(top / "bin/python3", "-c", "from holdfast.wire.ed25519 import Ed25519; Ed25519(bytes(32)).sign(b'')")
+    tool_output(top / "bin/holdfast", "--version")
     return tree
 
 

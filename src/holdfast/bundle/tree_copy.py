@@ -33,7 +33,7 @@ _ROOM_BYTES = 4 << 20
 """Bytes beside the tree itself: for directories and for the first files of a job."""
 
 
-class NotLaid(HoldfastError):
+class TreeNotInstalled(HoldfastError):
     """The runtime is not in the exchange directory; `phrase`: the exit of that failure."""
 
     def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
@@ -41,7 +41,7 @@ class NotLaid(HoldfastError):
         self.phrase = phrase
 
 
-class Laid(Noun, frozen=True, kw_only=True):
+class InstalledTree(Noun, frozen=True, kw_only=True):
     """The present content of a directory."""
 
     run: Path
@@ -54,8 +54,8 @@ class Laid(Noun, frozen=True, kw_only=True):
     """The version that `run` had before, where it was another tree."""
 
 
-def lay_down(source: Path, into: Path) -> Laid:
-    """Put the tree at `source` into the exchange directory `into`, which is created. Raises `NotLaid`.
+def lay_down(source: Path, into: Path) -> InstalledTree:
+    """Put the tree at `source` into the exchange directory `into`, which is created. Raises `TreeNotInstalled`.
 
     `run` is never incomplete: its caller gets the earlier tree or this one, each of them whole.
     """
@@ -67,7 +67,7 @@ def lay_down(source: Path, into: Path) -> Laid:
         if into.is_dir():
             _may_execute(into)
         if _stands(tree, place, into):
-            return Laid(run=into / RUN, tree=tree, place=place, fresh=False)
+            return InstalledTree(run=into / RUN, tree=tree, place=place, fresh=False)
         _make(own)
         _may_execute(into)
         _open_to_readers(into, own)
@@ -84,7 +84,7 @@ def lay_down(source: Path, into: Path) -> Laid:
                     _remove(old)
     except OSError as error:
         raise _said(error, into) from error
-    return Laid(run=into / RUN, tree=tree, place=place, fresh=True, before=before)
+    return InstalledTree(run=into / RUN, tree=tree, place=place, fresh=True, before=before)
 
 
 def _whole(source: Path) -> Tree:
@@ -93,19 +93,19 @@ def _whole(source: Path) -> Tree:
         tree = read_tree(source)
     except OSError as error:
         why = f"{NAME} in it cannot be read: {(error.strerror or str(error)).lower()}"
-        raise NotLaid(f"{source} holds no runtime ({why})", phrase=Phrase.CONFIG_INVALID, hint=hint) from error
+        raise TreeNotInstalled(f"{source} holds no runtime ({why})", phrase=Phrase.CONFIG_INVALID, hint=hint) from error
     except Malformed as error:
-        raise NotLaid(
+        raise TreeNotInstalled(
             f"{source} holds no runtime ({NAME}: {error})", phrase=Phrase.CONFIG_INVALID, hint=hint
         ) from error
     if (machine := os.uname().machine) != tree.machine:
-        raise NotLaid(
+        raise TreeNotInstalled(
             f"the runtime at {source} is for {tree.machine}, and this machine is a {machine}",
             phrase=Phrase.EXEC_FORMAT_ERROR,
             hint=hint,
         )
     if at := differs(source, tree):
-        raise NotLaid(
+        raise TreeNotInstalled(
             f"the runtime at {source} is damaged: {at} is not as it was built", phrase=Phrase.DATA_CORRUPT, hint=hint
         )
     return tree
@@ -122,7 +122,7 @@ def _damage(place: Path, tree: Tree) -> str:
 
 def _may_execute(into: Path) -> None:
     if os.statvfs(into).f_flag & os.ST_NOEXEC:
-        raise NotLaid(
+        raise TreeNotInstalled(
             f"{into} lies on a file system that is mounted noexec: no program in it can be started",
             phrase=Phrase.PERMISSION_DENIED,
             hint=f"mount -o remount,exec {into}, or another directory with --into",
@@ -152,7 +152,7 @@ def _has_room(into: Path, tree: Tree) -> None:
     found = os.statvfs(into)
     free, wanted = found.f_bavail * found.f_frsize, tree.size_bytes + _ROOM_BYTES
     if free < wanted:
-        raise NotLaid(
+        raise TreeNotInstalled(
             f"{into} has {free / 1e6:.0f} MB left, and the runtime takes {wanted / 1e6:.0f} MB",
             phrase=Phrase.DISK_FULL,
             hint=f"df -h {into}",
@@ -185,7 +185,7 @@ def _copy(source: Path, tree: Tree, place: Path) -> None:
         shutil.copyfile(source / NAME, draft / NAME)
         (draft / NAME).chmod(0o644)
         if at := differs(draft, tree):
-            raise NotLaid(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
+            raise TreeNotInstalled(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
         if place.exists():  # a damaged one
             aside = place.with_name(_draft())
             place.rename(aside)
@@ -282,11 +282,11 @@ _SAID = {
 }
 
 
-def _said(error: OSError, into: Path) -> NotLaid:
+def _said(error: OSError, into: Path) -> TreeNotInstalled:
     why, phrase = _SAID.get(error.errno or 0, ((error.strerror or str(error)).lower(), Phrase.STORAGE_IO_ERROR))
     at = f" ({error.filename})" if error.filename not in (None, str(into)) else ""
     user = f", uid {os.geteuid()}" if phrase == Phrase.PERMISSION_DENIED else ""
-    return NotLaid(
+    return TreeNotInstalled(
         f"the runtime cannot be laid down in {into}: {why}{user}{at}",
         phrase=phrase,
         hint=f"df -h {into}; ls -ld {into}",

@@ -23,7 +23,7 @@ _MOST_BYTES = 4 << 20
 _BLOCK_BYTES = 1 << 20
 
 
-class File(Noun, frozen=True, array_like=True):
+class TreeFile(Noun, frozen=True, array_like=True):
     """One regular file."""
 
     executable: bool
@@ -45,7 +45,7 @@ class Tree(Noun, frozen=True, kw_only=True):
     """The processor, as `uname -m` has it."""
     digest: str
     """The digest of all that follows: two trees with one digest are the same."""
-    files: dict[str, File]
+    files: dict[str, TreeFile]
     links: dict[str, str] = {}
     """Symbolic links with their targets."""
 
@@ -61,7 +61,7 @@ def read_tree(place: Path) -> Tree:
 
 def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
     """Examine all files in `place`, and write its `TREE.json`. Raises OSError."""
-    files: dict[str, File] = {}
+    files: dict[str, TreeFile] = {}
     links: dict[str, str] = {}
     for folder, _, names in os.walk(place):
         for name in sorted(names):
@@ -73,7 +73,7 @@ def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
             if stat.S_ISLNK(found.st_mode):
                 links[at] = str(path.readlink())
             else:
-                files[at] = File(bool(found.st_mode & stat.S_IXUSR), found.st_size, sha256(path))
+                files[at] = TreeFile(bool(found.st_mode & stat.S_IXUSR), found.st_size, sha256(path))
     files, links = dict(sorted(files.items())), dict(sorted(links.items()))
     whole = msgspec.json.encode((version, python, machine, files, links))
     digest = hashlib.sha256(whole).hexdigest()

@@ -126,9 +126,9 @@ def _reader_left(end: SystemExit) -> bool:
 def _main(words: list[str], guard_fd: int | None) -> object:
     gc.disable()
     if words[:1] == ["run"]:
-        from holdfast.cli._run_options import over_nodes, read, render, unheeded
+        from holdfast.cli._run_options import over_nodes, read_run_options, render, unheeded
 
-        if (given := read(words[1:])) is not None:
+        if (given := read_run_options(words[1:])) is not None:
             from holdfast.main.run_command import start
 
             status = start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes)
@@ -136,7 +136,7 @@ def _main(words: list[str], guard_fd: int | None) -> object:
             return status
     if words[:1] == ["explain"]:
         from holdfast.cli._explain_options import explaining
-        from holdfast.cli._explain_options import read as read_explain
+        from holdfast.cli._explain_options import read_explain_options as read_explain
 
         if (asked := read_explain(words[1:])) is not None:
             explaining(**asked)  # without collecting: what a report is made of goes with the process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 
 if TYPE_CHECKING:
     from holdfast.model.events import ChecksFinished
@@ -16,10 +16,10 @@ FAILED = 252
 
 def state_of(progress: Any, finding: Any) -> str:
     """One word for the end of a check."""
-    from holdfast.model.check_results import Answer
+    from holdfast.model.check_results import CheckOutcome
     from holdfast.node.check_entry import Progress
 
-    if finding is not None and finding.answer is Answer.INCONCLUSIVE:
+    if finding is not None and finding.answer is CheckOutcome.INCONCLUSIVE:
         return "INCONCLUSIVE"
     return {Progress.PASSED: "PASS", Progress.WARNED: "WARN", Progress.FAILED: "FAIL"}.get(progress, "SKIPPED")
 
@@ -76,21 +76,21 @@ def print_round(current: CheckRound, answer: ChecksFinished, node: str, took_s: 
         text = "\n".join(lines)
         if state in styles:
             text = text.replace(state, paint(state, styles[state], colour), 1)
-        tell(text)
+        print_line(text)
         if state in ("FAIL", "WARN", "INCONCLUSIVE"):
             problems += state != "WARN"
             if finding and finding.solution:
                 indent = " " * len(head)
-                tell("\n".join(wrapped(harmless(finding.solution), width, indent + "  ", indent + "→ ")))
+                print_line("\n".join(wrapped(harmless(finding.solution), width, indent + "  ", indent + "→ ")))
     failed = sum(1 for _, progress, _, finding in rows if state_of(progress, finding) == "FAIL")
     if not rows:
-        tell("no checks chosen")
+        print_line("no checks chosen")
     elif answer.state == "FAIL":
         what = f"{failed} of {len(rows)} checks failed" if failed else f"{problems} of {len(rows)} checks cannot tell"
-        tell(f"FAIL: {node}: {what} in {_took(took_s)}")
+        print_line(f"FAIL: {node}: {what} in {_took(took_s)}")
     else:
         unsure = f", {problems} could not tell" if problems else ""
-        tell(f"PASS: {node}: {len(rows) - problems} of {len(rows)} checks passed{unsure} in {_took(took_s)}")
+        print_line(f"PASS: {node}: {len(rows) - problems} of {len(rows)} checks passed{unsure} in {_took(took_s)}")
 
 
 def _took(seconds: float) -> str:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import say
 from holdfast.errors import BadUsage
 from holdfast.report.terminal_text import harmless
 
 if TYPE_CHECKING:
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import Looked, OfJob
-    from holdfast.report.merged_logs import Lines
+    from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJob, ClusterJobView
+    from holdfast.report.merged_logs import LogLineFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 PLATFORM = "kubernetes"
@@ -59,19 +59,19 @@ def jobs(namespace: str | None, as_json: bool) -> None:
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(
+        print_line(
             pretty({"schema": "holdfast.cluster_jobs/1", "namespace": where, "jobs": [_plain(each) for each in found]})
         )
         return
     if not found:
-        tell(f"namespace {where} has no job of holdfast")
+        print_line(f"namespace {where} has no job of holdfast")
         return
     from holdfast.cli._table import table
 
-    tell(table([("JOB", "STATE", "PODS", "ATTEMPT", "CODE", "WHAT", "STARTED", "TOOK"), *map(_row, found)]))
+    print_line(table([("JOB", "STATE", "PODS", "ATTEMPT", "CODE", "WHAT", "STARTED", "TOOK"), *map(_row, found)]))
 
 
-def _row(job: OfJob) -> tuple[str, ...]:
+def _row(job: ClusterJob) -> tuple[str, ...]:
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
@@ -88,7 +88,7 @@ def _row(job: OfJob) -> tuple[str, ...]:
     )
 
 
-def _plain(job: OfJob) -> dict[str, Any]:
+def _plain(job: ClusterJob) -> dict[str, Any]:
     return {
         "name": job.name,
         "namespace": job.namespace,
@@ -119,7 +119,7 @@ def show(namespace: str | None, name: str, as_json: bool, verbose: bool) -> None
         placed = found.placement
         events = [{"at": each.at, "reason": each.reason, "message": each.message} for each in found.events]
         whole = {**_plain(found.job), "placement": placed, "events": events, "report": report}
-        tell(pretty({"schema": "holdfast.cluster_job/1", **whole}))
+        print_line(pretty({"schema": "holdfast.cluster_job/1", **whole}))
         return
     if found.report is not None:
         from holdfast.report.brief_report import render_brief
@@ -132,11 +132,11 @@ def show(namespace: str | None, name: str, as_json: bool, verbose: bool) -> None
             text = render(found.report, width=width, colour=colour, parts=True)
         else:
             text = render_brief(found.report, scene_of(found.report.report, None), width=width, colour=colour)
-        tell(text, nl=False)
-    tell("\n".join(_lines(found)))
+        print_line(text, nl=False)
+    print_line("\n".join(_lines(found)))
 
 
-def _lines(found: Looked) -> list[str]:
+def _lines(found: ClusterJobView) -> list[str]:
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
@@ -173,7 +173,7 @@ def _on(node: str) -> str:
 def logs(
     namespace: str | None,
     name: str,
-    lines: Lines,
+    lines: LogLineFilter,
     *,
     rank: int | None,
     timestamps: bool,
@@ -189,12 +189,12 @@ def logs(
             hint=f"holdfast logs {name} --platform kubernetes --rank 0",
         )
     from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
-    from holdfast.platforms.kubernetes.remote.cluster_logs import PodLine, Wanted
+    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLine
     from holdfast.platforms.kubernetes.remote.cluster_logs import logs as written
     from holdfast.report.merged_logs import pod_line, stamp
 
     out = sys.stdout.buffer
-    wanted = Wanted(
+    wanted = LineFilter(
         rank=rank,
         since=lines.since,
         until=lines.until,

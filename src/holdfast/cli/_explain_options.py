@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "exits"}
 
 
-def read(args: Sequence[str]) -> dict[str, Any] | None:
+def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
     """The options as click would read them; None unless they are plain: then click reads them, and reports mistakes."""
     given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False}
     exits: list[str] = []
@@ -113,7 +113,7 @@ def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
 
 
 def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
-    from holdfast.cli._printing import tell
+    from holdfast.cli._printing import print_line
 
     if as_json:
         from holdfast.report.report_json import exit_text
@@ -128,4 +128,4 @@ def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
 
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         text = render_exit(report, without_secrets(scene_of(report, logs)), width=width, colour=sys.stdout.isatty())
-    tell(text, nl=False)
+    print_line(text, nl=False)

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.cli._local_logs import printer_for
-from holdfast.cli._remote_logs import FarLogs, Log, on_from
-from holdfast.cli._remote_owner import Refusal
+from holdfast.cli._remote_logs import FarLogs, RemoteLog, on_from
+from holdfast.cli._remote_owner import RemoteRefusal
 from holdfast.errors import HoldfastError
 from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream
-from holdfast.report.merged_logs import Lines, Source, block_bytes, merge
+from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, merge
 
 ON_ITS_WAY_BYTES = 8 << 20
 """Bytes that may be on their way here at most."""
@@ -22,7 +22,7 @@ GATHERING_S = 0.1
 class _Followed:
     """One log."""
 
-    def __init__(self, log: Log, source: Source) -> None:
+    def __init__(self, log: RemoteLog, source: LogCursor) -> None:
         self.log = log
         self.source = source
         log.followed = True
@@ -59,17 +59,17 @@ class Follower:
         """The present lines, by time."""
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
-        except Refusal:
+        except RemoteRefusal:
             return  # its attempt has not begun, or its node is away for now: what follows tells which
         size = block_bytes(len(logs))
-        sources = [Source(log.part, self._far.wish.lines, size, log) for log in logs]
+        sources = [LogCursor(log.part, self._far.wish.lines, size, log) for log in logs]
         self._put(sources)
         last = max((log.part.attempt for log in logs), default=0)
         for log, source in zip(logs, sources, strict=True):
             if log.part.attempt == last:
                 self._read[log.part.rank, log.stream] = _Followed(log, source)
 
-    def _put(self, sources: Sequence[Source]) -> None:
+    def _put(self, sources: Sequence[LogCursor]) -> None:
         merge(sources, self._printer.put, whole_lines=self._whole)
         sys.stdout.buffer.flush()
 
@@ -152,6 +152,6 @@ class Follower:
         if read is None:
             log = self._far.log(said, rank, stream)
             # What comes from here on is wanted from its first line.
-            lines = Lines(pattern=self._far.wish.lines.pattern)
-            read = self._read[rank, stream] = _Followed(log, Source(log.part, lines, self._most, log))
+            lines = LogLineFilter(pattern=self._far.wish.lines.pattern)
+            read = self._read[rank, stream] = _Followed(log, LogCursor(log.part, lines, self._most, log))
         return read

@@ -11,7 +11,7 @@ from holdfast.errors import BadUsage
 
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobDetail
-    from holdfast.report.failure_place import Scene
+    from holdfast.report.failure_place import FailurePlace
 
 STDOUT = "-"
 
@@ -85,7 +85,7 @@ def _why(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-def _scene(home: Path, known: JobDetail) -> Scene | None:
+def _scene(home: Path, known: JobDetail) -> FailurePlace | None:
     from holdfast.explain.secret_filter import without_secrets
     from holdfast.record.job_directory import logs_of
     from holdfast.report.failure_place import scene_of

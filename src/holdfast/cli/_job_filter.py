@@ -17,7 +17,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 
 
-class Wanted(Noun, frozen=True, kw_only=True):
+class JobFilter(Noun, frozen=True, kw_only=True):
     """Each may be empty or None: any."""
 
     states: tuple[str, ...] = ()
@@ -34,7 +34,9 @@ class Wanted(Noun, frozen=True, kw_only=True):
         return not (self.states or self.name or self.phrase) and self.since is None
 
 
-def wanted(state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float) -> Wanted:
+def job_filter(
+    state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float
+) -> JobFilter:
     """The options. `now`: seconds since the epoch. Raises `BadUsage`."""
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
     for word in states:
@@ -42,21 +44,21 @@ def wanted(state: Sequence[str], since: str | None, name: str, phrase: str, most
             raise _misspelt("--state", word, STATES)
     if phrase and not set(phrase) & set("*?["):
         _known_class(phrase)
-    return Wanted(
+    return JobFilter(
         states=states,
-        since=None if since is None else moment(since, now, "--since"),
+        since=None if since is None else parse_moment(since, now, "--since"),
         name=name,
         phrase=phrase.lower(),
         most=most or None,
     )
 
 
-def chosen(jobs: Sequence[JobView], wish: Wanted) -> list[JobView]:
+def filtered_jobs(jobs: Sequence[JobView], wish: JobFilter) -> list[JobView]:
     """The jobs that match, in their order; at most the requested number."""
     return [view for view in jobs if _fits(view, wish)][: wish.most]
 
 
-def moment(text: str, now: float, option: str) -> float:
+def parse_moment(text: str, now: float, option: str) -> float:
     """`90s`, `5m`, `2h`, `1d`, `1w` ago, or a date (and time) of this machine's clock. Raises `BadUsage`."""
     if found := _AGE.fullmatch(text):
         return now - float(found[1]) * _UNITS_S[found[2]]
@@ -78,7 +80,7 @@ def _printed(text: str) -> str:
     return f"{date} {rest.replace('UTC', '+00:00').replace(' ', '')}" if rest else date
 
 
-def _fits(view: JobView, wish: Wanted) -> bool:
+def _fits(view: JobView, wish: JobFilter) -> bool:
     outcome = view.outcome.value if view.outcome else ""
     return (
         (not wish.states or view.state.value in wish.states or outcome in wish.states)

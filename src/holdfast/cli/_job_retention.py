@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.record.job_pruning import Keep, Old
+    from holdfast.record.job_pruning import PrunableJob, RetentionLimits
     from holdfast.record.job_views import Survey
     from holdfast.settings.resolved_settings import Settings
 
@@ -18,23 +18,23 @@ _AT_MOST = 100
 """Jobs removed after one run at most, so that no user waits long for it."""
 
 
-def keep_of(settings: Settings) -> Keep:
+def keep_of(settings: Settings) -> RetentionLimits:
     """The limits that are set. Raises `BadUsage` for an invalid size."""
     from holdfast.errors import BadUsage
-    from holdfast.record.job_pruning import Keep
+    from holdfast.record.job_pruning import RetentionLimits
 
     limit = settings.limit("keep-size")
     if limit is not None and limit.size_bytes is None:
         where = settings.origin("keep-size")
         raise BadUsage(f"{where} {settings.text('keep-size')}: expected a size, such as 50G", hint="--keep-size 50G")
-    return Keep(
+    return RetentionLimits(
         jobs=settings.count("keep-jobs") or None,
         days=settings.count("keep-days") or None,
         size_bytes=limit.size_bytes if limit is not None else None,
     )
 
 
-def doubts(found: Survey, keep: Keep) -> list[Old]:
+def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
     """The jobs beyond these limits."""
     import time
 
@@ -100,7 +100,7 @@ def _prune(given: Mapping[str, Any], env: Mapping[str, str], home: Path) -> None
     typed = {name: given.get(name.replace("-", "_")) for name in ("keep-jobs", "keep-days", "keep-size")}
     settings = resolve(typed, env, home)
     keep = keep_of(settings)
-    old = [each for each in doubts(survey(), keep) if of_this_machine(each.view)][:_AT_MOST]
+    old = [each for each in prunable_jobs(survey(), keep) if of_this_machine(each.view)][:_AT_MOST]
     done = prune(home, old, evidence_of=held() if old else ())
     if not done.gone:
         return

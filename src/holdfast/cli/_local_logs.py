@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import say
 from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
 from holdfast.record.rotated_logs import files_of, tail_mark
 from holdfast.record.timed_logs import has_times
 from holdfast.report.log_files import LogPart, attempts_of, chosen, copy, parts_of
-from holdfast.report.merged_logs import Lines, Printer, Source, block_bytes, merge
+from holdfast.report.merged_logs import LogCursor, LogLineFilter, Printer, block_bytes, merge
 from holdfast.report.terminal_text import harmless
 
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
 
 
-class Wish(Noun, frozen=True, kw_only=True):
+class LogOptions(Noun, frozen=True, kw_only=True):
     """The options."""
 
     attempt: int | None
     rank: int | None
     streams: tuple[str, ...]
-    lines: Lines
+    lines: LogLineFilter
     timestamps: bool
     as_json: bool
 
@@ -42,7 +42,7 @@ class Wish(Noun, frozen=True, kw_only=True):
         return not (self.in_time or self.timestamps or self.as_json or self.lines.pattern is not None)
 
 
-def parts_wanted(home: Path, job_id: str, wish: Wish) -> tuple[int, list[LogPart]]:
+def parts_wanted(home: Path, job_id: str, wish: LogOptions) -> tuple[int, list[LogPart]]:
     """The attempt, and its logs; those of all attempts where a time span is wanted. Raises BadUsage."""
     number, parts = chosen(home, job_id, attempt=wish.attempt, rank=wish.rank, streams=wish.streams)
     if wish.attempt is None and wish.in_time:
@@ -51,7 +51,7 @@ def parts_wanted(home: Path, job_id: str, wish: Wish) -> tuple[int, list[LogPart
     return number, parts
 
 
-class File(Noun, frozen=True, kw_only=True):
+class LocalLogFile(Noun, frozen=True, kw_only=True):
     """A file of a log."""
 
     part: LogPart
@@ -62,16 +62,16 @@ class File(Noun, frozen=True, kw_only=True):
     """The node of the job; empty: here."""
 
 
-def files_here(parts: Sequence[LogPart]) -> list[File]:
+def files_here(parts: Sequence[LogPart]) -> list[LocalLogFile]:
     """The files of these logs, the oldest piece of each first."""
-    return [File(part=part, path=path, size=size) for part in parts for path, size in files_of(part.path)]
+    return [LocalLogFile(part=part, path=path, size=size) for part in parts for path, size in files_of(part.path)]
 
 
-def print_files(job_id: str, files: Sequence[File], *, as_json: bool) -> None:
+def print_files(job_id: str, files: Sequence[LocalLogFile], *, as_json: bool) -> None:
     """The paths of the logs, `NODE:PATH` for those on other nodes."""
     if not as_json:
         lines = [f"{harmless(file.node)}:{harmless(file.path)}" if file.node else file.path for file in files]
-        tell("\n".join(lines), nl=bool(lines))
+        print_line("\n".join(lines), nl=bool(lines))
         return
     from holdfast.report.report_json import pretty
 
@@ -87,10 +87,10 @@ def print_files(job_id: str, files: Sequence[File], *, as_json: bool) -> None:
         }
         for file in files
     ]
-    tell(pretty({"schema": "holdfast.log_files/1", "job_id": job_id, "files": found}))
+    print_line(pretty({"schema": "holdfast.log_files/1", "job_id": job_id, "files": found}))
 
 
-def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: Wish) -> None:
+def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOptions) -> None:
     """All present lines. Raises BadUsage where a time span is wanted, and no log has times."""
     out = sys.stdout.buffer
     if len(parts) == 1 and wish.as_they_stand:
@@ -103,7 +103,7 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: Wish)
     with_times = _with_times(view, parts, wish)
     printer = printer_for(with_times, wish, prefixed=len(parts) > 1)
     size = block_bytes(len(with_times))
-    merge([Source(part, wish.lines, size) for part in with_times], printer.put)
+    merge([LogCursor(part, wish.lines, size) for part in with_times], printer.put)
     printer.end()
     out.flush()
     if not printer.wrote and wish.lines.tail != 0:
@@ -115,7 +115,7 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: Wish)
         )
 
 
-def printer_for(parts: Sequence[LogPart], wish: Wish, *, prefixed: bool) -> Printer:
+def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -> Printer:
     """The writer of these logs' lines; attempts are in front where there are several."""
     several = len({part.attempt for part in parts}) > 1
     return Printer(
@@ -127,7 +127,7 @@ def printer_for(parts: Sequence[LogPart], wish: Wish, *, prefixed: bool) -> Prin
     )
 
 
-def _with_times(view: JobView, parts: Sequence[LogPart], wish: Wish) -> list[LogPart]:
+def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> list[LogPart]:
     """The logs that can be shown in this way; each other one gets a sentence."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
@@ -135,7 +135,7 @@ def _with_times(view: JobView, parts: Sequence[LogPart], wish: Wish) -> list[Log
     return [part for part in parts if part not in without] if left else [*parts]
 
 
-def left_out(view: JobView, without: int, written: int, wish: Wish, *, several: bool) -> bool:
+def left_out(view: JobView, without: int, written: int, wish: LogOptions, *, several: bool) -> bool:
     """Report how many of the logs have no times; whether they are left out. Raises BadUsage where a time span is
     wanted, and no log has times."""
     if not without or not (wish.in_time or wish.timestamps or several):
@@ -162,12 +162,12 @@ def _size(path: str) -> int:
         return 0
 
 
-def follow_logs(home: Path, view: JobView, wish: Wish) -> None:
+def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
     """Present and later lines, until the job ends. Lines of further attempts too, where the user typed none."""
     from holdfast.record.job_directory import logs_of
     from holdfast.record.owner_lock import LOCK_NAME
     from holdfast.record.state_directory import job_dir
-    from holdfast.report.log_follow import Watch
+    from holdfast.report.log_follow import LogWatch
 
     out = sys.stdout.buffer
     # With one stream of one rank there is nothing to tell apart, and a progress bar may be passed on as it comes.
@@ -176,7 +176,7 @@ def follow_logs(home: Path, view: JobView, wish: Wish) -> None:
     began = max(attempts_of(home, view.id), default=1) if wish.attempt is None else wish.attempt
     if wish.attempt is None and wish.in_time:
         began = 1
-    sources: dict[Path, Source] = {}
+    sources: dict[Path, LogCursor] = {}
     lines = wish.lines
     printer = printer_for((), wish, prefixed=prefixed)
 
@@ -186,7 +186,7 @@ def follow_logs(home: Path, view: JobView, wish: Wish) -> None:
             path = Path(part.path)
             if path not in sources and part.stream in wish.streams and wish.rank in (None, part.rank):
                 try:
-                    sources[path] = Source(part, lines, block_bytes(2 * (len(sources) + 1)))
+                    sources[path] = LogCursor(part, lines, block_bytes(2 * (len(sources) + 1)))
                 except FileNotFoundError:
                     pass  # it is being put aside: the next look finds it
 
@@ -195,7 +195,7 @@ def follow_logs(home: Path, view: JobView, wish: Wish) -> None:
         attempts = [logs / f"attempt-{number}" for number in attempts_of(home, view.id)]
         return [top, logs, *attempts, *(worker for each in attempts for worker in each.glob("*-*"))]
 
-    with Watch(job_dir(home, view.id) / LOCK_NAME) as watch:
+    with LogWatch(job_dir(home, view.id) / LOCK_NAME) as watch:
         others: set[Path] = set()
         changed: set[Path] | None = set()
         while changed is not None:
@@ -205,7 +205,7 @@ def follow_logs(home: Path, view: JobView, wish: Wish) -> None:
                     pass
                 look()
                 # What comes from here on is wanted from its first line.
-                lines = Lines(pattern=wish.lines.pattern)
+                lines = LogLineFilter(pattern=wish.lines.pattern)
                 # Logs that were not asked for change too, and need no new look at the directories.
                 others = {path for path in changed if ".log" in path.suffixes} - sources.keys()
                 changed = set(sources)

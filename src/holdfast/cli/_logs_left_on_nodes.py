@@ -11,7 +11,7 @@ from holdfast.errors import BadUsage
 from holdfast.model import human_format
 from holdfast.model.events import AgentReported
 from holdfast.record.job_views import JobView, events
-from holdfast.record.owner_address import OwnerNote
+from holdfast.record.owner_address import OwnerAddress
 from holdfast.report.log_files import LogPart, attempts_of
 from holdfast.report.terminal_text import harmless
 
@@ -46,7 +46,9 @@ def tell_the_others(home: Path, view: JobView, attempt: int, parts: Sequence[Log
     )
 
 
-def refusal(error: BadUsage, home: Path, view: JobView, note: OwnerNote, rank: int, attempt: int | None) -> BadUsage:
+def missing_log_error(
+    error: BadUsage, home: Path, view: JobView, note: OwnerAddress, rank: int, attempt: int | None
+) -> BadUsage:
     """A rank whose log is not here."""
     number = attempt if attempt is not None else max(attempts_of(home, view.id), default=0)
     node = nodes_of(home, view.id, number).get(rank)

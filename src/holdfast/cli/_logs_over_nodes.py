@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli._followed_logs import Follower
-from holdfast.cli._local_logs import Wish
-from holdfast.cli._remote_logs import FarLogs, Log
+from holdfast.cli._local_logs import LogOptions
+from holdfast.cli._remote_logs import FarLogs, RemoteLog
 from holdfast.cli._remote_owner import is_elsewhere
 from holdfast.cli._shared_options import say
 from holdfast.errors import HoldfastError
-from holdfast.owner.nodes.operator_client import OwnerLine
+from holdfast.owner.nodes.operator_client import OperatorClient
 from holdfast.report.log_files import LogPart, attempts_of, parts_of
 
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
-    from holdfast.record.owner_address import OwnerNote
+    from holdfast.record.owner_address import OwnerAddress
 
 
-def logs_over_nodes(home: Path, view: JobView, note: OwnerNote, wish: Wish, *, following: bool, paths: bool) -> bool:
+def logs_over_nodes(
+    home: Path, view: JobView, note: OwnerAddress, wish: LogOptions, *, following: bool, paths: bool
+) -> bool:
     """Print the logs of a job that has them on several nodes, or follow them.
 
     False: all of them are here, or no owner answers, and the logs that are here are better than none. Raises
@@ -30,7 +32,7 @@ def logs_over_nodes(home: Path, view: JobView, note: OwnerNote, wish: Wish, *, f
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
         return False
     try:
-        owner = OwnerLine(note, os.environ, home)
+        owner = OperatorClient(note, os.environ, home)
     except HoldfastError as error:
         return _only_here(error, wish, told_there)
     with owner:
@@ -38,14 +40,14 @@ def logs_over_nodes(home: Path, view: JobView, note: OwnerNote, wish: Wish, *, f
         return _with_owner(far, home, paths=paths, told_there=told_there)
 
 
-def _only_here(error: HoldfastError, wish: Wish, told_there: bool) -> bool:
+def _only_here(error: HoldfastError, wish: LogOptions, told_there: bool) -> bool:
     if wish.rank is not None or told_there:
         raise error
     say(f"{error.message.rstrip('.')}: these are the logs that lie here")
     return False
 
 
-def _here(home: Path, view: JobView, wish: Wish, rank: int) -> bool:
+def _here(home: Path, view: JobView, wish: LogOptions, rank: int) -> bool:
     """Whether this rank's logs are here, for all wanted attempts."""
     every = attempts_of(home, view.id)
     meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
@@ -70,7 +72,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
         Follower(far).run(ranks)
         return True
     parts: list[LogPart] = []
-    logs: list[Log] = []
+    logs: list[RemoteLog] = []
     for attempt, wanted in ranks.items():
         lie_here = {part.rank for part in here[attempt]}
         parts += [part for part in here[attempt] if part.rank in wanted and part.stream in wish.streams]

@@ -10,7 +10,7 @@ import sys
 from holdfast.safe_text import one_line, own_lines, styled
 
 
-def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
+def print_line(text: object, *, err: bool = False, nl: bool = True) -> None:
     """Print `text`; holdfast's own colours stay. A character that the terminal cannot show becomes a question mark."""
     stream = sys.stderr if err else sys.stdout
     out = styled(str(text)) + ("\n" if nl else "")
@@ -19,7 +19,7 @@ def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
     stream.flush()
 
 
-def redraw(line: str, width: int) -> None:
+def redraw_line(line: str, width: int) -> None:
     """Replace the terminal's present line by `line`, which has no line end; empty: clear it."""
     shown = one_line(line)[: max(0, width - 1)]
     encoding = sys.stderr.encoding or "utf-8"
@@ -30,4 +30,4 @@ def redraw(line: str, width: int) -> None:
 def say(text: str) -> None:
     """A message of holdfast's own to stderr; only its first line begins with `holdfast:` and a word."""
     for line in own_lines(text, again=""):
-        tell(line, err=True)
+        print_line(line, err=True)

@@ -14,14 +14,14 @@ from holdfast.record.job_views import Survey
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.platforms.slurm.submit.job_queue import InQueue
-    from holdfast.record.submitted_jobs import Submitted
+    from holdfast.platforms.slurm.submit.job_queue import QueueEntry
+    from holdfast.record.submitted_jobs import SubmissionRecord
 
 
 _LONG_S = 300 * 86_400.0
 
 
-class Waiting(Noun, frozen=True, kw_only=True):
+class QueuedJob(Noun, frozen=True, kw_only=True):
     """One waiting job."""
 
     platform: PlatformJob
@@ -40,7 +40,7 @@ class Queues(Noun, frozen=True, kw_only=True):
     """All jobs, and the answers of the platform's queue."""
 
     survey: Survey
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[QueuedJob, ...] = ()
     """Jobs that have not begun, the newest first."""
     again: dict[str, str] = {}
     """For the jobs that wait to be started again, by id: the platform's answer."""
@@ -53,24 +53,24 @@ def queues() -> Queues:
     and is no longer in the queue is closed.
     """
     from holdfast.record.job_views import JobState
-    from holdfast.record.submitted_jobs import forget, noted
+    from holdfast.record.submitted_jobs import read_submissions, remove_submission
 
     found = survey()
     begun = {view.platform.id for view in found.jobs if view.platform is not None}
     notes = []
-    for note in noted(found.home):
+    for note in read_submissions(found.home):
         if not note.array and note.platform.id in begun:
-            forget(found.home, note.platform)
+            remove_submission(found.home, note.platform)
         else:
             notes.append(note)
     waits = (JobState.QUEUED, JobState.OUT_OF_SIGHT)
     again = {view.id: view.platform for view in found.jobs if view.state in waits and view.platform is not None}
     if not notes and not again:
         return Queues(survey=found)
-    from holdfast.platforms.slurm.submit.job_queue import Unknown, cluster, queue
+    from holdfast.platforms.slurm.submit.job_queue import QueueUnknown, cluster, queue
 
     queued = queue()
-    if isinstance(queued, Unknown):
+    if isinstance(queued, QueueUnknown):
         if notes or any(view.state is JobState.QUEUED for view in found.jobs):
             say(f"what waits in the queue is not known: {queued.why}")
         return Queues(survey=found, waiting=tuple(_unknown(note) for note in reversed(notes)))
@@ -90,25 +90,27 @@ def queues() -> Queues:
     )
 
 
-def _rows(note: Submitted, queued: Mapping[str, InQueue], begun: Collection[str], home: Path) -> Iterator[Waiting]:
+def _rows(
+    note: SubmissionRecord, queued: Mapping[str, QueueEntry], begun: Collection[str], home: Path
+) -> Iterator[QueuedJob]:
     """The parts of a submission that have not begun; its note is removed when no part is left in the queue."""
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
     if not ids:
         from holdfast.platforms.slurm.submit.job_queue import cluster
-        from holdfast.record.submitted_jobs import forget
+        from holdfast.record.submitted_jobs import remove_submission
 
         if note.platform.cluster and note.platform.cluster != cluster():
             yield _unknown(note)  # the queue of another cluster has it, or had it
             return
-        forget(home, note.platform)
+        remove_submission(home, note.platform)
         if not any(each == number or each.startswith(f"{number}_") for each in begun):
             say(_gone(note))
     for each in ids:
         if each in begun:
             continue
         state = queued[each]
-        yield Waiting(
+        yield QueuedJob(
             platform=PlatformJob(platform=note.platform.platform, id=each, cluster=note.platform.cluster),
             name=note.name,
             submitted=note.at,
@@ -120,8 +122,8 @@ def _rows(note: Submitted, queued: Mapping[str, InQueue], begun: Collection[str]
         )
 
 
-def _unknown(note: Submitted) -> Waiting:
-    return Waiting(
+def _unknown(note: SubmissionRecord) -> QueuedJob:
+    return QueuedJob(
         platform=note.platform,
         name=note.name,
         submitted=note.at,
@@ -131,7 +133,7 @@ def _unknown(note: Submitted) -> Waiting:
     )
 
 
-def _gone(note: Submitted) -> str:
+def _gone(note: SubmissionRecord) -> str:
     number = note.platform.id
     output = note.output.replace("%j", number).replace("%A", number)
     return (
@@ -140,7 +142,7 @@ def _gone(note: Submitted) -> str:
     )
 
 
-def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
+def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
     """The jobs with an id, with the id of their array, or with a name."""
     known = list(rows)
     for meant in (
@@ -153,12 +155,12 @@ def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
     return []
 
 
-def in_queue(job: str) -> list[Waiting]:
+def in_queue(job: str) -> list[QueuedJob]:
     """The jobs in the queue that `job` may mean, with a fresh answer of the queue."""
     return of_word(queues().waiting, job)
 
 
-def told(row: Waiting) -> str:
+def queued_job_text(row: QueuedJob) -> str:
     """One of them in words, for `show` and `logs`."""
     from holdfast.record.local_time import clock
     from holdfast.report.terminal_text import harmless
@@ -175,10 +177,10 @@ def told(row: Waiting) -> str:
     )
 
 
-def take_out(home: Path, rows: Sequence[Waiting], told: Callable[[str], None]) -> None:
-    """Cancel them, and pass a sentence on each to `told`. Raises HoldfastError where Slurm fails."""
+def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None]) -> None:
+    """Cancel them, and pass a sentence on each to `queued_job_text`. Raises HoldfastError where Slurm fails."""
     from holdfast.platforms.slurm.submit.job_queue import begins, cancel
-    from holdfast.record.submitted_jobs import forget
+    from holdfast.record.submitted_jobs import remove_submission
 
     for number in dict.fromkeys(
         row.platform.id if row.state == "starting" else row.array or row.platform.id for row in rows
@@ -192,7 +194,7 @@ def take_out(home: Path, rows: Sequence[Waiting], told: Callable[[str], None]) -
         if not answer.ok:
             raise HoldfastError(f"Slurm job {number} was not cancelled: {answer.said}", hint=f"scancel {number}")
         if not of_it[0].array:
-            forget(home, of_it[0].platform)
+            remove_submission(home, of_it[0].platform)
         why = f" ({of_it[0].reason})" if of_it[0].reason else ""
         tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"Slurm job {number}"
         when = "while it began" if began or of_it[0].state == "starting" else "before it began"

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli._local_logs import File, Wish, files_here, left_out, print_files, printer_for
-from holdfast.cli._remote_owner import Refusal
+from holdfast.cli._local_logs import LocalLogFile, LogOptions, files_here, left_out, print_files, printer_for
+from holdfast.cli._remote_owner import RemoteRefusal
 from holdfast.cli._shared_options import say
 from holdfast.model.log_time_format import records
 from holdfast.owner.nodes.operator_client import (
@@ -19,13 +19,13 @@ from holdfast.owner.nodes.operator_client import (
     LogPiece,
     LogRead,
     LogStream,
-    OwnerLine,
+    OperatorClient,
     RanksLine,
 )
 from holdfast.record.rotated_logs import Mark
 from holdfast.record.timed_logs import Span, has_times
 from holdfast.report.log_files import STREAMS, LogPart
-from holdfast.report.merged_logs import Source, block_bytes, merge
+from holdfast.report.merged_logs import LogCursor, block_bytes, merge
 
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
@@ -34,14 +34,14 @@ MOST_SAID = 8
 """Sentences about logs that cannot be read."""
 
 
-class Log:
+class RemoteLog:
     """One log of a rank on another node: a `Reader`."""
 
     def __init__(self, far: FarLogs, part: LogPart) -> None:
         self.part = part
         self.stream = LogStream(part.stream)
         self.has_times = False
-        self.files: tuple[File, ...] = ()
+        self.files: tuple[LocalLogFile, ...] = ()
         self.followed = False
         """Only bytes that have arrived are read."""
         self.arrived: deque[LogPiece] = deque()
@@ -59,7 +59,7 @@ class Log:
         else:
             try:
                 piece = self._read(on_from(self.stream, since, size, whole=whole_lines))
-            except Refusal:
+            except RemoteRefusal:
                 if not self._far.following:
                     raise
                 piece = None  # its node is away for now: what is followed waits for it
@@ -94,7 +94,7 @@ def _spans(piece: LogPiece) -> list[Span]:
 class FarLogs:
     """The logs of a job over nodes, through its owner."""
 
-    def __init__(self, owner: OwnerLine, view: JobView, wish: Wish, *, following: bool = False) -> None:
+    def __init__(self, owner: OperatorClient, view: JobView, wish: LogOptions, *, following: bool = False) -> None:
         self.owner = owner
         self.view = view
         self.wish = wish
@@ -116,7 +116,7 @@ class FarLogs:
         answer = self.owner.ask(RanksLine(attempt=attempt, wait=wait), waits=wait, again=self._reached)
         self._reached = True
         if not answer.ok and "no question" in answer.message:
-            raise Refusal(
+            raise RemoteRefusal(
                 f"job {self.view.id}: its owner runs an earlier version of holdfast, which is asked with --rank only"
             )
         if not answer.ok:
@@ -128,17 +128,17 @@ class FarLogs:
             )
         return answer
 
-    def refusal(self, answer: Answered) -> Refusal:
-        return Refusal(f"job {self.view.id}: {answer.message}")
+    def refusal(self, answer: Answered) -> RemoteRefusal:
+        return RemoteRefusal(f"job {self.view.id}: {answer.message}")
 
-    def logs(self, attempt: int, ranks: Sequence[int]) -> list[Log]:
+    def logs(self, attempt: int, ranks: Sequence[int]) -> list[RemoteLog]:
         """The logs of these ranks. Raises HoldfastError where the user typed one rank, and it cannot be read."""
-        found: list[Log] = []
+        found: list[RemoteLog] = []
         for rank in ranks:
             streams = tuple(LogFrom(stream=LogStream(name), timed=True, most=0) for name in self.wish.streams)
             try:
                 said = self.ask(LogLine(rank=rank, attempt=attempt, streams=streams))
-            except Refusal as error:
+            except RemoteRefusal as error:
                 if self.wish.rank is not None:
                     raise
                 self.tell(error.message)
@@ -146,18 +146,20 @@ class FarLogs:
             found += [self._log(said, rank, piece) for piece in said.pieces]
         return found
 
-    def log(self, said: LogRead, rank: int, stream: LogStream) -> Log:
+    def log(self, said: LogRead, rank: int, stream: LogStream) -> RemoteLog:
         """A log that a node has."""
-        return Log(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
+        return RemoteLog(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
 
-    def _log(self, said: LogRead, rank: int, piece: LogPiece) -> Log:
+    def _log(self, said: LogRead, rank: int, piece: LogPiece) -> RemoteLog:
         log = self.log(said, rank, piece.stream)
         log.has_times = piece.has_times
         node = said.node or "?"
-        log.files = tuple(File(part=log.part, path=each.path, size=each.size, node=node) for each in piece.files)
+        log.files = tuple(
+            LocalLogFile(part=log.part, path=each.path, size=each.size, node=node) for each in piece.files
+        )
         if not piece.files and piece.size:
             # An earlier version of holdfast says no more than that.
-            log.files = (File(part=log.part, path="", size=piece.size, node=node),)
+            log.files = (LocalLogFile(part=log.part, path="", size=piece.size, node=node),)
         return log
 
     def tell(self, text: str) -> None:
@@ -166,7 +168,7 @@ class FarLogs:
             self._said.add(text)
             say(text)
 
-    def show(self, here: Sequence[LogPart], far: Sequence[Log], *, paths: bool) -> None:
+    def show(self, here: Sequence[LogPart], far: Sequence[RemoteLog], *, paths: bool) -> None:
         """All present lines. Raises HoldfastError."""
         wish = self.wish
         if paths:
@@ -184,7 +186,7 @@ class FarLogs:
             both = [each for each in both if each not in without]
         printer = printer_for([part for part, _, _ in both], wish, prefixed=len(both) > 1)
         size = block_bytes(len(both))
-        merge([Source(part, wish.lines, size, log) for part, log, _ in both], printer.put)
+        merge([LogCursor(part, wish.lines, size, log) for part, log, _ in both], printer.put)
         printer.end()
         sys.stdout.buffer.flush()
         if not printer.wrote and wish.lines.tail != 0:

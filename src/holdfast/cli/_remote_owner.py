@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.owner.nodes.operator_client import Verb
     from holdfast.record.job_views import JobView, Survey
-    from holdfast.record.owner_address import OwnerNote
+    from holdfast.record.owner_address import OwnerAddress
 
 
 V = TypeVar("V", bound=Callable[..., None])
@@ -29,15 +29,15 @@ def job_options(verb: V) -> V:
     return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
 
 
-class Refusal(HoldfastError):
+class RemoteRefusal(HoldfastError):
     """The owner, or a node, answered that it cannot do it."""
 
 
-def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
+def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
     """All jobs; this one; and the way to its owner, where the job runs over nodes. Raises BadUsage."""
     from holdfast.record.job_lookup import find, of_id
     from holdfast.record.job_views import JobState
-    from holdfast.record.owner_address import noted
+    from holdfast.record.owner_address import read_owner_address
 
     found = survey()
     view = find(found, job)
@@ -50,7 +50,7 @@ def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
         other = of_platform[0]
         platform = other.platform.platform if other.platform else ""
         say(f"{job} is the name of job {view.id}, which is meant here, and {platform}'s id of job {other.id}")
-    return found, view, noted(found.home, view.id)
+    return found, view, read_owner_address(found.home, view.id)
 
 
 def is_elsewhere(view: JobView) -> bool:
@@ -60,18 +60,18 @@ def is_elsewhere(view: JobView) -> bool:
     return view.state is JobState.OUT_OF_SIGHT or (view.state is JobState.RUNNING and view.host != socket.gethostname())
 
 
-def run_verb(note: OwnerNote, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
+def run_verb(note: OwnerAddress, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
     """The output of one of holdfast's own commands, run beside the owner or on a node. Raises HoldfastError."""
-    from holdfast.owner.nodes.operator_client import OwnerLine, VerbLine
+    from holdfast.owner.nodes.operator_client import OperatorClient, VerbLine
 
-    with OwnerLine(note, os.environ, home) as owner:
+    with OperatorClient(note, os.environ, home) as owner:
         answer = owner.ask(VerbLine(verb=verb, words=tuple(words), node=node))
     if not answer.ok:
-        raise Refusal(answer.message.removeprefix("holdfast: ").rstrip() or f"job {note.job_id}: no answer")
+        raise RemoteRefusal(answer.message.removeprefix("holdfast: ").rstrip() or f"job {note.job_id}: no answer")
     return answer.message
 
 
-def node_of_job(job: str) -> tuple[OwnerNote, Path]:
+def node_of_job(job: str) -> tuple[OwnerAddress, Path]:
     """The way to the owner of a job that runs over nodes. Raises BadUsage for any other job."""
     found, view, note = located(job)
     if note is None:

@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import JobReport
 
 IGNORED: dict[str, bool] = {
@@ -33,7 +33,7 @@ JUDGED: tuple[str, ...] = (
 """torchrun's options with one true value here: any other value is refused; each takes one."""
 
 
-class Typed(msgspec.Struct, frozen=True):
+class RunOption(msgspec.Struct, frozen=True):
     """One option as it is typed. `off` is the form that switches a flag off."""
 
     param: str
@@ -48,64 +48,68 @@ class Typed(msgspec.Struct, frozen=True):
     """The default value; repeated options have ()."""
 
 
-TORCHRUN: tuple[Typed, ...] = (
-    Typed(
+TORCHRUN: tuple[RunOption, ...] = (
+    RunOption(
         "nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"
     ),
-    Typed("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many machines take part.  [1]"),
-    Typed("node_rank", ("--node-rank",), metavar="R", help="This machine's place among them, from 0."),
-    Typed(
+    RunOption("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many machines take part.  [1]"),
+    RunOption("node_rank", ("--node-rank",), metavar="R", help="This machine's place among them, from 0."),
+    RunOption(
         "rdzv_endpoint",
         ("--rdzv-endpoint",),
         metavar="HOST:PORT",
         help="Typed on every node: where the owner of the job is found. On one machine its port, as --master-port.",
     ),
-    Typed("rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."),
-    Typed("rdzv_backend", ("--rdzv-backend",), metavar="NAME", help="static or c10d: nodes are found in one way."),
-    Typed(
+    RunOption(
+        "rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."
+    ),
+    RunOption("rdzv_backend", ("--rdzv-backend",), metavar="NAME", help="static or c10d: nodes are found in one way."),
+    RunOption(
         "rdzv_conf",
         ("--rdzv-conf",),
         metavar="K=V,K=V",
         help="is_host=1: the owner is here; join_timeout, last_call_timeout: seconds.",
     ),
-    Typed("standalone", ("--standalone",), flag=True, unset=False, help="One machine, as without --nnodes."),
-    Typed("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
-    Typed(
+    RunOption("standalone", ("--standalone",), flag=True, unset=False, help="One machine, as without --nnodes."),
+    RunOption("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
+    RunOption(
         "master_addr",
         ("--master-addr",),
         metavar="ADDR",
         help="With --nnodes: the host of the endpoint. On one machine: where rank 0 listens.  [127.0.0.1]",
     ),
-    Typed(
+    RunOption(
         "master_port",
         ("--master-port",),
         metavar="PORT",
         help="With --nnodes: the port of the endpoint. On one machine: MASTER_PORT of the first attempt.",
     ),
-    Typed(
+    RunOption(
         "local_addr",
         ("--local-addr",),
         metavar="ADDR",
         help="Where the other nodes reach this one. On one machine: as --master-addr, which wins.",
     ),
-    Typed(
+    RunOption(
         "virtual_local_rank",
         ("--virtual-local-rank",),
         flag=True,
         unset=False,
         help="LOCAL_RANK is 0 in every worker, and each sees its own device only.",
     ),
-    Typed(
+    RunOption(
         "local_ranks_filter",
         ("--local-ranks-filter",),
         metavar="R,R",
         help="Show the output of these local ranks only.",
     ),
-    Typed("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
-    Typed("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
-    Typed("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),
-    Typed("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
-    Typed(
+    RunOption("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
+    RunOption("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
+    RunOption(
+        "run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."
+    ),
+    RunOption("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
+    RunOption(
         "command_from",
         ("--command-from",),
         metavar="VARIABLE",
@@ -118,23 +122,23 @@ ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 """torchrun's names for some of the settings."""
 
 
-def settings() -> Iterator[Typed]:
+def settings() -> Iterator[RunOption]:
     """The settings, as options."""
     from holdfast.settings.settings_table import SETTINGS
-    from holdfast.settings.value_kinds import Kind
+    from holdfast.settings.value_kinds import ValueKind
 
     for setting in SETTINGS:
         forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))
-        flag = setting.kind is Kind.FLAG
+        flag = setting.kind is ValueKind.FLAG
         off = f"--no-{setting.name}" if setting.no_option else ""
-        repeated = setting.kind is Kind.FILES
-        yield Typed(setting.name.replace("-", "_"), forms, flag=flag, off=off, repeated=repeated)
+        repeated = setting.kind is ValueKind.FILES
+        yield RunOption(setting.name.replace("-", "_"), forms, flag=flag, off=off, repeated=repeated)
 
 
-def ignored() -> Iterator[Typed]:
+def ignored() -> Iterator[RunOption]:
     """torchrun's options that are only checked: without a meaning here, or with one correct value."""
     for name, takes_value in (*IGNORED.items(), *((name, True) for name in JUDGED)):
-        yield Typed(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
+        yield RunOption(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
 
 
 OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
@@ -162,14 +166,14 @@ def unheeded(given: dict[str, Any]) -> list[str]:
     return [f"--{name}" for name in names if given.get(name.replace("-", "_")) not in (None, False)]
 
 
-def read(args: Sequence[str]) -> dict[str, Any] | None:
+def read_run_options(args: Sequence[str]) -> dict[str, Any] | None:
     """The same result as click's, without click, whose import takes longer than the rest of a start.
 
     None unless the words are plain (help, an unknown option, a missing or glued value, `--`): then click reads them,
     and reports mistakes.
     """
     values: dict[str, Any] = {}
-    meant: dict[str, tuple[Typed, bool]] = {}
+    meant: dict[str, tuple[RunOption, bool]] = {}
     for typed in (*TORCHRUN, *settings(), *ignored()):
         values[typed.param] = () if typed.repeated else typed.unset
         meant.update((form, (typed, True)) for form in typed.forms)
@@ -211,7 +215,7 @@ def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: 
     return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
 
 
-def over_nodes(launch: Launch, guard_fd: int | None) -> int:
+def over_nodes(launch: LaunchSpec, guard_fd: int | None) -> int:
     """This node's part of a job over many nodes; returns its final code."""
     from holdfast.main.node_guard import take_part  # one machine needs none of it
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def setting_options() -> list[click.Option]:
     """One click option a setting. Values stay as typed: `settings.resolve` checks them, with their place."""
     from holdfast.settings.settings_table import SETTINGS
-    from holdfast.settings.value_kinds import Kind
+    from holdfast.settings.value_kinds import ValueKind
 
     options = []
     for setting in SETTINGS:
-        flag = setting.kind is Kind.FLAG
+        flag = setting.kind is ValueKind.FLAG
         long = f"--{setting.name}/--no-{setting.name}" if setting.no_option else f"--{setting.name}"
         default = f"  [default: {setting.default:g}]" if isinstance(setting.default, int | float) and not flag else ""
         options.append(
@@ -38,7 +38,7 @@ def setting_options() -> list[click.Option]:
                 [setting.name.replace("-", "_"), long],
                 is_flag=flag,
                 default=None,
-                multiple=setting.kind is Kind.FILES,
+                multiple=setting.kind is ValueKind.FILES,
                 metavar=None if flag else setting.metavar,
                 help=setting.help + default,
             )

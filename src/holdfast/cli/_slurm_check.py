@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.cli._checks_table import FAILED, as_object, print_round, state_of
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import say
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.check_results import CheckState, Site
@@ -24,7 +24,7 @@ from holdfast.platforms.slurm import node_health
 
 if TYPE_CHECKING:
     from holdfast.node.check_entry import CheckPlan
-    from holdfast.platforms.slurm.node_health import Tended
+    from holdfast.platforms.slurm.node_health import NodeTreatment
 
 NODE_CHECKS = node_health.NODE_CHECKS
 
@@ -39,7 +39,7 @@ def for_slurm(slurm_conf: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as trouble:  # a bug of ours must not take a cluster out of work
-        if use is node_health.Use.PERSON:
+        if use is node_health.CheckCaller.PERSON:
             raise
         if not isinstance(trouble, HoldfastError):
             traceback.print_exc()
@@ -48,7 +48,7 @@ def for_slurm(slurm_conf: str | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class NodeCheckOptions:
     """The options of the check."""
 
     as_json: bool
@@ -73,7 +73,7 @@ def believes(users: str | None) -> Collection[int] | None:
     return found
 
 
-def check_node(plan: CheckPlan, home: str, asked: Asked) -> int:
+def check_node(plan: CheckPlan, home: str, asked: NodeCheckOptions) -> int:
     """Check, drain where the options ask for it, print; returns the exit status: 0, or 252 where a check failed.
 
     A check that cannot decide, a Slurm that does not answer and a check that runs already are no failure of the node:
@@ -82,16 +82,16 @@ def check_node(plan: CheckPlan, home: str, asked: Asked) -> int:
     # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
-    waits = node_health.use_of(os.environ) in (node_health.Use.PROLOG, node_health.Use.EPILOG)
+    waits = node_health.use_of(os.environ) in (node_health.CheckCaller.PROLOG, node_health.CheckCaller.EPILOG)
     try:
         with node_health.alone(node, waits=waits):
             return _check(plan, node, home, asked)
-    except node_health.Busy:
+    except node_health.CheckBusy:
         say(f"another check of {node} runs: this one is left to it")
         return 0
 
 
-def _check(plan: CheckPlan, node: str, home: str, asked: Asked) -> int:
+def _check(plan: CheckPlan, node: str, home: str, asked: NodeCheckOptions) -> int:
     began = time.monotonic()
     site = Site(node=node, cwd="/", home=home)
     current = CheckRound(plan, site=site, now=began, keep_going=True, deadline_s=node_health.ALL_S)
@@ -110,17 +110,17 @@ def _check(plan: CheckPlan, node: str, home: str, asked: Asked) -> int:
     if not asked.as_json:
         print_round(current, answer, node, took_s)
         for text in told:
-            tell(text)
+            print_line(text)
     tended = node_health.tend(node, troubles, drains=asked.drains, gives_back=asked.gives_back)
     if asked.as_json:
         from holdfast.report.report_json import pretty
 
         shown = as_object(current, answer, node, code, took_s)
-        tell(pretty({**shown, "slurm": {**_object(tended), "told_by_jobs": told}}))
+        print_line(pretty({**shown, "slurm": {**_object(tended), "told_by_jobs": told}}))
     elif tended.said:
-        tell(tended.said)
+        print_line(tended.said)
     return code
 
 
-def _object(tended: Tended) -> dict[str, object]:
+def _object(tended: NodeTreatment) -> dict[str, object]:
     return {"action": tended.doing, "done": tended.done, "said": tended.said, "command": tended.command}

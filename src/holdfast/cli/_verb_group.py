@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast import __version__
-from holdfast.cli._printing import say, tell
+from holdfast.cli._printing import print_line, say
 
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
@@ -104,7 +104,7 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
             say(f"{error.format_message()}\n  try: {path} --help")
         return 2
     except click.exceptions.NoArgsIsHelpError as error:
-        tell(error.format_message(), err=True)
+        print_line(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
         # One message, like all of ours: what is wrong, and what to type.

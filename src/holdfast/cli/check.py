@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli._completion_values import checks
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import utc_option
 from holdfast.errors import BadUsage
 
@@ -102,9 +102,9 @@ def _checked(
         where=where,
     )
     if slurm:
-        from holdfast.cli._slurm_check import Asked, believes, check_node
+        from holdfast.cli._slurm_check import NodeCheckOptions, believes, check_node
 
-        asked = Asked(as_json=as_json, drains=drain, gives_back=resume, believes=believes(believe))
+        asked = NodeCheckOptions(as_json=as_json, drains=drain, gives_back=resume, believes=believes(believe))
         raise SystemExit(check_node(plan, str(home), asked))
     raise SystemExit(_run(plan, spec, as_json, str(home)))
 
@@ -137,7 +137,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty(as_object(current, answer, site.node, code, took_s)))
+        print_line(pretty(as_object(current, answer, site.node, code, took_s)))
     else:
         print_round(current, answer, site.node, took_s)
     return code
@@ -150,11 +150,11 @@ def _list(names: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> No
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty({"schema": "holdfast.check-list/1", "checks": chosen}))
+        print_line(pretty({"schema": "holdfast.check-list/1", "checks": chosen}))
         return
     for info in chosen:
-        tell(_entry(info))
-    tell("\nEvery check also takes timeout, retries, interval (seconds), inconclusive, failure (warn or fail).")
+        print_line(_entry(info))
+    print_line("\nEvery check also takes timeout, retries, interval (seconds), inconclusive, failure (warn or fail).")
 
 
 def _entry(info: CheckInfo) -> str:

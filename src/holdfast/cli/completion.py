@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 
 WHERE = {
@@ -31,6 +31,6 @@ def command(shell: str) -> None:
     assert kind is not None
     # Not through `source()`: that of bash asks an installed bash for its version.
     made = kind(cli, {}, "holdfast", VARIABLE)
-    tell(made.source_template % made.source_vars(), nl=False)
+    print_line(made.source_template % made.source_vars(), nl=False)
     if sys.stdout.isatty():
-        tell(f"# {WHERE[shell]}")
+        print_line(f"# {WHERE[shell]}")

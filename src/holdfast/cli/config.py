@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable, say
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed
@@ -25,7 +25,7 @@ def command(as_json: bool) -> None:
     from holdfast.record.state_directory import home_of
     from holdfast.settings.resolved_settings import FILE_NAME, SYSTEM_FILE, resolve, unused_files
     from holdfast.settings.settings_table import SECTIONS, SETTINGS, Setting
-    from holdfast.settings.value_kinds import Kind, Value
+    from holdfast.settings.value_kinds import Value, ValueKind
     from holdfast.settings.yaml_sections import deep_defaults, defaults
 
     def shown(value: Value) -> str:
@@ -78,15 +78,15 @@ def command(as_json: bool) -> None:
         ]
         sections = [{"name": name, "value": value, "origin": origin} for name, value, origin in of_sections()]
         whole = {"schema": "holdfast.config/1", "home": str(where), "settings": rows, "sections": sections}
-        tell(pretty(whole))
+        print_line(pretty(whole))
         return
     values = {setting.name: shown(hidden(setting)) for setting in SETTINGS}
-    values |= {s.name: "off" for s in SETTINGS if s.kind is Kind.TIMES and not settings.value(s.name)}
+    values |= {s.name: "off" for s in SETTINGS if s.kind is ValueKind.TIMES and not settings.value(s.name)}
     wide = max(len(value) for value in values.values())
     for setting in SETTINGS:
         name = f"{setting.name:<14}"
-        tell(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
+        print_line(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
     for key, value, origin in of_sections():
-        tell(f"{key:<14} {shown(value):<{min(wide, 40)}}  {origin}")
-    tell(f"\nstate directory: {where}")
-    tell(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")
+        print_line(f"{key:<14} {shown(value):<{min(wide, 40)}}  {origin}")
+    print_line(f"\nstate directory: {where}")
+    print_line(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli._cluster_jobs import in_cluster
 from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli._shared_options import utc_option, zone_words
 from holdfast.model.noun_base import Noun
@@ -45,7 +45,7 @@ def command(
             of_nodes = [json_as(line.encode(), _OfNode) for line in text.splitlines()]
             devices = [device for found in of_nodes for device in found.devices]
             text = json.dumps({"schema": "holdfast.devices/1", "devices": devices})
-        tell(text)
+        print_line(text)
         return
     from holdfast.model.faults import is_verdict_of_a_check
     from holdfast.node.devices.fault_commands import list_devices
@@ -60,20 +60,22 @@ def command(
         row["node"] = row["node"] or here
     if as_json:
         keys = ("device", "node", "standing", "codes", "since", "reason")
-        tell(json.dumps({"schema": "holdfast.devices/1", "devices": [{key: row[key] for key in keys} for row in rows]}))
+        print_line(
+            json.dumps({"schema": "holdfast.devices/1", "devices": [{key: row[key] for key in keys} for row in rows]})
+        )
         return
     if not rows:
-        tell("No device is known here: none is present, and none was ever reported.")
+        print_line("No device is known here: none is present, and none was ever reported.")
     for row in rows:
-        tell(_line(row))
+        print_line(_line(row))
         if row["reason"]:
-            tell(f"    {row['reason']}{_since(row['since'], now)}")
+            print_line(f"    {row['reason']}{_since(row['since'], now)}")
         if row["counted"]:
-            tell("    counted so far: " + "; ".join(row["counted"]))
+            print_line("    counted so far: " + "; ".join(row["counted"]))
     if refused:
         total = sum(refused.values())
         why = ", ".join(f"{count} {reason}" for reason, count in refused.items())
-        tell(f"{total} event{'s were' if total != 1 else ' was'} refused so far: {why}", err=True)
+        print_line(f"{total} event{'s were' if total != 1 else ' was'} refused so far: {why}", err=True)
 
 
 def _line(row: dict[str, object]) -> str:
@@ -98,11 +100,11 @@ def _of_a_cluster(as_json: bool) -> None:
     found = with_server(held_nodes)
     if as_json:
         nodes = [{"node": each.node, "job": each.job, "reason": each.reason, "since": each.since} for each in found]
-        tell(pretty({"schema": "holdfast.held_nodes/1", "nodes": nodes}))
+        print_line(pretty({"schema": "holdfast.held_nodes/1", "nodes": nodes}))
         return
     if not found:
-        tell("No node of the cluster is tainted by holdfast.")
+        print_line("No node of the cluster is tainted by holdfast.")
     for each in found:
-        tell(f"{each.node} HELD, found by job {harmless(each.job)}")
-        tell(f"    {harmless(each.reason)}")
-        tell(f"    once it is repaired: holdfast release {each.node} --platform kubernetes --reason TEXT")
+        print_line(f"{each.node} HELD, found by job {harmless(each.job)}")
+        print_line(f"    {harmless(each.reason)}")
+        print_line(f"    once it is repaired: holdfast release {each.node} --platform kubernetes --reason TEXT")

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from holdfast import __version__
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 from holdfast.model.noun_base import Noun
 
@@ -33,7 +33,7 @@ _FILES_WANTED = 4096
 _SHM_BYTES = 1 << 30
 
 
-class Finding(Noun, frozen=True, kw_only=True):
+class DoctorFinding(Noun, frozen=True, kw_only=True):
     """One thing that holdfast uses where it exists."""
 
     name: str
@@ -66,24 +66,24 @@ def command(as_json: bool) -> None:
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty({"schema": "holdfast.doctor/1", **about, "extras": extras, "findings": found}))
+        print_line(pretty({"schema": "holdfast.doctor/1", **about, "extras": extras, "findings": found}))
         return
-    tell(f"holdfast {about['version']}, Python {about['python']} ({about['executable']})")
-    tell(f"{about['platform']}, state in {about['home']}")
-    tell("extras: " + ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in extras.items()))
+    print_line(f"holdfast {about['version']}, Python {about['python']} ({about['executable']})")
+    print_line(f"{about['platform']}, state in {about['home']}")
+    print_line("extras: " + ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in extras.items()))
     wide = max(len(each.name) for each in found)
     for each in found:
-        tell(f"  {'ok     ' if each.ok else 'missing'}  {each.name:<{wide}}  {each.found}")
+        print_line(f"  {'ok     ' if each.ok else 'missing'}  {each.name:<{wide}}  {each.found}")
         if not each.ok:
-            tell(f"           {'':<{wide}}  without it: {each.purpose}")
+            print_line(f"           {'':<{wide}}  without it: {each.purpose}")
             if each.command:
-                tell(f"           {'':<{wide}}  try: {each.command}")
+                print_line(f"           {'':<{wide}}  try: {each.command}")
 
 
-def findings(extras: dict[str, bool]) -> Iterator[Finding]:
+def findings(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
     """All of them, in the order of the output. Each look is one file or one call."""
     linux = sys.platform == "linux"
-    yield Finding(
+    yield DoctorFinding(
         name="Linux",
         ok=linux,
         found=sys.platform,
@@ -92,7 +92,7 @@ def findings(extras: dict[str, bool]) -> Iterator[Finding]:
     if not linux:
         return
     spy = _py_spy()
-    yield Finding(
+    yield DoctorFinding(
         name="py-spy",
         ok=spy is not None,
         found=spy or "not installed",
@@ -100,7 +100,7 @@ def findings(extras: dict[str, bool]) -> Iterator[Finding]:
         command="pip install 'holdfast-run[stacks]'",
     )
     scope = _text("/proc/sys/kernel/yama/ptrace_scope")
-    yield Finding(
+    yield DoctorFinding(
         name="ptrace",
         ok=scope in ("", "0", "1") or os.geteuid() == 0,
         found=f"yama ptrace_scope {scope}" if scope else "no restriction is known",
@@ -112,7 +112,7 @@ def findings(extras: dict[str, bool]) -> Iterator[Finding]:
     groups = _text("/proc/self/cgroup")
     controllers = _text("/sys/fs/cgroup/cgroup.controllers")
     writable = os.access("/sys/fs/cgroup", os.W_OK) or bool(_own_group(groups))
-    yield Finding(
+    yield DoctorFinding(
         name="cgroups",
         ok=writable,
         found=f"v2 with {controllers}" if controllers else "v1 or none",
@@ -120,7 +120,7 @@ def findings(extras: dict[str, bool]) -> Iterator[Finding]:
         command="systemd-run --user --scope -p Delegate=yes holdfast run …",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield Finding(
+    yield DoctorFinding(
         name="open files",
         ok=soft >= _FILES_WANTED,
         found=f"{soft} (hard limit {hard})",
@@ -133,16 +133,18 @@ def findings(extras: dict[str, bool]) -> Iterator[Finding]:
         ("git", "prerequisites from git", "apt-get install git"),
     ):
         path = shutil.which(name)
-        yield Finding(name=name, ok=path is not None, found=path or "not on PATH", purpose=purpose, command=command)
+        yield DoctorFinding(
+            name=name, ok=path is not None, found=path or "not on PATH", purpose=purpose, command=command
+        )
 
 
-def _devices(extras: dict[str, bool]) -> Iterator[Finding]:
+def _devices(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
     """The tool or file that shows accelerators, where there are some."""
     cards = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
     if not cards:
-        yield Finding(name="NVIDIA", ok=True, found="no device here", purpose="")
+        yield DoctorFinding(name="NVIDIA", ok=True, found="no device here", purpose="")
         return
-    yield Finding(
+    yield DoctorFinding(
         name="NVML",
         ok=extras["nvidia"],
         found=f"{len(cards)} devices; nvidia-ml-py {'is' if extras['nvidia'] else 'is not'} installed",
@@ -151,13 +153,13 @@ def _devices(extras: dict[str, bool]) -> Iterator[Finding]:
     )
 
 
-def _kernel_log() -> Finding:
+def _kernel_log() -> DoctorFinding:
     try:
         os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         found, ok = "/dev/kmsg can be read", True
     except OSError as error:
         found, ok = f"/dev/kmsg: {(error.strerror or '').lower()}", False
-    return Finding(
+    return DoctorFinding(
         name="kernel log",
         ok=ok,
         found=found,
@@ -166,13 +168,13 @@ def _kernel_log() -> Finding:
     )
 
 
-def _shm() -> Finding:
+def _shm() -> DoctorFinding:
     try:
         stat = os.statvfs("/dev/shm")
         size = stat.f_blocks * stat.f_frsize
     except OSError:
         size = 0
-    return Finding(
+    return DoctorFinding(
         name="/dev/shm",
         ok=size >= _SHM_BYTES,
         found=f"{size / (1 << 30):.1f} GiB",

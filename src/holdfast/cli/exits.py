@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli._completion_values import classes
-from holdfast.cli._printing import say, tell
+from holdfast.cli._printing import print_line, say
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import ExitRow
@@ -42,14 +42,14 @@ def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> No
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty({"schema": "holdfast.exits/1", "exits": [_object(row) for row in rows]}))
+        print_line(pretty({"schema": "holdfast.exits/1", "exits": [_object(row) for row in rows]}))
         return
     if len(rows) == 1:
-        tell(_whole(rows[0]))
+        print_line(_whole(rows[0]))
         return
     width = max(len(row.phrase) for row in rows)
     for row in rows if words else sorted(rows, key=lambda row: (row.code, row.phrase)):
-        tell(f"{row.code:>4}  {row.phrase:<{width}}  {row.blame:<9} {row.rerun:<9} {row.what}")
+        print_line(f"{row.code:>4}  {row.phrase:<{width}}  {row.blame:<9} {row.rerun:<9} {row.what}")
 
 
 def _rows(files: tuple[str, ...]) -> list[ExitRow]:
@@ -146,10 +146,12 @@ def _lint(name: str, as_json: bool) -> None:
         from holdfast.report.report_json import pretty
 
         found = [{"grade": p.grade, "rule": p.rule, "where": p.where, "message": p.message} for p in problems]
-        tell(pretty({"schema": "holdfast.lint/1", "file": name, "problems": found}))
+        print_line(pretty({"schema": "holdfast.lint/1", "file": name, "problems": found}))
     else:
         for problem in problems:
-            tell(f"{name}: {problem.grade}: {problem.where}: {problem.message} [{problem.rule}]")
-        tell(f"{name}: {errors} errors, {len(problems) - errors} warnings" if problems else f"{name}: nothing wrong")
+            print_line(f"{name}: {problem.grade}: {problem.where}: {problem.message} [{problem.rule}]")
+        print_line(
+            f"{name}: {errors} errors, {len(problems) - errors} warnings" if problems else f"{name}: nothing wrong"
+        )
     if errors:
         sys.exit(2)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli._shared_options import home, say, utc_option
 
 if TYPE_CHECKING:
-    from holdfast.node.devices.fault_commands import Change, Policy
+    from holdfast.node.devices.fault_commands import LevelChange, Policy
 
 
 @click.group()
@@ -65,7 +65,7 @@ def report(
 
     from holdfast.errors import BadUsage
     from holdfast.model.faults import Assertion, FaultEvent, Severity
-    from holdfast.node.devices.fault_commands import explain_event, notify_all, publish, refusal
+    from holdfast.node.devices.fault_commands import event_refusal, explain_event, notify_all, publish
 
     said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
     given = [assertion for assertion, yes in said.items() if yes]
@@ -80,7 +80,7 @@ def report(
         words += ["--json"] if as_json else []
         words += [] if at is None else ["--at", str(at)]
         note, where = node_of_job(job)
-        tell(run_verb(note, where, Verb.REPORT_FAULT, words, node=on_node or node))
+        print_line(run_verb(note, where, Verb.REPORT_FAULT, words, node=on_node or node))
         return
     now = time.time()
     event = FaultEvent(
@@ -94,7 +94,7 @@ def report(
         source="command line",
     )
     policy = policy_from(fault_codes, fault_rules)
-    if dry_run and (why := refusal(event, now)):
+    if dry_run and (why := event_refusal(event, now)):
         raise BadUsage(f"the event would be refused: {why}")
     with open_fault_log(policy, now, writable=not dry_run, keep=not named(fault_codes, fault_rules)) as log:
         policy = log.policy
@@ -119,11 +119,11 @@ def report(
             "standing": stands.standing,
             "reason": stands.reason,
         }
-        tell(json.dumps(whole))
+        print_line(json.dumps(whole))
         return
-    tell(("would be: " if dry_run else "") + explain_event(event, policy))
+    print_line(("would be: " if dry_run else "") + explain_event(event, policy))
     _tell([change for change in changes if change.kind != "level"], policy)
-    tell(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
+    print_line(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
 
 
 @command.command("list")
@@ -142,7 +142,7 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
             if rule is not None:
                 rule["remedy"] = Remedy(rule["remedy"]).name
     if as_json:
-        tell(json.dumps({"schema": "holdfast.fault_codes/1", "codes": rows}))
+        print_line(json.dumps({"schema": "holdfast.fault_codes/1", "codes": rows}))
         return
     for row in rows:
         rules = []
@@ -151,7 +151,9 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
         if lasting := row["duration"]:
             rules.append(f"longer than {lasting['fault_s']} s: {lasting['remedy']}")
         remedy = row["remedy"] if row["listed"] else f"({row['remedy']})"
-        tell(f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else ""))
+        print_line(
+            f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else "")
+        )
 
 
 @command.command()
@@ -165,7 +167,7 @@ def lint(files: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(
+        print_line(
             pretty(
                 {
                     "schema": "holdfast.fault_lint/1",
@@ -185,12 +187,12 @@ def lint(files: tuple[str, ...], as_json: bool) -> None:
         )
     for finding in () if as_json else found:
         for problem in finding.problems:
-            tell(f"{finding.file}: {problem}")
+            print_line(f"{finding.file}: {problem}")
         if finding.broken:
-            tell(f"{finding.file}: the file would not be used; the default configuration would apply")
+            print_line(f"{finding.file}: the file would not be used; the default configuration would apply")
         else:
             count = len(finding.problems)
-            tell(
+            print_line(
                 f"{finding.file}: {finding.kind}, {finding.codes} codes with a level, {finding.rules} rules; "
                 + (f"{count} remark{'s' if count != 1 else ''}" if count else "all of it is used")
             )
@@ -226,7 +228,7 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
         for line in said:
             say(line)
         for result in results:
-            tell(json.dumps(result))
+            print_line(json.dumps(result))
         return
     policy = policy_from(fault_codes, fault_rules, dry_run=dry_run)
     changes, bad, _ = play_events(data.decode("utf-8", "replace").splitlines(), policy)
@@ -234,25 +236,25 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
         say(f"{file}: {line}; not used")
     if as_json:
         for change in changes:
-            tell(json.dumps({"schema": "holdfast.fault_change/1", **_plain(change)}))
+            print_line(json.dumps({"schema": "holdfast.fault_change/1", **_plain(change)}))
         return
     _tell(changes, policy, stamped=True)
     if not changes:
-        tell("no event changed the level of any device")
+        print_line("no event changed the level of any device")
     if bad and not changes:
         raise click.exceptions.Exit(2)
 
 
-def _plain(change: Change) -> dict[str, object]:
+def _plain(change: LevelChange) -> dict[str, object]:
     after = change.after.name if change.after is not None else None
     before = change.before.name if change.before is not None else None
     entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
     return {**entry, "kind": str(change.kind), "reason": change.reason}
 
 
-def _tell(changes: list[Change], policy: Policy, *, stamped: bool = False) -> None:
+def _tell(changes: list[LevelChange], policy: Policy, *, stamped: bool = False) -> None:
     from holdfast.record.local_time import clock
 
     for change in changes:
         text = change.told(seed_names=policy.seed_names)
-        tell(f"{clock(change.at)}  {text}" if stamped else text)
+        print_line(f"{clock(change.at)}  {text}" if stamped else text)

@@ -13,9 +13,9 @@ import click
 
 from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli._completion_values import classes, states
-from holdfast.cli._job_filter import STATES, chosen, wanted
-from holdfast.cli._printing import tell
-from holdfast.cli._queued_jobs import Queues, Waiting, queues
+from holdfast.cli._job_filter import STATES, filtered_jobs, job_filter
+from holdfast.cli._printing import print_line
+from holdfast.cli._queued_jobs import QueuedJob, Queues, queues
 from holdfast.cli._shared_options import pipeable, say, utc_option
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
@@ -76,7 +76,7 @@ def command(
             )
         jobs(namespace, as_json)
         return
-    wish = wanted(state, since, name, phrase, None if limit is None else int(limit), time.time())
+    wish = job_filter(state, since, name, phrase, None if limit is None else int(limit), time.time())
     seen = queues()
     found, queued = seen.survey, seen.waiting
     if as_json:
@@ -101,16 +101,16 @@ def command(
                 "platform": view.platform,
                 "queued": seen.again.get(view.id, view.queued) or None,
             }
-            for view in chosen(found.jobs, wish)
+            for view in filtered_jobs(found.jobs, wish)
         ]
-        tell(pretty({"schema": "holdfast.jobs/1", "jobs": rows, "queued": queued}))
+        print_line(pretty({"schema": "holdfast.jobs/1", "jobs": rows, "queued": queued}))
         return
     if not found.jobs and not queued:
-        tell(f"no job has run yet with its state in {found.home}")
+        print_line(f"no job has run yet with its state in {found.home}")
         return
     if not wish.is_any:
         queued = ()  # what has not begun has no state, class or beginning yet
-    fitting = chosen(found.jobs, wish)
+    fitting = filtered_jobs(found.jobs, wish)
     shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
     if not shown and not queued:
         say(f"none of {len(found.jobs)} jobs fits\n  try: holdfast jobs")
@@ -123,7 +123,7 @@ def command(
 _ON_A_TERMINAL = 50
 
 
-def _print(shown: Sequence[JobView], queued: Sequence[Waiting], seen: Queues) -> None:
+def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) -> None:
     """The table: as wide as it is in a pipe, no wider than the screen on a terminal (or where COLUMNS says so)."""
     on_screen = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
     width = shutil.get_terminal_size((80, 24)).columns if on_screen else None
@@ -146,7 +146,7 @@ def _print(shown: Sequence[JobView], queued: Sequence[Waiting], seen: Queues) ->
         style = _STYLES.get(word) if column == at_state else None
         return paint(padded, style, colour) if style else padded
 
-    tell(table(lines, painted))
+    print_line(table(lines, painted))
 
 
 _STYLES = {
@@ -165,7 +165,7 @@ def _ago(view: JobView) -> str:
     return ago(view.created, time.time())
 
 
-def _queued_row(job: Waiting) -> tuple[str, ...]:
+def _queued_row(job: QueuedJob) -> tuple[str, ...]:
     """One that has not begun: it has no id of ours yet."""
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli._completion_values import jobs
-from holdfast.cli._queued_jobs import in_queue, told
+from holdfast.cli._queued_jobs import in_queue, queued_job_text
 from holdfast.cli._remote_owner import located
 from holdfast.cli._shared_options import pipeable, say, utc_option
 from holdfast.errors import BadUsage
@@ -16,8 +16,8 @@ from holdfast.record.job_lookup import LAST
 
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView, Survey
-    from holdfast.record.owner_address import OwnerNote
-    from holdfast.report.merged_logs import Lines
+    from holdfast.record.owner_address import OwnerAddress
+    from holdfast.report.merged_logs import LogLineFilter
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 """Seconds between two looks at the queue, while the user waits for the logs of a job that has not begun."""
@@ -78,7 +78,7 @@ def command(
             refused=refused,
         )
         return
-    from holdfast.cli._local_logs import Wish, files_here, follow_logs, parts_wanted, print_files, print_logs
+    from holdfast.cli._local_logs import LogOptions, files_here, follow_logs, parts_wanted, print_files, print_logs
     from holdfast.record.job_views import JobState
     from holdfast.report.log_files import STREAMS
 
@@ -87,12 +87,12 @@ def command(
     except BadUsage:
         if not (queued := in_queue(job)):
             raise
-        say(f"{told(queued[0]).removeprefix('holdfast: ')}\n  logs       there are none before it begins")
+        say(f"{queued_job_text(queued[0]).removeprefix('holdfast: ')}\n  logs       there are none before it begins")
         if not follow:
             return
         found, view, note = _begun(job)
     streams = tuple(name for name, only in zip(STREAMS, (only_stdout, only_stderr), strict=True) if only) or STREAMS
-    wish = Wish(attempt=attempt, rank=rank, streams=streams, lines=lines, timestamps=timestamps, as_json=as_json)
+    wish = LogOptions(attempt=attempt, rank=rank, streams=streams, lines=lines, timestamps=timestamps, as_json=as_json)
     if note is not None and view.state in (JobState.RUNNING, JobState.OUT_OF_SIGHT):
         from holdfast.cli._logs_over_nodes import logs_over_nodes
 
@@ -103,9 +103,9 @@ def command(
     except BadUsage as error:
         if note is None or rank is None:
             raise
-        from holdfast.cli._logs_left_on_nodes import refusal
+        from holdfast.cli._logs_left_on_nodes import missing_log_error
 
-        raise refusal(error, found.home, view, note, rank, attempt) from None
+        raise missing_log_error(error, found.home, view, note, rank, attempt) from None
     if note is not None and rank is None and view.state is JobState.ENDED and parts:
         from holdfast.cli._logs_left_on_nodes import tell_the_others
 
@@ -125,25 +125,25 @@ def command(
     print_logs(view, number, parts, wish)
 
 
-def _lines(since: str | None, until: str | None, grep: str | None, tail: int | None, follow: bool) -> Lines:
+def _lines(since: str | None, until: str | None, grep: str | None, tail: int | None, follow: bool) -> LogLineFilter:
     """Raises `BadUsage`."""
     import time
 
-    from holdfast.cli._job_filter import moment
-    from holdfast.report.merged_logs import Lines, pattern_of
+    from holdfast.cli._job_filter import parse_moment
+    from holdfast.report.merged_logs import LogLineFilter, pattern_of
 
     if follow and until is not None:
         raise BadUsage("--until with --follow: expected one of them", hint="holdfast logs --until TIME")
     now = time.time()
-    return Lines(
-        since=None if since is None else moment(since, now, "--since"),
-        until=None if until is None else moment(until, now, "--until"),
+    return LogLineFilter(
+        since=None if since is None else parse_moment(since, now, "--since"),
+        until=None if until is None else parse_moment(until, now, "--until"),
         pattern=None if grep is None else pattern_of(grep),
         tail=tail,
     )
 
 
-def _begun(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
+def _begun(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
     """Wait until a job of the queue begins. Raises `BadUsage` where it leaves the queue without that."""
     from holdfast.platforms.slurm.submit.job_queue import wait
 

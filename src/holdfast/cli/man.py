@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast import __version__
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 from holdfast.errors import HoldfastError
 
@@ -23,7 +23,7 @@ def command(verb: str | None, into: str | None) -> None:
     from holdfast.cli._verb_group import VERBS
 
     if into is None:
-        tell(page(verb or ""), nl=False)
+        print_line(page(verb or ""), nl=False)
         return
     where = Path(into).expanduser()
     try:
@@ -32,7 +32,7 @@ def command(verb: str | None, into: str | None) -> None:
             (where / f"{_title(each)}.1").write_text(page(each), encoding="utf-8")
     except OSError as error:
         raise HoldfastError(f"--into {into}: not written: {error.strerror}", hint=f"ls -ld {into}") from error
-    tell(f"{len(VERBS) + 1} pages in {where}; read one with: man -M {where.parent} holdfast-run")
+    print_line(f"{len(VERBS) + 1} pages in {where}; read one with: man -M {where.parent} holdfast-run")
 
 
 def page(verb: str) -> str:

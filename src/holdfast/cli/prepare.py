@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli._printing import redraw, say, tell
+from holdfast.cli._printing import print_line, redraw_line, say
 from holdfast.errors import HoldfastError
 from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase
@@ -52,15 +52,15 @@ def command(into: Path, job: Path | None, tree: Path | None, result: Path | None
 
         size = {"version": laid.tree.version, "size_bytes": laid.tree.size_bytes}
         whole = {"run": str(laid.run), **size, "fresh": laid.fresh, "before": laid.before or None}
-        tell(pretty({"schema": "holdfast.prepared/1", **whole}))
+        print_line(pretty({"schema": "holdfast.prepared/1", **whole}))
         return
     version = f"holdfast {laid.tree.version}, {laid.tree.size_bytes / 1e6:.0f} MB"
     if not laid.fresh:
-        tell(f"{laid.run} is there already ({version})")
+        print_line(f"{laid.run} is there already ({version})")
     elif laid.before:
-        tell(f"{laid.run} is {version}, in place of {laid.before}")
+        print_line(f"{laid.run} is {version}, in place of {laid.before}")
     else:
-        tell(f"{laid.run} is {version}")
+        print_line(f"{laid.run} is {version}")
 
 
 def _said(words: str) -> None:
@@ -68,7 +68,7 @@ def _said(words: str) -> None:
 
 
 def _draw(line: str) -> None:
-    redraw(line, columns(os.environ))
+    redraw_line(line, columns(os.environ))
 
 
 def _leave(error: HoldfastError, result: Path | None) -> None:
@@ -86,7 +86,7 @@ def _leave(error: HoldfastError, result: Path | None) -> None:
         name=trouble.name if trouble is not None else "",
     )
     data = encode(left)
-    tell(data.decode())
+    print_line(data.decode())
     if result is not None:
         try:
             write_given(result, data + b"\n")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli._completion_values import jobs as complete_jobs
-from holdfast.cli._job_retention import doubts, held, keep_of, size
-from holdfast.cli._printing import tell
+from holdfast.cli._job_retention import held, keep_of, prunable_jobs, size
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home, pipeable, say, survey
 from holdfast.errors import BadUsage
 
 if TYPE_CHECKING:
-    from holdfast.record.job_pruning import Keep, Old, Pruned
+    from holdfast.record.job_pruning import PrunableJob, PruneResult, RetentionLimits
     from holdfast.record.job_views import JobView, Survey
 
 
@@ -39,7 +39,7 @@ def command(
     Limits that are not given are those of the settings (holdfast config). With JOB, just these jobs. A job that runs,
     or that has evidence of a device that is held, stays.
     """
-    from holdfast.record.job_pruning import Pruned, of_this_machine, prune
+    from holdfast.record.job_pruning import PruneResult, of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve
 
     typed = {"keep-jobs": keep_jobs, "keep-days": keep_days, "keep-size": keep_size}
@@ -49,31 +49,31 @@ def command(
     if jobs and any(typed.values()):
         raise BadUsage("JOB and a limit were given: expected one of them", hint=f"holdfast prune {jobs[0]}")
     keep = keep_of(settings)
-    old = _named(found, jobs) if jobs else doubts(found, keep)
+    old = _named(found, jobs) if jobs else prunable_jobs(found, keep)
     kept = [(each.view.id, f"it is a job of {each.view.host}") for each in old if not of_this_machine(each.view)]
     own = [each for each in old if of_this_machine(each.view)]
     done = prune(where, own, evidence_of=held(), dry_run=dry_run)
-    done = Pruned(gone=done.gone, kept=(*kept, *done.kept))
+    done = PruneResult(gone=done.gone, kept=(*kept, *done.kept))
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty(_object(done, keep, dry_run)))
+        print_line(pretty(_object(done, keep, dry_run)))
         return
     for job, why in done.kept:
         say(f"job {job} stays: {why}")
     if not done.gone:
-        tell(f"nothing to throw away: {len(found.jobs)} jobs in {where}")
+        print_line(f"nothing to throw away: {len(found.jobs)} jobs in {where}")
         return
     for each in done.gone:
         view = each.view
-        tell(f"{view.id}  {view.name}  {size(each.size_bytes)}  {each.why}")
+        print_line(f"{view.id}  {view.name}  {size(each.size_bytes)}  {each.why}")
     word = "would go" if dry_run else "are gone"
-    tell(f"{len(done.gone)} of {len(found.jobs)} jobs {word}, {size(done.size_bytes)}")
+    print_line(f"{len(done.gone)} of {len(found.jobs)} jobs {word}, {size(done.size_bytes)}")
 
 
-def _named(found: Survey, names: tuple[str, ...]) -> list[Old]:
+def _named(found: Survey, names: tuple[str, ...]) -> list[PrunableJob]:
     from holdfast.record.job_lookup import find
-    from holdfast.record.job_pruning import Old
+    from holdfast.record.job_pruning import PrunableJob
     from holdfast.record.job_views import JobState
 
     chosen: dict[str, JobView] = {view.id: view for view in (find(found, name) for name in names)}
@@ -83,10 +83,10 @@ def _named(found: Survey, names: tuple[str, ...]) -> list[Old]:
                 f"job {view.id} ({view.name}) is {view.state.value}, and stays",
                 hint=f"holdfast stop {view.id} --reason TEXT",
             )
-    return [Old(view=view, size_bytes=0, why="as asked") for view in chosen.values()]
+    return [PrunableJob(view=view, size_bytes=0, why="as asked") for view in chosen.values()]
 
 
-def _object(done: Pruned, keep: Keep, dry_run: bool) -> dict[str, Any]:
+def _object(done: PruneResult, keep: RetentionLimits, dry_run: bool) -> dict[str, Any]:
     return {
         "schema": "holdfast.pruned/1",
         "dry_run": dry_run,

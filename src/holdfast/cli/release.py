@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli._cluster_jobs import in_cluster
 from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli._shared_options import utc_option
 
@@ -51,7 +51,7 @@ def command(
 
         note, where = node_of_job(job)
         words = [device, "--reason", reason, *(["--json"] if as_json else [])]
-        tell(run_verb(note, where, Verb.RELEASE, words, node=on_node))
+        print_line(run_verb(note, where, Verb.RELEASE, words, node=on_node))
         return
     policy = policy_from(fault_codes, fault_rules)
     if not (home() / FILE_NAME).exists():
@@ -94,9 +94,9 @@ def _tell(lines: list[str], as_json: bool, device: str, node: str, before: str, 
         import json  # its output is one line: those of several nodes are lines apart
 
         moved = {"before": before, "after": after, "released": released, "message": "\n".join(lines)}
-        tell(json.dumps({"schema": "holdfast.released/1", "device": device, "node": node, **moved}))
+        print_line(json.dumps({"schema": "holdfast.released/1", "device": device, "node": node, **moved}))
     else:
-        tell("\n".join(lines))
+        print_line("\n".join(lines))
 
 
 def _of_a_cluster(node: str, reason: str, as_json: bool) -> None:

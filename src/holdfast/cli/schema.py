@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 from holdfast.errors import BadUsage
 
@@ -60,16 +60,16 @@ def command(name: str | None) -> None:
     `holdfast schema jobfile` prints.
     """
     if name is None:
-        tell("\n".join(names()))
+        print_line("\n".join(names()))
         return
     if name not in names():
         raise BadUsage(f"there is no schema `{name}`: expected one of {', '.join(names())}", hint="holdfast schema")
     if name == JOB_FILE:
         from holdfast.report.report_json import pretty
 
-        tell(pretty(of_job_files()))
+        print_line(pretty(of_job_files()))
         return
-    tell((FOLDER / f"{name}.json").read_text(encoding="utf-8"), nl=False)
+    print_line((FOLDER / f"{name}.json").read_text(encoding="utf-8"), nl=False)
 
 
 def of_job_files() -> dict[str, Any]:

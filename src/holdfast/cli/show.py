@@ -11,8 +11,8 @@ import click
 from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli._completion_values import jobs
 from holdfast.cli._html_file import refuse_early, write_page
-from holdfast.cli._printing import tell
-from holdfast.cli._queued_jobs import in_queue, told
+from holdfast.cli._printing import print_line
+from holdfast.cli._queued_jobs import in_queue, queued_job_text
 from holdfast.cli._remote_owner import is_elsewhere, located, run_verb
 from holdfast.cli._shared_options import pipeable, say, utc_option, zone_words
 from holdfast.errors import BadUsage, HoldfastError
@@ -55,7 +55,7 @@ def command(
     except BadUsage:
         if page is not None or not (queued := in_queue(job)):
             raise
-        tell(pretty({"queued": queued}) if as_json else "\n".join(told(each) for each in queued))
+        print_line(pretty({"queued": queued}) if as_json else "\n".join(queued_job_text(each) for each in queued))
         return
     if note is not None and is_elsewhere(view):
         from holdfast.owner.nodes.operator_client import Verb
@@ -70,7 +70,7 @@ def command(
             if page is not None:
                 raise HoldfastError("the page has what the owner last wrote down here")
             words = [*(["--json"] if as_json else []), *(["--verbose"] if verbose else []), *zone_words()]
-            tell(run_verb(note, found.home, Verb.SHOW, words), nl=False)
+            print_line(run_verb(note, found.home, Verb.SHOW, words), nl=False)
             return
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
@@ -85,14 +85,14 @@ def command(
         if page is not None:
             write_page(found.home, known, pretty(value), page)
         else:
-            tell(pretty(value))
+            print_line(pretty(value))
         return
     width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
     if known.report is not None:
         text = _ended(known.report, logs_of(found.home, known.view.id), width, colour, verbose)
-        tell(text + _of_platform(known), nl=False)
+        print_line(text + _of_platform(known), nl=False)
         return
-    tell(_still(found.home, known, width, colour), nl=False)
+    print_line(_still(found.home, known, width, colour), nl=False)
 
 
 def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: bool) -> str:

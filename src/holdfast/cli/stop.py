@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli._completion_values import classes, jobs
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._remote_owner import is_elsewhere, located
 from holdfast.cli._shared_options import survey, utc_option
 from holdfast.errors import BadUsage, HoldfastError
@@ -20,7 +20,7 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     from holdfast.model.job_spec import PlatformJob
     from holdfast.record.job_views import JobView
-    from holdfast.record.owner_address import OwnerNote
+    from holdfast.record.owner_address import OwnerAddress
 
 ANSWER_S = 5.0
 MOST_ANSWER_BYTES = 1 << 20
@@ -77,14 +77,14 @@ def command(
 
         asks = f"{who}, {_who()}" if who else _who()
         message = stop(namespace, job, reason=reason, solution=solution, phrase=phrase, code=code, who=asks)
-        Told(as_json).whole(job, message)
+        StopOutput(as_json).whole(job, message)
         return
-    told = Told(as_json)
-    _stop_all(job, StopWish(reason=reason, solution=solution, phrase=phrase, code=code, who=who), told)
+    told = StopOutput(as_json)
+    _stop_all(job, StopOptions(reason=reason, solution=solution, phrase=phrase, code=code, who=who), told)
     told.end(job)
 
 
-def _stop_all(job: str, wish: StopWish, told: Told) -> None:
+def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
     """The job, or all waiting and running tasks of an array."""
     from holdfast.cli._queued_jobs import queues, take_out
     from holdfast.record.job_views import JobState
@@ -115,7 +115,7 @@ def _is_task(view: JobView, array: str) -> bool:
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
 
 
-class Told:
+class StopOutput:
     """The results of a stop: lines for a person as they come, or one JSON object at the end."""
 
     def __init__(self, as_json: bool) -> None:
@@ -130,7 +130,7 @@ class Told:
         if self._as_json:
             self._lines.append(text)
         else:
-            tell(text)
+            print_line(text)
 
     def end(self, asked: str) -> None:
         """`asked`: the job as typed."""
@@ -138,7 +138,7 @@ class Told:
             from holdfast.report.report_json import pretty
 
             whole = {"asked": asked, "job_ids": self._jobs, "message": "\n".join(self._lines)}
-            tell(pretty({"schema": "holdfast.stopped/1", **whole}))
+            print_line(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
         """All results so far."""
@@ -146,7 +146,7 @@ class Told:
         self.end(asked)
 
 
-class StopWish(Noun, frozen=True, kw_only=True):
+class StopOptions(Noun, frozen=True, kw_only=True):
     """The fields of one result."""
 
     reason: str
@@ -156,7 +156,7 @@ class StopWish(Noun, frozen=True, kw_only=True):
     who: str
 
 
-def _stop(job: str, wish: StopWish, told: Told) -> None:
+def _stop(job: str, wish: StopOptions, told: StopOutput) -> None:
     import socket
 
     from holdfast.model.codec import encode
@@ -204,7 +204,7 @@ def _stop(job: str, wish: StopWish, told: Told) -> None:
     told.line(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow", view.id)
 
 
-def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWish) -> str:
+def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOptions) -> str:
     """No owner is alive: the platform is asked to remove the job, and its end is recorded here."""
     import time
 
@@ -235,7 +235,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWis
     )
 
 
-def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> str:
+def _stop_inside(view: JobView, platform: PlatformJob, wish: StopOptions) -> str:
     """Its owner is on another node of the cluster: the same command runs there, as a step of the job."""
     from holdfast.platforms.slurm.submit.job_queue import beside
 
@@ -253,12 +253,12 @@ def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> str:
 
 
 def _stop_elsewhere(
-    note: OwnerNote, home: Path, reason: str, solution: str, phrase: str, code: int | None, who: str
+    note: OwnerAddress, home: Path, reason: str, solution: str, phrase: str, code: int | None, who: str
 ) -> str:
-    from holdfast.owner.nodes.operator_client import OwnerLine, StopLine
+    from holdfast.owner.nodes.operator_client import OperatorClient, StopLine
 
     asks = f"{who}, {_who()}" if who else _who()
-    with OwnerLine(note, os.environ, home) as owner:
+    with OperatorClient(note, os.environ, home) as owner:
         answer = owner.ask(StopLine(reason=reason, solution=solution, who=asks, phrase=phrase, code=code))
     if not answer.ok:
         raise BadUsage(f"job {note.job_id} goes on: {answer.message or 'no reason given'}", hint="holdfast exits")

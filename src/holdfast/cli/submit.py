@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home, say
 from holdfast.errors import BadUsage
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import PlatformJob
-    from holdfast.platforms.kubernetes.submit.kubernetes_submit import Submitted
-    from holdfast.platforms.slurm.submit.slurm_submit import Prepared
-    from holdfast.platforms.submitting.submit_request import Request
+    from holdfast.platforms.kubernetes.submit.kubernetes_submit import ClusterSubmission
+    from holdfast.platforms.slurm.submit.slurm_submit import PreparedScript
+    from holdfast.platforms.submitting.submit_request import SubmitRequest
     from holdfast.settings.resolved_settings import Settings
 
 _NAMES: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -115,7 +115,7 @@ def _main(
     nothing: the job runs from a copy. With --dry-run=server, Kubernetes judges the objects, and makes none.
     """
     from holdfast.launch.jobfile.job_file_reader import text_of
-    from holdfast.platforms.submitting.submit_request import Request, must_be_a_job_file, platform_of
+    from holdfast.platforms.submitting.submit_request import SubmitRequest, must_be_a_job_file, platform_of
     from holdfast.settings.resolved_settings import resolve
 
     typed = [*(["--name", name] if name else []), *(["--max-restarts", max_restarts] if max_restarts else []), *words]
@@ -126,7 +126,7 @@ def _main(
     settings = resolve(
         {key: value for key, value in given.items() if key.replace("_", "-") in BY_NAME}, os.environ, where
     )
-    request = Request(
+    request = SubmitRequest(
         path=Path(job), platform=platform, options=_options(own, sbatch), run_words=tuple(typed), home=where
     )
     must_be_a_job_file(request.path)
@@ -141,7 +141,7 @@ def _main(
     _on_slurm(request, settings, text, dry_run=dry_run, wait=wait, as_json=json)
 
 
-def _of_this_platform(request: Request, on: str) -> None:
+def _of_this_platform(request: SubmitRequest, on: str) -> None:
     """Raises `BadUsage` for an option that only another platform uses."""
     for key, each in request.options.items():
         other = "kubernetes" if key in (*_OF_KUBERNETES, "may-taint") else "slurm" if key not in _OF_BOTH else on
@@ -154,7 +154,9 @@ def _of_this_platform(request: Request, on: str) -> None:
             )
 
 
-def _on_slurm(request: Request, settings: Settings, text: bytes, *, dry_run: bool, wait: bool, as_json: bool) -> None:
+def _on_slurm(
+    request: SubmitRequest, settings: Settings, text: bytes, *, dry_run: bool, wait: bool, as_json: bool
+) -> None:
     import time
 
     from holdfast.platforms.slurm.submit.slurm_submit import prepare, submit, will_not_start
@@ -177,7 +179,7 @@ def _on_slurm(request: Request, settings: Settings, text: bytes, *, dry_run: boo
 
 
 def _on_kubernetes(
-    request: Request, settings: Settings, text: bytes, *, dry_run: bool, server: bool, wait: bool, as_json: bool
+    request: SubmitRequest, settings: Settings, text: bytes, *, dry_run: bool, server: bool, wait: bool, as_json: bool
 ) -> None:
     from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
     from holdfast.platforms.kubernetes.submit.kubernetes_submit import dry, prepare, submit
@@ -209,22 +211,22 @@ def _would_submit(platform: str, text: str, as_json: bool) -> None:
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty({"schema": "holdfast.would_submit/1", "platform": platform, "text": text}))
+        print_line(pretty({"schema": "holdfast.would_submit/1", "platform": platform, "text": text}))
     else:
-        tell(text, nl=False)
+        print_line(text, nl=False)
 
 
-def _tell_of_objects(found: Submitted, as_json: bool) -> None:
+def _tell_of_objects(found: ClusterSubmission, as_json: bool) -> None:
     plan = found.plan
     if as_json:
         from holdfast.model.job_spec import PlatformJob
         from holdfast.report.report_json import pretty
 
         known = PlatformJob(platform="kubernetes", id=plan.name, number=found.uid, cluster=plan.namespace)
-        tell(pretty({"schema": "holdfast.submitted/1", "platform": known, "name": plan.job}))
+        print_line(pretty({"schema": "holdfast.submitted/1", "platform": known, "name": plan.job}))
         return
     where = f"--platform kubernetes -n {plan.namespace}"
-    tell(
+    print_line(
         f"submitted {plan.job} to Kubernetes: job {plan.name} in namespace {plan.namespace}, {found.pods}\n"
         + (f"  placement    {found.note}\n" if found.note else "")
         + f"  look at it   holdfast show {plan.name} {where}\n"
@@ -234,19 +236,19 @@ def _tell_of_objects(found: Submitted, as_json: bool) -> None:
 
 
 def _options(own: dict[str, str | bool | None], sbatch: tuple[str, ...]) -> dict[str, Any]:
-    from holdfast.platforms.submitting.submit_request import Typed
+    from holdfast.platforms.submitting.submit_request import TypedValue
 
     found = {}
     for param, value in own.items():
         key = param.removeprefix("own_").replace("_", "-")
         if value is not None:
             off = "no-" if value is False else ""
-            found[key] = Typed(value=value, option=f"--{off}{key}")
+            found[key] = TypedValue(value=value, option=f"--{off}{key}")
     for word in sbatch:
         key, equals, value = word.partition("=")
         if not key.strip("-"):
             raise BadUsage(f"--sbatch {word}: expected NAME or NAME=VALUE", hint="holdfast submit --sbatch nice=100 …")
-        found[key] = Typed(value=value if equals else True, option=f"--sbatch {word}")
+        found[key] = TypedValue(value=value if equals else True, option=f"--sbatch {word}")
     return found
 
 
@@ -282,17 +284,17 @@ def _of_run(words: list[str]) -> dict[str, object]:
     return dict(context.params)
 
 
-def _tell(found: PlatformJob, prepared: Prepared, as_json: bool) -> None:
+def _tell(found: PlatformJob, prepared: PreparedScript, as_json: bool) -> None:
     order = prepared.order
     if as_json:
         from holdfast.report.report_json import pretty
 
-        tell(pretty({"schema": "holdfast.submitted/1", "platform": found, "name": order.name}))
+        print_line(pretty({"schema": "holdfast.submitted/1", "platform": found, "name": order.name}))
         return
     array = order.wanted.text("array")
     one = f"{found.id}_{array.partition('%')[0].partition(',')[0].partition('-')[0]}" if array else found.id
     many = f", an array of jobs {array}" if array else ""
-    tell(
+    print_line(
         f"submitted {order.name} as Slurm job {found.id}{many}\n"
         f"  look at it   holdfast show {one}\n"
         f"  its logs     holdfast logs -f {one}\n"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.decide.attempt_timers import Timer
-from holdfast.decide.job_state import Course
+from holdfast.decide.attempt_timers import TimerKind
+from holdfast.decide.job_state import GangState
 from holdfast.model import events as ev
 from holdfast.model.actions import RunHooks
 from holdfast.model.evidence import AttemptEvidence, StopRequest
@@ -18,10 +18,10 @@ ANSWER_S = 10.0
 """How long the nodes may take to answer, beyond the time limits of their hooks."""
 
 
-class Aftermath:
+class AfterHooks:
     """The hooks after the present attempt. Each node runs its own hooks, once."""
 
-    def __init__(self, course: Course, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
+    def __init__(self, course: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
         """`understand(evidence, now, hooked)` explains the attempt's end again."""
         self._course = course
         self._understand = understand
@@ -66,7 +66,7 @@ class Aftermath:
             return
         for failure in event.failures:
             course.say(f"attempt {course.attempt}: {failure.sentence}")
-        course.arm(Timer.DECIDE, now)
+        course.arm(TimerKind.DECIDE, now)
 
     def hurry(self, request: StopRequest, now: float) -> None:
         """A request to stop has arrived while the hooks run."""
@@ -90,7 +90,7 @@ class Aftermath:
             course.out.append(trial.hooks)
             return
         trial.hooks = None
-        course.arm(Timer.DECIDE, now)
+        course.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
         """The nodes have not answered in time: the owner decides without them."""
@@ -98,7 +98,7 @@ class Aftermath:
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)
         course.trial.hooks = None
-        course.arm(Timer.DECIDE, now)
+        course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
         """The owner has restarted: ask the nodes again."""
@@ -112,7 +112,7 @@ class Aftermath:
         course, order = self._course, self._course.trial.hooks
         assert order is not None, "it is asked for"
         within_s = order.limit_s if order.within_s is None else min(order.limit_s, order.within_s)
-        course.arm(Timer.DEADLINE, now + within_s + ANSWER_S)
+        course.arm(TimerKind.DEADLINE, now + within_s + ANSWER_S)
         course.out.append(order)
 
     def _left(self, now: float) -> float | None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from holdfast.decide.agent_stop import Stopping
+from holdfast.decide.agent_stop import AgentStop
 from holdfast.decide.attempt_timers import soonest
 from holdfast.decide.lease import Lease
-from holdfast.decide.node_workers import Crew
+from holdfast.decide.node_workers import NodeWorkers
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import ALIVE, Ack, Command, Go, MemberState, Prepare, Report, Stop
 from holdfast.model.process_messages import (
@@ -53,8 +53,8 @@ class Agent:
         lease_s: float | None = None,
         beat_s: float = 5.0,
         lease: Callable[[float | None], Lease] = Lease,
-        crew: Callable[[], Crew] = Crew,
-        stopping: Callable[[], Stopping] = Stopping,
+        crew: Callable[[], NodeWorkers] = NodeWorkers,
+        stopping: Callable[[], AgentStop] = AgentStop,
     ) -> None:
         self.node = node
         self.boot = boot

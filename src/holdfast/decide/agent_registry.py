@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.decide.job_state import Course
+from holdfast.decide.job_state import GangState
 from holdfast.model.gang_protocol import ALIVE, Report
 
 
-class Speakers:
+class AgentRegistry:
     """What the owner knows about each node's agent, over all attempts."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: GangState) -> None:
         self._course = course
         self.boots: dict[str, int] = {}
         """The present agent of each node: the highest boot heard."""

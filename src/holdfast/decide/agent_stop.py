@@ -7,7 +7,7 @@ from signal import Signals
 SIGTERM = int(Signals.SIGTERM)
 
 
-class Stopping:
+class AgentStop:
     """The stop of one attempt; thrown away with it. Times are seconds on the agent's own clock."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ Question = RunChecks | CollectEvidence | RunHooks
 Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
 
 
-class _Open(msgspec.Struct):
+class _OpenQuestion(msgspec.Struct):
     """A question that not all nodes have answered."""
 
     question: Question
@@ -44,18 +44,18 @@ class _Open(msgspec.Struct):
     moved_at: float = 0.0
 
 
-class Roundup:
+class AnswerCollection:
     """The open questions of one job."""
 
     def __init__(self) -> None:
-        self._open: dict[type[Question], _Open] = {}
+        self._open: dict[type[Question], _OpenQuestion] = {}
 
     def ask(self, question: Question, now: float) -> None:
         """The owner asks the nodes now (seconds), and waits for their answers."""
         limit_s = _limit_s(question)
         nodes = _nodes_of(question.evidence) if isinstance(question, CollectEvidence) else question.nodes
         waits_for = dict.fromkeys(nodes)
-        self._open[type(question)] = _Open(question, waits_for, limit_s, now + limit_s)
+        self._open[type(question)] = _OpenQuestion(question, waits_for, limit_s, now + limit_s)
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
         """A node's answer. Returns the event for the owner, or None while other nodes have yet to answer."""
@@ -91,7 +91,7 @@ class Roundup:
 
     # ------------------------------------------------------------------------------------------ inside
 
-    def _asked(self, kind: type[Question], node: str) -> _Open | None:
+    def _asked(self, kind: type[Question], node: str) -> _OpenQuestion | None:
         asked = self._open.get(kind)
         return asked if asked is not None and node in asked.waits_for else None
 
@@ -107,7 +107,7 @@ class Roundup:
             attempt=word.attempt, round=word.round, taken=merged_taken([moved.taken for moved in asked.moved.values()])
         )
 
-    def _close(self, asked: _Open) -> ev.Event:
+    def _close(self, asked: _OpenQuestion) -> ev.Event:
         question = asked.question
         del self._open[type(question)]
         match question:

@@ -19,9 +19,9 @@ from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
     HangEvidence,
+    HostFacts,
     LeftBehind,
     RankSnapshot,
-    Surroundings,
     WorkerEvidence,
 )
 from holdfast.model.exit_report import Evidence
@@ -268,7 +268,7 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
     return any(thread.frames for look in looks for shot in look for thread in shot.threads)
 
 
-def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> Surroundings | None:
+def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> HostFacts | None:
     """The surroundings of the node whose worker died first, else of any node."""
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.decide import gang_wording
-from holdfast.decide.attempt_timers import Timer
-from holdfast.decide.job_state import Asked, Course
-from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.attempt_timers import TimerKind
+from holdfast.decide.job_state import GangState, PendingRequeue
+from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.explain import explain
 from holdfast.model.actions import FinishJob, RecordAttempt, Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, Muster, StopRequest
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, GangShortfall, StopRequest
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
 
 if TYPE_CHECKING:
-    from holdfast.decide.requeue_rules import Requeues
+    from holdfast.decide.requeue_rules import RequeueBudget
 
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 """Decisions after which another attempt follows."""
 
 
-class Ending:
+class AttemptRecorder:
     """Writes the records of attempts and the report of the job."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: GangState) -> None:
         self._course = course
 
     def record(self, record: AttemptRecord) -> None:
@@ -57,10 +57,10 @@ class Ending:
         left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
             course.unrecorded += 1
-            course.move(Trigger.REQUEUE, now, request.reason)
+            course.move(PhaseTrigger.REQUEUE, now, request.reason)
             self.queue(now, f"{left.cost()}: {request.reason}", self._stopped(request), DecisionKind.STOP)
             return
-        course.move(Trigger.STOP_REQUESTED, now, request.reason)
+        course.move(PhaseTrigger.STOP_REQUESTED, now, request.reason)
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
@@ -74,7 +74,7 @@ class Ending:
 
     def finish_unstarted(
         self,
-        trigger: Trigger,
+        trigger: PhaseTrigger,
         now: float,
         kind: DecisionKind,
         reason: str,
@@ -91,7 +91,7 @@ class Ending:
             course.trial.stop = course.stop
         left = self.requeues() if elsewhere or (course.stop is not None and course.stop.requeue) else None
         if left is not None and left.refusal is None:
-            trigger, kind, reason = Trigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
+            trigger, kind, reason = PhaseTrigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
         elif left is not None:
             reason = left.instead(reason)
         report = self.record_unstarted(trigger, now, kind, reason)
@@ -101,7 +101,7 @@ class Ending:
         else:
             self.finish(cause or report, kind)
 
-    def record_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
+    def record_unstarted(self, trigger: PhaseTrigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
         """Record an attempt that ended before it had workers."""
         course, trial = self._course, self._course.trial
         report = explain(trial.evidence(Phase.CHECKING, course.job_id), course.catalogue)
@@ -130,14 +130,14 @@ class Ending:
             last = course.records[-1] if course.records else None
             if last is None or last.decision.charged or last.attempt <= course.began_after:
                 course.unrecorded += 1  # else the decision on that attempt has paid for it
-            course.move(Trigger.REQUEUE, now, reason)
+            course.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
         course.say(left.instead(reason))
-        course.move(Trigger.NONE_HEALTHY, now, reason)
+        course.move(PhaseTrigger.NONE_HEALTHY, now, reason)
         self.finish(report, DecisionKind.FAIL)
 
-    def requeues(self) -> Requeues:
+    def requeues(self) -> RequeueBudget:
         """What the platform's budget leaves for another run of the job."""
         from holdfast.decide.requeue_rules import requeues  # no start needs it
 
@@ -148,8 +148,8 @@ class Ending:
         from holdfast.decide.requeue_rules import ANSWER_S  # no start needs it
 
         course = self._course
-        course.asked = Asked(reason, report, kind)
-        course.arm(Timer.DEADLINE, now + ANSWER_S)
+        course.asked = PendingRequeue(reason, report, kind)
+        course.arm(TimerKind.DEADLINE, now + ANSWER_S)
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
@@ -161,7 +161,7 @@ class Ending:
         without = tuple(sorted(name for name in names if name in course.known))
         course.out.append(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
-    def finish_unassembled(self, muster: Muster, now: float) -> None:
+    def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
         """Too few nodes joined for a first attempt."""
         course = self._course
         said = tuple(course.trial.said)
@@ -169,7 +169,7 @@ class Ending:
             deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id, platform=said
         )
         report = explain(evidence, course.catalogue)
-        course.move(Trigger.NONE_HEALTHY, now, report.reason)
+        course.move(PhaseTrigger.NONE_HEALTHY, now, report.reason)
         course.say(f"not started: {report.reason}")
         self.finish(report, DecisionKind.FAIL)
 

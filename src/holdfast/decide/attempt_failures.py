@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_ending import AttemptRecorder
 from holdfast.decide.attempt_members import GONE
 from holdfast.decide.attempt_timers import fetch_limit_s
 from holdfast.decide.draining import Draining
-from holdfast.decide.job_state import Course
-from holdfast.decide.phases import LIVE, Phase, Trigger
+from holdfast.decide.job_state import GangState
+from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.decide.placement import users
 from holdfast.model import events as ev
 from holdfast.model.decisions import DecisionKind
@@ -40,10 +40,10 @@ def _counts(before: StopRequest | None, request: StopRequest) -> bool:
     return before is None or (before.requeue and by_operator)
 
 
-class Troubles:
+class AttemptFailures:
     """Each method keeps what the report needs about its trouble, and stops the attempt where it has to."""
 
-    def __init__(self, course: Course, speakers: Speakers, draining: Draining, ending: Ending) -> None:
+    def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
         self._speakers = speakers
         self._draining = draining
@@ -109,7 +109,7 @@ class Troubles:
         ):
             course.caused_by_this()
             course.say(f"stopping: {request.reason}")
-            self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
+            self._ending.finish_unstarted(PhaseTrigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
         elif request.final and (
             course.phase in (Phase.BACKOFF, Phase.ASSEMBLING) or (course.phase is Phase.QUEUED and not request.requeue)
         ):
@@ -162,7 +162,7 @@ class Troubles:
         if course.phase is Phase.CHECKING:
             message = f"the checks did not finish within {timers.check_s + fetch_limit_s(course.spec):g} s"
             course.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
-            self._ending.finish_unstarted(Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
+            self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
         elif course.phase is Phase.PREPARING:
             limit_s = timers.prepare_s + hooks_before_s(course.spec.runtime)
             self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), limit_s, now)

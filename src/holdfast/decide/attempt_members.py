@@ -22,7 +22,7 @@ GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
 """Has obeyed its GO, also where it died then (a failure that counts ends the attempt)."""
 
 
-class Known(msgspec.Struct):
+class KnownRank(msgspec.Struct):
     """What the owner knows about one rank. `state` None: nothing yet, or nothing since the owner came back."""
 
     seat: Seat
@@ -43,9 +43,9 @@ class Known(msgspec.Struct):
         return f"{who} (pid {self.exit.pid}) on {self.seat.node}: {self.exit.how}"
 
 
-def fates(fallen: Sequence[Known]) -> list[str]:
+def fates(fallen: Sequence[KnownRank]) -> list[str]:
     """A line for each death; one line for all workers of a node that ended alike, with the first one's process."""
-    alike: dict[tuple[str, str, str], list[Known]] = {}
+    alike: dict[tuple[str, str, str], list[KnownRank]] = {}
     for known in fallen:
         how = known.start_failed or (known.exit.how if known.exit is not None else "")
         alike.setdefault((known.seat.role, known.seat.node, how), []).append(known)
@@ -56,13 +56,13 @@ def fates(fallen: Sequence[Known]) -> list[str]:
     return lines
 
 
-class Roster:
+class AttemptMembers:
     """The members of one attempt. Reports of other attempts do not come here: the gang fences them."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
-        self.members = {seat.rank: Known(seat=seat) for seat in seats}
-        self._on: dict[str, list[Known]] = {}
+        self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
+        self._on: dict[str, list[KnownRank]] = {}
         self._count: dict[str, Counter[MemberState | None]] = {}
         """How many members of each role are in each state: a large gang is not counted anew at every heartbeat."""
         for known in self.members.values():
@@ -75,7 +75,7 @@ class Roster:
     def __contains__(self, node: object) -> bool:
         return node in self._on
 
-    def _put(self, known: Known, state: MemberState | None) -> None:
+    def _put(self, known: KnownRank, state: MemberState | None) -> None:
         count = self._count[known.seat.role]
         count[known.state] -= 1
         count[state] += 1
@@ -86,7 +86,7 @@ class Roster:
         exits = [known.exit for known in self.members.values() if known.exit is not None]
         return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
-    def take(self, report: Report, now: float) -> list[Known]:
+    def take(self, report: Report, now: float) -> list[KnownRank]:
         """Learn from a report; returns the members that newly failed, in the order in which they died.
 
         A report that was overtaken by a later one of the same agent teaches nothing: reordering must not bring a member
@@ -96,7 +96,7 @@ class Roster:
         if report.sent < self._sent.get(key, float("-inf")):
             return []
         self._sent[key] = report.sent
-        fallen: list[Known] = []
+        fallen: list[KnownRank] = []
         for member in report.members:
             known = self.members.get(member.rank)
             if known is None or known.seat.node != report.node or known.state in FINISHED:
@@ -119,7 +119,7 @@ class Roster:
             if known.state not in FINISHED:
                 self._put(known, None)
 
-    def on(self, node: str) -> Iterator[Known]:
+    def on(self, node: str) -> Iterator[KnownRank]:
         return iter(self._on.get(node, ()))
 
     def all_ready(self) -> bool:
@@ -149,7 +149,7 @@ class Roster:
         """The ranks of unknown state, never heard of or not since the owner came back."""
         return tuple(rank for rank, known in self.members.items() if known.state is None)
 
-    def failed(self) -> tuple[Known, ...]:
+    def failed(self) -> tuple[KnownRank, ...]:
         return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
 
     def verdict(self, spec: JobSpec) -> bool | None:

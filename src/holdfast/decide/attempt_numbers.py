@@ -8,8 +8,8 @@ everywhere.
 from __future__ import annotations
 
 from holdfast.decide import gang_wording
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.job_state import Course
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.job_state import GangState
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Secure
@@ -17,10 +17,10 @@ from holdfast.model.evidence import StopRequest
 from holdfast.model.gang_protocol import Report
 
 
-class Numbers:
+class AttemptNumbers:
     """Whether the present attempt's number may be used, and whether another owner uses a higher one."""
 
-    def __init__(self, course: Course, speakers: Speakers) -> None:
+    def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         self._course = course
         self._speakers = speakers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.decide.attempt_state import Conclusion, Trial
+from holdfast.decide.attempt_state import AttemptState, Conclusion
 from holdfast.decide.device_binding import bindings
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally
 from holdfast.model.evidence import AttemptEvidence, StopRequest
@@ -13,7 +13,7 @@ from holdfast.model.exit_report import Blame, ExitReport, Outcome
 from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
-    from holdfast.decide.requeue_rules import Requeues
+    from holdfast.decide.requeue_rules import RequeueBudget
 
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
@@ -22,7 +22,7 @@ _ORDER = (
 """The order of an attempt's parts in time."""
 
 
-def concluded(trial: Trial, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
+def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
     """The record of an attempt whose end is explained and decided."""
     return AttemptRecord(
         attempt=trial.attempt,
@@ -61,7 +61,7 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
     )
 
 
-def queued(stop: StopRequest, left: Requeues | None, failed: Decision | None = None) -> Decision:
+def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Decision | None = None) -> Decision:
     """The decision after a request that ends only this run of the job. `failed`: that on the attempt's own failure."""
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
@@ -78,7 +78,7 @@ def queued(stop: StopRequest, left: Requeues | None, failed: Decision | None = N
     return Decision(kind=DecisionKind.REQUEUE, reason=f"{left.cost()}: {stop.reason}")
 
 
-def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:
+def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> dict[str, float]:
     """Where the attempt's time went, in seconds: its phases, and the parts of them that are worth showing separately.
 
     The parts follow each other without a gap, from the end of the attempt before (`backoff` lies before the attempt's
@@ -109,7 +109,7 @@ def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, floa
     return {name: parts[name] for name in sorted(parts, key=_ORDER.index)}
 
 
-def _signs(trial: Trial, evidence: AttemptEvidence) -> Iterator[float]:
+def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
     """When each sign of trouble that could have led to the stop began."""
     for worker in evidence.workers:
         ended = worker.exit

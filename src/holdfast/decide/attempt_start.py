@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.decide.attempt_ending import Ending
-from holdfast.decide.attempt_timers import Timer, fetch_limit_s
-from holdfast.decide.job_state import Course
+from holdfast.decide.attempt_ending import AttemptRecorder
+from holdfast.decide.attempt_timers import TimerKind, fetch_limit_s
+from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
-from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from holdfast.decide.node_assembly import Assembly
 
 
-class Beginning:
+class AttemptStart:
     """Leads an attempt from the choice of its nodes and its number to PREPARING."""
 
-    def __init__(self, course: Course, orders: Orders, ending: Ending, draining: Draining) -> None:
+    def __init__(self, course: GangState, orders: Orders, ending: AttemptRecorder, draining: Draining) -> None:
         self._course = course
         self._orders = orders
         self._ending = ending
@@ -47,17 +47,17 @@ class Beginning:
         if course.many and not self.assembly.enough() and self.assembly.may_wait():
             self.assembly.wait(now)
         else:
-            self._number(Trigger.DUE, now)
+            self._number(PhaseTrigger.DUE, now)
 
     def assembled(self, now: float) -> None:
         """There are enough nodes."""
         if self._course.pending:
-            self._course.move(Trigger.ENOUGH_NODES, now, "the attempt goes on")
+            self._course.move(PhaseTrigger.ENOUGH_NODES, now, "the attempt goes on")
             self._ask_again(now)
         else:
-            self._number(Trigger.ENOUGH_NODES, now)
+            self._number(PhaseTrigger.ENOUGH_NODES, now)
 
-    def _number(self, trigger: Trigger, now: float) -> None:
+    def _number(self, trigger: PhaseTrigger, now: float) -> None:
         """Give the next attempt its number. It is durable: the event that led here is already written."""
         course = self._course
         if course.places() is None:
@@ -77,7 +77,7 @@ class Beginning:
     def ask_checks(self, now: float) -> None:
         course = self._course
         limit_s, fetch_s = course.spec.timers.check_s, fetch_limit_s(course.spec)
-        course.arm(Timer.DEADLINE, now + limit_s + fetch_s + course.reset_s)
+        course.arm(TimerKind.DEADLINE, now + limit_s + fetch_s + course.reset_s)
         nodes = course.here()
         course.trial.asked = frozenset(nodes)
         course.trial.meet_on = course.first_node() if course.many else ""
@@ -120,7 +120,7 @@ class Beginning:
             if self.look_elsewhere(what, now):
                 return
         self._ending.finish_unstarted(
-            Trigger.NONE_HEALTHY,
+            PhaseTrigger.NONE_HEALTHY,
             now,
             DecisionKind.FAIL,
             f"not started: {what}",
@@ -131,7 +131,7 @@ class Beginning:
         """Run another round of checks on the remaining nodes, or wait for others. False where neither can help."""
         course = self._course
         if course.places() is not None:
-            course.move(Trigger.CHECK_ELSEWHERE, now, what)
+            course.move(PhaseTrigger.CHECK_ELSEWHERE, now, what)
             self._ask_again(now)
         elif course.many and self.assembly.may_wait():
             self.assembly.wait(now)
@@ -160,16 +160,16 @@ class Beginning:
             check = trial.check = self._ending.too_few()
             last = course.records[-1].report if course.records else None
             self._ending.finish_unstarted(
-                Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
+                PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
             return
         if why := course.gather(seats, event.ports):
             if trial.check is None and self.look_elsewhere(why, now):
                 return
-            self._ending.finish_unstarted(Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
+            self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
         trial.seat(seats, course.addresses() if course.many else {})
         course.line = trial.roster.nodes
-        course.move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
-        course.arm(Timer.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
+        course.move(PhaseTrigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
+        course.arm(TimerKind.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
         self._orders.send(now)

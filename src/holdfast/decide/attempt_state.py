@@ -10,7 +10,7 @@ from signal import Signals
 
 import msgspec
 
-from holdfast.decide.attempt_members import Roster
+from holdfast.decide.attempt_members import AttemptMembers
 from holdfast.model.actions import RunHooks
 from holdfast.model.check_results import ChecksTaken
 from holdfast.model.evidence import (
@@ -43,7 +43,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     signs: tuple[Sign, ...] = ()
 
 
-class Trial:
+class AttemptState:
     """One attempt as the owner knows it. Times are seconds on the clock of `now`."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Trial:
         started_at: float,
         waited: dict[str, float] | None = None,
         *,
-        roster: Callable[[tuple[Seat, ...]], Roster] = Roster,
+        roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
     ) -> None:
         self.attempt = attempt
         self.started_at = started_at

@@ -23,7 +23,7 @@ LEASE_APART_S = 30.0
 """The shortest lease where the owner has a machine of its own that its platform replaces: the workers outlive that."""
 
 
-class Timer(enum.StrEnum):
+class TimerKind(enum.StrEnum):
     DEADLINE = "deadline"
     """The phase has lasted as long as it may."""
     LAST_CALL = "last call"
@@ -75,29 +75,29 @@ class _Armed(msgspec.Struct, frozen=True):
     phase: Phase
 
 
-class Timers:
+class AttemptTimers:
     """At most one timer of each kind."""
 
     def __init__(self) -> None:
-        self._armed: dict[Timer, _Armed] = {}
+        self._armed: dict[TimerKind, _Armed] = {}
 
-    def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
+    def arm(self, timer: TimerKind, due: float, attempt: int, phase: Phase) -> None:
         self._armed[timer] = _Armed(due, attempt, phase)
 
-    def disarm(self, timer: Timer) -> None:
+    def disarm(self, timer: TimerKind) -> None:
         self._armed.pop(timer, None)
 
-    def postpone(self, timer: Timer, until: float) -> None:
+    def postpone(self, timer: TimerKind, until: float) -> None:
         """Move the timer to `until` or later, if it is armed at all."""
         entry = self._armed.get(timer)
         if entry is not None and entry.due < until:
             self._armed[timer] = _Armed(until, entry.attempt, entry.phase)
 
-    def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
+    def armed(self, timer: TimerKind, attempt: int, phase: Phase) -> bool:
         entry = self._armed.get(timer)
         return entry is not None and (entry.attempt, entry.phase) == (attempt, phase)
 
-    def take_due(self, now: float, attempt: int, phase: Phase) -> Timer | None:
+    def take_due(self, now: float, attempt: int, phase: Phase) -> TimerKind | None:
         """The earliest timer that is due and not stale; it is disarmed. Stale ones are dropped."""
         self._armed = {t: e for t, e in self._armed.items() if (e.attempt, e.phase) == (attempt, phase)}
         due = min(((e.due, t) for t, e in self._armed.items() if e.due <= now), default=None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.model.check_results import ActionKind, Answer, FailedAction, Finding
+from holdfast.model.check_results import ActionKind, CheckOutcome, FailedAction, Finding
 from holdfast.model.evidence import CheckFailure
 
 
-def said(finding: Finding | None) -> str:
+def check_message(finding: Finding | None) -> str:
     """The message of a finding, or the statement that it gave none."""
     return (finding.message if finding else "") or "no reason given"
 
@@ -14,7 +14,7 @@ def said(finding: Finding | None) -> str:
 def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
     """What the report needs about a check that failed with this finding, and about the action that was chosen."""
     assert finding is not None  # a check fails by returning an answer
-    inconclusive = finding.answer is Answer.INCONCLUSIVE
+    inconclusive = finding.answer is CheckOutcome.INCONCLUSIVE
     solution = finding.solution
     if not solution:
         command = f"`holdfast check {check}`"
@@ -23,7 +23,7 @@ def failure_of(check: str, finding: Finding | None, action: FailedAction | None)
             if inconclusive
             else f"Repair or leave out the node, then see with {command} that it passes."
         )
-    message = said(finding)
+    message = check_message(finding)
     reasons = [action.reason] if action is not None else []
     reasons += [action.reason for action in finding.actions if action.kind is ActionKind.STOP]
     for words in dict.fromkeys(reasons):

@@ -15,7 +15,7 @@ CREEP = 0.01
 """How much faster one clock may run than another: far more than any two clocks differ."""
 
 
-class Clocks:
+class AgentClocks:
     """How far the owner's clock is ahead of each agent's, learned from every report, heartbeats included."""
 
     def __init__(self) -> None:

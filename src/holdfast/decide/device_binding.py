@@ -16,7 +16,7 @@ from holdfast.model.device_shares import asked_cpus, asked_devices, binds
 from holdfast.model.job_spec import JobSpec, NodeInfo, Role, Seat
 
 
-class Share(msgspec.Struct, frozen=True):
+class WorkerShare(msgspec.Struct, frozen=True):
     """The devices and CPUs of one worker."""
 
     devices: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Share(msgspec.Struct, frozen=True):
     """A list in the kernel's form, `0-3,8`; empty: the worker is not bound."""
 
 
-class Free:
+class FreeDevices:
     """The devices and CPUs of a node that no worker has yet."""
 
     def __init__(self, node: NodeInfo, devices: Sequence[str]) -> None:
@@ -34,14 +34,14 @@ class Free:
         self._domains = [cores_of(domain) for domain in node.cpus]
         self._count = node.cores if node.cores and not node.cpus else None
 
-    def take(self, spec: JobSpec, role: Role) -> Share | None:
+    def take(self, spec: JobSpec, role: Role) -> WorkerShare | None:
         """Take a worker's share. Where too little is left it takes nothing and returns None."""
         devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
         left = self.cpus_left()
         if devices > len(self._devices) or (cpus and left is not None and cpus > left):
             return None
         own, self._devices = tuple(self._devices[:devices]), self._devices[devices:]
-        return Share(own, self._cores(cpus, own))
+        return WorkerShare(own, self._cores(cpus, own))
 
     def cpus_left(self) -> int | None:
         """How many CPUs no worker has; None where the node's CPUs are not known."""
@@ -123,7 +123,7 @@ def _asked(spec: JobSpec, role: Role) -> str:
 
 
 def _has(spec: JobSpec, node: NodeInfo) -> str:
-    cpus = Free(node, ()).cpus_left()
+    cpus = FreeDevices(node, ()).cpus_left()
     has = []
     if any(asked_cpus(spec, role) for role in spec.roles) and cpus is not None:
         has.append(_number(cpus, "CPU"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_ending import AGAIN, Ending
-from holdfast.decide.attempt_state import Conclusion, Trial
-from holdfast.decide.attempt_timers import Timer
-from holdfast.decide.job_state import Course
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_ending import AGAIN, AttemptRecorder
+from holdfast.decide.attempt_state import AttemptState, Conclusion
+from holdfast.decide.attempt_timers import TimerKind
+from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
-from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -23,8 +23,8 @@ from holdfast.model.job_spec import RestartPolicy
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
-    from holdfast.decide.after_hooks import Aftermath
-    from holdfast.decide.requeue_rules import Requeues
+    from holdfast.decide.after_hooks import AfterHooks
+    from holdfast.decide.requeue_rules import RequeueBudget
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to exit: no worker waits for them."""
@@ -32,7 +32,7 @@ EVIDENCE_S = 30.0
 """How long the nodes may take to collect evidence; then the owner makes the report from what it knows itself."""
 
 
-class Judge:
+class AttemptJudge:
     """Explains a drained attempt, and decides what follows it. It keeps nothing: the caller passes the history in.
 
     Explaining takes time, and this code reads no clock. So the end has two steps, each with its own moment: this step
@@ -42,7 +42,7 @@ class Judge:
 
     def understand(
         self,
-        trial: Trial,
+        trial: AttemptState,
         evidence: AttemptEvidence,
         history: Sequence[AttemptRecord],
         policy: RestartPolicy,
@@ -74,7 +74,7 @@ class Judge:
 
     def conclude(
         self,
-        trial: Trial,
+        trial: AttemptState,
         found: Conclusion,
         history: Sequence[AttemptRecord],
         policy: RestartPolicy,
@@ -83,14 +83,14 @@ class Judge:
         seed: int,
         stop: StopRequest | None,
         spare: Callable[[Sequence[str]], bool],
-        left: Callable[[], Requeues | None] = lambda: None,
+        left: Callable[[], RequeueBudget | None] = lambda: None,
     ) -> AttemptRecord:
         """What follows the attempt.
 
         `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
         nodes or devices out still leaves places for every rank. `left()`: what is left for another run of the job.
         """
-        from holdfast.decide.attempt_record import blamed, concluded, jitter, queued
+        from holdfast.decide.attempt_record import blamed, concluded, jitter, requeue_decision
 
         report = found.report
         if trial.completed and not found.evidence.beside:
@@ -100,7 +100,7 @@ class Judge:
         elif trial.resumed and trial.stop is not None:
             decision = Decision(kind=DecisionKind.REQUEUE, reason=trial.resumed)
         elif stop is not None and trial.stop is stop:
-            decision = queued(stop, left())
+            decision = requeue_decision(stop, left())
         elif trial.unkillable:
             reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
             decision = Decision(kind=DecisionKind.FAIL, reason=reason)
@@ -112,7 +112,7 @@ class Judge:
                 report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare, left=left()
             )
             if stop is not None:
-                decision = queued(stop, left(), decision)
+                decision = requeue_decision(stop, left(), decision)
         return concluded(trial, found, decision, now)
 
 
@@ -124,7 +124,9 @@ def _ended_by(stop: StopRequest | None) -> DecisionKind:
 class Draining:
     """Stops an attempt, waits for its last exit, asks for the evidence, and concludes: one report, one decision."""
 
-    def __init__(self, course: Course, speakers: Speakers, orders: Orders, ending: Ending, judge: Judge) -> None:
+    def __init__(
+        self, course: GangState, speakers: AgentRegistry, orders: Orders, ending: AttemptRecorder, judge: AttemptJudge
+    ) -> None:
         self._course = course
         self._speakers = speakers
         self._orders = orders
@@ -132,11 +134,11 @@ class Draining:
         self._judge = judge
 
     @functools.cached_property
-    def aftermath(self) -> Aftermath:
+    def aftermath(self) -> AfterHooks:
         """The hooks that run after an attempt."""
-        from holdfast.decide.after_hooks import Aftermath  # few jobs have hooks
+        from holdfast.decide.after_hooks import AfterHooks  # few jobs have hooks
 
-        return Aftermath(self._course, self.understand)
+        return AfterHooks(self._course, self.understand)
 
     # ------------------------------------------------------------------------------------------ the stop
 
@@ -158,16 +160,16 @@ class Draining:
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
             course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
-        self._begin(Trigger.TROUBLE, reason, grace_s, now, save_s)
+        self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s)
 
     def complete(self, now: float) -> None:
         """The completion policy is met: only the other workers are left to stop."""
         self._course.caused_by_this()
         self._course.trial.completed = True
         grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
-        self._begin(Trigger.COMPLETED, "the job is complete", grace_s, now)
+        self._begin(PhaseTrigger.COMPLETED, "the job is complete", grace_s, now)
 
-    def _begin(self, trigger: Trigger, reason: str, grace_s: float, now: float, save_s: float = 0.0) -> None:
+    def _begin(self, trigger: PhaseTrigger, reason: str, grace_s: float, now: float, save_s: float = 0.0) -> None:
         course, trial = self._course, self._course.trial
         course.move(trigger, now, reason)
         trial.reason, trial.grace_s, trial.stop_asked_at = reason, grace_s, now
@@ -178,7 +180,7 @@ class Draining:
 
     def _limit(self, now: float) -> None:
         trial = self._course.trial
-        self._course.arm(Timer.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
+        self._course.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
         """Seconds from SIGKILL to `cannot be killed`. Across nodes they also cover a lease that has to expire first."""
@@ -194,7 +196,7 @@ class Draining:
         if course.phase is not Phase.DRAINING:
             trial.failed_in = course.phase.value
             trial.stop, trial.reason, trial.stop_asked_at = request, request.reason, then
-            course.move(Trigger.TROUBLE, then, request.reason)
+            course.move(PhaseTrigger.TROUBLE, then, request.reason)
         parts = trial.parts
         parts["draining"] = parts.get("draining", 0.0) + max(0.0, then - course.entered_at)
         parts["queued"] = now - then
@@ -207,7 +209,7 @@ class Draining:
             trial.collecting, trial.drained_at = True, now
             self.understand(trial.evidence(course.phase, course.job_id), now)
         else:
-            course.arm(Timer.DECIDE, now)
+            course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
         """Another request arrives while the stop is under way: it may shorten the stop."""
@@ -234,8 +236,8 @@ class Draining:
 
     def begin_again(self, now: float) -> None:
         """More than the owner knew of has to be stopped."""
-        self._course.timers.disarm(Timer.DECIDE)
-        self._course.arm(Timer.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
+        self._course.timers.disarm(TimerKind.DECIDE)
+        self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)
 
     # ------------------------------------------------------------------------------------------ its nodes
@@ -274,8 +276,8 @@ class Draining:
         # A fenced node could not report how its workers ended; what other nodes know may be on its way. It had enough
         # time where the last worker ended long before the fence.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
-            if not course.armed(Timer.SETTLE):
-                course.arm(Timer.SETTLE, due)
+            if not course.armed(TimerKind.SETTLE):
+                course.arm(TimerKind.SETTLE, due)
             return
         self._collect(now)
 
@@ -311,7 +313,7 @@ class Draining:
         trial.collecting = True
         trial.drained_at = now
         trial.find_cut_off(course.known, 2 * course.spec.timers.beat_s)
-        course.arm(Timer.DEADLINE, now + EVIDENCE_S)
+        course.arm(TimerKind.DEADLINE, now + EVIDENCE_S)
         evidence = trial.evidence(course.phase, course.job_id)
         course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
 
@@ -334,11 +336,11 @@ class Draining:
             course.trial, evidence, course.records, course.spec.restarts, course.catalogue
         )
         if hooked or not course.spec.runtime.hooks or not self.aftermath.begin(now):
-            course.arm(Timer.DECIDE, now)
+            course.arm(TimerKind.DECIDE, now)
 
     def conclude(self, now: float) -> None:
         """One report and one decision, both written down before anything follows from them."""
-        from holdfast.decide.attempt_record import spent
+        from holdfast.decide.attempt_record import time_spent
 
         course, trial = self._course, self._course.trial
         found = trial.found
@@ -358,12 +360,12 @@ class Draining:
         decision = record.decision
         requeue = decision.kind is DecisionKind.REQUEUE
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
-        trigger = Trigger.TRY_AGAIN if again else Trigger.REQUEUE if requeue else Trigger.ENOUGH
+        trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         course.move(trigger, now, decision.reason)
         # Draining counts as well; the record leaves out what the trial adds later (the pause, its end by a request).
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
-        self._ending.record(replace(record, parts=spent(trial, found.evidence, now)))
+        self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
         course.leave_out(decision.avoid, decision.reason)
         if again:
             course.due = now + decision.delay_s

@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.decide import gang_wording
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_ending import Ending
-from holdfast.decide.attempt_members import Known, Roster, fates
-from holdfast.decide.attempt_numbers import Numbers
-from holdfast.decide.attempt_start import Beginning
-from holdfast.decide.attempt_timers import Timer, Timers, soonest
-from holdfast.decide.draining import Draining, Judge
-from holdfast.decide.job_state import Course
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_ending import AttemptRecorder
+from holdfast.decide.attempt_members import AttemptMembers, KnownRank, fates
+from holdfast.decide.attempt_numbers import AttemptNumbers
+from holdfast.decide.attempt_start import AttemptStart
+from holdfast.decide.attempt_timers import AttemptTimers, TimerKind, soonest
+from holdfast.decide.draining import AttemptJudge, Draining
+from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
-from holdfast.decide.phases import LIVE, Phase, Trigger
+from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
@@ -35,38 +35,38 @@ from holdfast.model.job_spec import Seat
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
-    from holdfast.decide.attempt_failures import Troubles
+    from holdfast.decide.attempt_failures import AttemptFailures
     from holdfast.decide.gang_view import GangView
     from holdfast.decide.job_resumption import Resuming
     from holdfast.decide.node_changes import Nodes
-    from holdfast.decide.reconnects import Returns
+    from holdfast.decide.reconnects import Reconnects
 
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 """Phases that the job's time limit does not end: they end by themselves."""
 
 
-class Gang(Course):
+class Gang(GangState):
     """One job's owner. The first event must be `JobSubmitted`."""
 
     def __init__(
         self,
         catalogue: Catalogue | None = None,
         *,
-        timers: Callable[[], Timers] = Timers,
-        roster: Callable[[tuple[Seat, ...]], Roster] = Roster,
-        speakers: Callable[[Course], Speakers] = Speakers,
-        numbers: Callable[[Course, Speakers], Numbers] = Numbers,
-        draining: Callable[[Course, Speakers, Orders, Ending, Judge], Draining] = Draining,
-        judge: Judge | None = None,
+        timers: Callable[[], AttemptTimers] = AttemptTimers,
+        roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
+        speakers: Callable[[GangState], AgentRegistry] = AgentRegistry,
+        numbers: Callable[[GangState, AgentRegistry], AttemptNumbers] = AttemptNumbers,
+        draining: Callable[[GangState, AgentRegistry, Orders, AttemptRecorder, AttemptJudge], Draining] = Draining,
+        judge: AttemptJudge | None = None,
     ) -> None:
         """`catalogue`: the rows that explain exits; None: the built-in ones. The others: the gang's parts."""
         super().__init__(catalogue, timers=timers, roster=roster)
         self.speakers = speakers(self)
         self._numbers = numbers(self, self.speakers)
         self._orders = Orders(self, self.speakers, self._numbers)
-        self._ending = Ending(self)
-        self._draining = draining(self, self.speakers, self._orders, self._ending, judge or Judge())
-        self._beginning = Beginning(self, self._orders, self._ending, self._draining)
+        self._ending = AttemptRecorder(self)
+        self._draining = draining(self, self.speakers, self._orders, self._ending, judge or AttemptJudge())
+        self._beginning = AttemptStart(self, self._orders, self._ending, self._draining)
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
@@ -189,16 +189,16 @@ class Gang(Course):
             self._orders.send(now)
 
     @functools.cached_property
-    def _troubles(self) -> Troubles:
-        from holdfast.decide.attempt_failures import Troubles  # no start has any
+    def _troubles(self) -> AttemptFailures:
+        from holdfast.decide.attempt_failures import AttemptFailures  # no start has any
 
-        return Troubles(self, self.speakers, self._draining, self._ending)
+        return AttemptFailures(self, self.speakers, self._draining, self._ending)
 
     @functools.cached_property
-    def _returns(self) -> Returns:
-        from holdfast.decide.reconnects import Returns  # no start follows an absence
+    def _returns(self) -> Reconnects:
+        from holdfast.decide.reconnects import Reconnects  # no start follows an absence
 
-        return Returns(
+        return Reconnects(
             self,
             self.speakers,
             self._numbers,
@@ -257,18 +257,18 @@ class Gang(Course):
         if self.phase is Phase.DRAINING:
             self._draining.look(now)
 
-    def _advance(self, fallen: Sequence[Known], now: float) -> None:
+    def _advance(self, fallen: Sequence[KnownRank], now: float) -> None:
         roster = self.trial.roster
         if fallen:
             self._failure(fallen, now)
         if self.phase is Phase.PREPARING and roster.all_ready():
-            self.move(Trigger.ALL_PREPARED, now, "all prepared")
+            self.move(PhaseTrigger.ALL_PREPARED, now, "all prepared")
             self.trial.go_at = now
-            self.arm(Timer.DEADLINE, now + self.spec.timers.start_s)
+            self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
         # A gang that waits for a peer's own report stays in this phase: the timer that ends the wait belongs to it.
-        if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(Timer.PEER_WAIT):
-            self.move(Trigger.ALL_UP, now, "all up")
+        if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
+            self.move(PhaseTrigger.ALL_UP, now, "all up")
             workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
             self.say(f"attempt {self.attempt}: {workers} up")
             if self.spec.nodes.grow:
@@ -276,11 +276,11 @@ class Gang(Course):
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:
             self._draining.complete(now)
 
-    def _failure(self, fallen: Sequence[Known], now: float) -> None:
+    def _failure(self, fallen: Sequence[KnownRank], now: float) -> None:
         """An error of the worker's own stops the gang at once; a blamed peer, or silence, gives the others a moment."""
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         spared = ran and self.trial.roster.verdict(self.spec) is not False
-        then = "" if spared or self.armed(Timer.PEER_WAIT) else "; stopping all workers"
+        then = "" if spared or self.armed(TimerKind.PEER_WAIT) else "; stopping all workers"
         for fate in fates(fallen):
             self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
             then = ""
@@ -290,9 +290,9 @@ class Gang(Course):
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)
-        elif not self.armed(Timer.PEER_WAIT):
+        elif not self.armed(TimerKind.PEER_WAIT):
             self.trial.suspect = self.this_event()
-            self.arm(Timer.PEER_WAIT, now + self.spec.timers.peer_wait_s)
+            self.arm(TimerKind.PEER_WAIT, now + self.spec.timers.peer_wait_s)
 
     # ------------------------------------------------------------------------------------------ time
 
@@ -308,25 +308,25 @@ class Gang(Course):
         while timer := self.timers.take_due(now, self.attempt, self.phase):
             self._fire(timer, now)
 
-    def _fire(self, timer: Timer, now: float) -> None:
+    def _fire(self, timer: TimerKind, now: float) -> None:
         match timer:
-            case Timer.RESEND:
+            case TimerKind.RESEND:
                 self._orders.send(now)
-            case Timer.PEER_WAIT:
+            case TimerKind.PEER_WAIT:
                 self._draining.stop_for(self.trial.roster.failed()[0].fate, now, cause=self.trial.suspect, told=True)
-            case Timer.SETTLE:
+            case TimerKind.SETTLE:
                 self._draining.look(now, settled=True)
-            case Timer.CONFIRM:
+            case TimerKind.CONFIRM:
                 self._returns.confirm(now)
-            case Timer.DECIDE:
+            case TimerKind.DECIDE:
                 self._draining.conclude(now)
-            case Timer.LAST_CALL:
+            case TimerKind.LAST_CALL:
                 self._nodes.last_called(now)
-            case Timer.DEADLINE if self.phase is Phase.QUEUED:
+            case TimerKind.DEADLINE if self.phase is Phase.QUEUED:
                 self._resuming.unanswered(now)
-            case Timer.DEADLINE if self.phase is Phase.ASSEMBLING:
+            case TimerKind.DEADLINE if self.phase is Phase.ASSEMBLING:
                 self._nodes.unassembled(now)
-            case Timer.DEADLINE:
+            case TimerKind.DEADLINE:
                 self._troubles.overdue(now)
             case _:
                 assert_never(timer)

@@ -11,9 +11,9 @@ from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
 
 if TYPE_CHECKING:
-    from holdfast.decide.agent_registry import Speakers
-    from holdfast.decide.attempt_state import Trial
-    from holdfast.decide.job_state import Course
+    from holdfast.decide.agent_registry import AgentRegistry
+    from holdfast.decide.attempt_state import AttemptState
+    from holdfast.decide.job_state import GangState
 
 FEW = 3
 """Up to so many missing ranks are listed with their places."""
@@ -62,7 +62,7 @@ class GangView(Noun, frozen=True, kw_only=True):
         return tuple(member.seat for member in self.members)
 
 
-def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> GangView:
+def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
     """The present state of a job. `next_wake`: when only time changes it, in seconds."""
     trial = course.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
@@ -88,7 +88,9 @@ def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> Gang
     )
 
 
-def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float) -> str:
+def waits_for(
+    phase: Phase, trial: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
+) -> str:
     """Why the gang has not moved on. `undrained`: nodes not known to have stopped; `due`: when the pause ends."""
     match phase:
         case Phase.CHECKING:
@@ -122,13 +124,13 @@ def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard
             assert_never(phase)
 
 
-def _assembling(course: Course) -> str:
+def _assembling(course: GangState) -> str:
     from holdfast.decide import node_assembly  # one node needs none
 
     return node_assembly.waits_for(course)
 
 
-def _who(trial: Trial, ranks: tuple[int, ...]) -> str:
+def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:
     """`rank 1 (trainer 1 on gpu-2)`; only the ranks where there are many."""
     seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
     if len(seats) > FEW:

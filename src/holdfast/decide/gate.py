@@ -11,11 +11,11 @@ import enum
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from holdfast.decide.check_wording import failure_of, said
+from holdfast.decide.check_wording import check_message, failure_of
 from holdfast.model.check_results import (
     ActionKind,
-    Answer,
     CheckLine,
+    CheckOutcome,
     ChecksTaken,
     CheckState,
     FailedAction,
@@ -26,7 +26,7 @@ from holdfast.model.events import ChecksFinished
 from holdfast.model.noun_base import Message, Noun
 
 
-class Step(Noun, frozen=True, kw_only=True):
+class CheckStep(Noun, frozen=True, kw_only=True):
     """One check of the plan. Times in seconds."""
 
     name: str
@@ -48,7 +48,7 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     attempt: int = 1
     round: int = 1
     nodes: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[CheckStep, ...] = ()
     """Empty: DISABLED."""
     needed: int = 1
     """How many nodes the job needs. Where leaving nodes out leaves fewer, the gate asks for a replacement instead."""
@@ -106,10 +106,10 @@ _OVER = frozenset({Progress.PASSED, Progress.WARNED, Progress.FAILED, Progress.S
 
 
 @dataclass
-class _Line:
+class _CheckProgress:
     """What the gate keeps about one check."""
 
-    step: Step
+    step: CheckStep
     progress: Progress = Progress.WAITING
     tried: int = 0
     deadline: float = 0.0
@@ -126,7 +126,7 @@ class Gate:
 
     def __init__(self, plan: GatePlan, now: float) -> None:
         self.plan = plan
-        self._lines = [_Line(step) for step in plan.steps]
+        self._lines = [_CheckProgress(step) for step in plan.steps]
         self._ends = now + plan.deadline_s if plan.deadline_s is not None else None
         self._failed = False
 
@@ -161,7 +161,7 @@ class Gate:
             times.append(self._ends)
         return min(times, default=None)
 
-    def progress(self) -> list[tuple[Step, Progress, int, Finding | None]]:
+    def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
         """Each check in order: its state, how often it ran, and its last answer."""
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
@@ -187,7 +187,7 @@ class Gate:
                     assert_never(action.kind)
         # The report shows the hardest failure; among equals the first in the job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
-        warnings += [f"{line.step.name} failed too: {said(line.final)}" for line in failed[1:]]
+        warnings += [f"{line.step.name} failed too: {check_message(line.final)}" for line in failed[1:]]
         return ChecksFinished(
             attempt=self.plan.attempt,
             round=self.plan.round,
@@ -244,7 +244,7 @@ class Gate:
                 break
         return out
 
-    def _run(self, number: int, line: _Line, now: float) -> Start:
+    def _run(self, number: int, line: _CheckProgress, now: float) -> Start:
         if line.tried == 0:
             line.deadline = now + line.step.limit_s
             if self._ends is not None:
@@ -253,14 +253,14 @@ class Gate:
         line.progress = Progress.RUNNING
         return Start(step=number, tried=line.tried, deadline=line.deadline)
 
-    def _answered(self, line: _Line, finding: Finding, now: float) -> list[Instruction]:
-        if finding.answer is Answer.GOOD:
+    def _answered(self, line: _CheckProgress, finding: Finding, now: float) -> list[Instruction]:
+        if finding.answer is CheckOutcome.GOOD:
             if line.bad is not None:
-                line.warnings.append(f"{line.step.name} passed at try {line.tried}; before: {said(line.bad)}")
+                line.warnings.append(f"{line.step.name} passed at try {line.tried}; before: {check_message(line.bad)}")
             line.final = finding
             line.progress = Progress.PASSED
             return []
-        if not (finding.answer is Answer.INCONCLUSIVE and line.bad and line.bad.answer is Answer.BAD):
+        if not (finding.answer is CheckOutcome.INCONCLUSIVE and line.bad and line.bad.answer is CheckOutcome.BAD):
             line.bad = finding
         if self._may_retry(line, finding, now):
             line.progress = Progress.PAUSED
@@ -268,8 +268,8 @@ class Gate:
             return []
         return self._settle(line)
 
-    def _may_retry(self, line: _Line, finding: Finding, now: float) -> bool:
-        if finding.answer is Answer.BAD and (_is_note(line, finding) or _aborts(finding)):
+    def _may_retry(self, line: _CheckProgress, finding: Finding, now: float) -> bool:
+        if finding.answer is CheckOutcome.BAD and (_is_note(line, finding) or _aborts(finding)):
             return False  # a warning is not worth the wait, and an abort takes effect at once
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
@@ -277,21 +277,21 @@ class Gate:
             return False
         return now + line.step.interval_s < line.deadline
 
-    def _settle(self, line: _Line) -> list[Instruction]:
+    def _settle(self, line: _CheckProgress) -> list[Instruction]:
         """No retry is left: act on the last answer that was not a pass."""
         finding = line.bad
         assert finding is not None
         line.final = finding
-        if finding.answer is Answer.INCONCLUSIVE:
+        if finding.answer is CheckOutcome.INCONCLUSIVE:
             if line.step.inconclusive is InconclusivePolicy.WARN:
-                line.warnings.append(f"{line.step.name} is inconclusive: {said(finding)}")
+                line.warnings.append(f"{line.step.name} is inconclusive: {check_message(finding)}")
                 line.progress = Progress.WARNED
                 return []
             action = self._choose(finding, (FailedAction(kind=ActionKind.AVOID, nodes=(finding.node,)),))
         else:
             actions = [action for action in finding.actions if action.kind is not ActionKind.RETRY]
             if _is_note(line, finding):
-                line.warnings.append(f"{line.step.name}: {said(finding)}")
+                line.warnings.append(f"{line.step.name}: {check_message(finding)}")
                 line.progress = Progress.WARNED
                 return []
             action = self._choose(finding, tuple(actions))
@@ -334,11 +334,11 @@ class Gate:
                 )
                 why = f"no answer within {limit_s:g} s"
                 out.append(Kill(step=number, tried=line.tried, why=why))
-                if not (line.bad and line.bad.answer is Answer.BAD):
+                if not (line.bad and line.bad.answer is CheckOutcome.BAD):
                     where = self.plan.nodes[0] if len(self.plan.nodes) == 1 else ""
                     line.bad = Finding(
                         check=line.step.name,
-                        answer=Answer.INCONCLUSIVE,
+                        answer=CheckOutcome.INCONCLUSIVE,
                         node=where,
                         nodes=(where,) if where else (),
                         message=f"{where}: {why}; it was stopped" if where else f"{why}; it was stopped",
@@ -354,7 +354,7 @@ class Gate:
                     line.tried = 0
                     line.bad = Finding(
                         check=line.step.name,
-                        answer=Answer.INCONCLUSIVE,
+                        answer=CheckOutcome.INCONCLUSIVE,
                         message="not run: the time for all checks was over before its turn",
                         blame="unknown",
                     )
@@ -362,7 +362,7 @@ class Gate:
         return out
 
 
-def _is_note(line: _Line, finding: Finding) -> bool:
+def _is_note(line: _CheckProgress, finding: Finding) -> bool:
     """The failure is only worth a warning."""
     notes = [action.kind is ActionKind.NOTE for action in finding.actions if action.kind is not ActionKind.RETRY]
     return line.step.only_warn or (bool(notes) and all(notes))

@@ -41,7 +41,7 @@ Next = LookAtRanks | WantLastWords | HangFound
 """What to ask every node, or the hang that was found."""
 
 
-class _Asked(msgspec.Struct):
+class _OpenLook(msgspec.Struct):
     """A look that the nodes have not all answered."""
 
     look: LookAtRanks
@@ -51,14 +51,14 @@ class _Asked(msgspec.Struct):
     answers: dict[str, RanksSeen] = {}
 
 
-class Silence:
+class HangDetection:
     """Watches one job. Times are seconds on the owner's clock."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
-        self._asked: _Asked | None = None
+        self._asked: _OpenLook | None = None
         self._deaf: dict[str, float] = {}
         """How long the last look waited for nodes that did not answer it."""
         self._number = 0
@@ -118,10 +118,10 @@ class Silence:
             limit_s += NATIVE_S if native else 0.0
         # The closest look follows at once: do not wait again for a node that has just not answered.
         wanted = set(self._ranks) - set(self._deaf if native else ())
-        self._asked = _Asked(look, wanted or set(self._ranks), now, now + limit_s)
+        self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look
 
-    def _looked(self, watch: HangWatch, asked: _Asked, now: float) -> list[Next]:
+    def _looked(self, watch: HangWatch, asked: _OpenLook, now: float) -> list[Next]:
         self._asked = None
         missing = {node: self._ranks[node] for node in self._ranks if node not in asked.answers}
         if asked.look.closeness is Closeness.WORDS:

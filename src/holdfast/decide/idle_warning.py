@@ -31,14 +31,14 @@ MOVED_BYTES = 1 << 20
 Look = tuple[RankSnapshot, ...]
 
 
-class _Asked(msgspec.Struct):
+class _OpenIdleLook(msgspec.Struct):
     look: LookAtRanks
     waits_for: set[str]
     due: float
     answers: list[RanksSeen] = []
 
 
-class Stillness:
+class IdleWarning:
     """Watches one job. Times are seconds on the owner's clock."""
 
     def __init__(self, after_s: float) -> None:
@@ -50,7 +50,7 @@ class Stillness:
         """The moment of the last change."""
         self._next_at: float | None = None
         self._number = 0
-        self._asked: _Asked | None = None
+        self._asked: _OpenIdleLook | None = None
         self._looks: list[Look] = []
         self._cores: dict[int, float] = {}
         self._ended: set[int] = set()
@@ -100,10 +100,10 @@ class Stillness:
     def _ask(self, closeness: Closeness, now: float) -> LookAtRanks:
         self._number += 1
         look = LookAtRanks(attempt=self._attempt, number=self._number, closeness=closeness)
-        self._asked = _Asked(look, set(self._ranks), now + ANSWER_S)
+        self._asked = _OpenIdleLook(look, set(self._ranks), now + ANSWER_S)
         return look
 
-    def _whole(self, asked: _Asked, now: float) -> LookAtRanks | HangEvidence | None:
+    def _whole(self, asked: _OpenIdleLook, now: float) -> LookAtRanks | HangEvidence | None:
         self._asked = None
         if asked.look.closeness is Closeness.WORDS:
             return self._listened(asked, now)
@@ -121,7 +121,7 @@ class Stillness:
         self._next_at = now + self._after_s / PARTS
         return None
 
-    def _listened(self, asked: _Asked, now: float) -> LookAtRanks | None:
+    def _listened(self, asked: _OpenIdleLook, now: float) -> LookAtRanks | None:
         heard = [one for seen in asked.answers for one in seen.heard]
         self._ended = {rank for ranks in self._ranks.values() for rank in ranks} - {one.rank for one in heard}
         newest = max((one.at for one in heard if one.at is not None), default=self._began_at)

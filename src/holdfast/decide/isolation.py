@@ -17,21 +17,21 @@ from collections.abc import Iterable
 
 from holdfast.catalogue.fault_codes import canonical, describe
 from holdfast.decide.faults.circuit_breaker import Breaker
-from holdfast.decide.faults.fault_engine import Change, ChangeKind, FaultEngine, Reason
+from holdfast.decide.faults.fault_engine import ChangeKind, FaultEngine, LevelChange, Reason
 from holdfast.decide.faults.fault_policy import NEVER_S, Policy
 from holdfast.decide.faults.fault_remedies import standing_of
 from holdfast.model.faults import DeviceStanding, Remedy, Standing
 from holdfast.model.human_format import Zone, clock, duration, natural, utc
-from holdfast.model.job_spec import Kind
+from holdfast.model.job_spec import JobKind
 from holdfast.model.noun_base import Noun
 
 __all__ = [
     "RETRY_WAIT_S",
     "Breaker",
-    "Change",
     "ChangeKind",
     "FaultEngine",
-    "JobAnswer",
+    "LevelChange",
+    "LevelConsequence",
     "Policy",
     "Reason",
     "answer_of",
@@ -44,7 +44,7 @@ RETRY_WAIT_S = 60.0
 """A RETRY_REQUEST fault does not touch an inference job while the fault is at most this old."""
 
 
-class JobAnswer(Noun, frozen=True, kw_only=True):
+class LevelConsequence(Noun, frozen=True, kw_only=True):
     """What a device's level means for a job that uses the device."""
 
     stop: bool = False
@@ -68,9 +68,9 @@ def answer_of(
     *,
     since: float,
     now: float,
-    kind: Kind = Kind.TRAINING,
+    kind: JobKind = JobKind.TRAINING,
     on_subhealth: str = "ignore",
-) -> JobAnswer:
+) -> LevelConsequence:
     """What the gang does when one of its devices has this level during a job. `since`: when the fault began.
 
     `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force` (restart without it at once).
@@ -78,32 +78,34 @@ def answer_of(
     said = f"{device} asks for {remedy.name}" if remedy is not None else ""
     match remedy:
         case None | Remedy.NONE:
-            return JobAnswer()
+            return LevelConsequence()
         case Remedy.WATCH:
             if on_subhealth == "force":
                 why = f"{said}, and the job leaves such devices at once (on_subhealth: force)"
-                return JobAnswer(stop=True, avoid=True, save=False, why=why)
+                return LevelConsequence(stop=True, avoid=True, save=False, why=why)
             if on_subhealth == "grace":
                 why = f"{said}, and the job saves and leaves such devices (on_subhealth: grace)"
-                return JobAnswer(stop=True, avoid=True, why=why)
-            return JobAnswer()
+                return LevelConsequence(stop=True, avoid=True, why=why)
+            return LevelConsequence()
         case Remedy.RETRY_REQUEST:
-            if kind is Kind.INFERENCE:
+            if kind is JobKind.INFERENCE:
                 if now - since <= RETRY_WAIT_S:
                     until = since + RETRY_WAIT_S
-                    return JobAnswer(wait_until=until, why=f"{said}; requests are retried for {RETRY_WAIT_S:.0f} s")
-                return JobAnswer(stop=True, avoid=True, why=f"{said} for longer than {RETRY_WAIT_S:.0f} s")
-            return JobAnswer(stop=True, elsewhere=True, why=said)
+                    return LevelConsequence(
+                        wait_until=until, why=f"{said}; requests are retried for {RETRY_WAIT_S:.0f} s"
+                    )
+                return LevelConsequence(stop=True, avoid=True, why=f"{said} for longer than {RETRY_WAIT_S:.0f} s")
+            return LevelConsequence(stop=True, elsewhere=True, why=said)
         case Remedy.RESTART_WORKERS:
-            return JobAnswer(stop=True, why=said)
+            return LevelConsequence(stop=True, why=said)
         case Remedy.RESET_WHEN_IDLE:
-            return JobAnswer(reset=True, why=said)
+            return LevelConsequence(reset=True, why=said)
         case Remedy.RESET_NOW:
-            return JobAnswer(stop=True, reset=True, why=said)
+            return LevelConsequence(stop=True, reset=True, why=said)
         case Remedy.AVOID:
-            return JobAnswer(avoid=True, why=f"{said}: the running job goes on, nothing new is placed on it")
+            return LevelConsequence(avoid=True, why=f"{said}: the running job goes on, nothing new is placed on it")
         case Remedy.ISOLATE | Remedy.HOLD:
-            return JobAnswer(stop=True, avoid=True, why=said)
+            return LevelConsequence(stop=True, avoid=True, why=said)
 
 
 def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStanding:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_ending import Ending
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_ending import AttemptRecorder
 from holdfast.decide.draining import Draining
-from holdfast.decide.job_state import Course
-from holdfast.decide.phases import LIVE, Phase, Trigger
+from holdfast.decide.job_state import GangState
+from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.model import events as ev
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
@@ -19,7 +19,7 @@ MOST_SAID = 16
 class Resuming:
     """Takes the job over from the run before. Numbers, records, budgets and what is avoided stay as they are."""
 
-    def __init__(self, course: Course, speakers: Speakers, draining: Draining, ending: Ending) -> None:
+    def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
         self._speakers = speakers
         self._draining = draining
@@ -52,12 +52,12 @@ class Resuming:
             self._draining.cut_short(request, words, then, now)
         elif course.phase is Phase.CHECKING or (course.phase is Phase.ASSEMBLING and course.pending):
             course.trial.stop = request
-            self._ending.record_unstarted(Trigger.RESUMED, then, DecisionKind.REQUEUE, words)
+            self._ending.record_unstarted(PhaseTrigger.RESUMED, then, DecisionKind.REQUEUE, words)
             course.due, course.entered_at = now, now
         else:
             if course.phase is not Phase.BACKOFF:
                 course.due = now
-                course.move(Trigger.RESUMED, then, words)
+                course.move(PhaseTrigger.RESUMED, then, words)
             course.entered_at = now
         return now - then
 
@@ -89,7 +89,7 @@ class Resuming:
         assert course.asked is not None  # no other decision leads to QUEUED
         course.caused_by_this()
         course.say(f"not queued again: {why}")
-        course.move(Trigger.REFUSED, now, why)
+        course.move(PhaseTrigger.REFUSED, now, why)
         self._ending.finish(course.asked.report, course.asked.kind)
 
     def said(self, event: ev.PlatformSaid) -> None:

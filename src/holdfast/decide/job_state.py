@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.decide.attempt_members import Roster
-from holdfast.decide.attempt_state import Trial
-from holdfast.decide.attempt_timers import Timer, Timers
-from holdfast.decide.phases import FIRST, TABLE, Phase, Trigger
+from holdfast.decide.attempt_members import AttemptMembers
+from holdfast.decide.attempt_state import AttemptState
+from holdfast.decide.attempt_timers import AttemptTimers, TimerKind
+from holdfast.decide.phases import FIRST, TABLE, Phase, PhaseTrigger
 from holdfast.decide.placement import on_node, place
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, Say
@@ -31,7 +31,7 @@ STORY = 256
 """How many lines of its own story a gang keeps."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PendingRequeue(msgspec.Struct, frozen=True):
     """The owner asked the platform to start the job again. This says how the job ends if the platform does not."""
 
     reason: str
@@ -39,15 +39,15 @@ class Asked(msgspec.Struct, frozen=True):
     kind: DecisionKind
 
 
-class Course:
+class GangState:
     """The state of one job. Times are seconds on the clock of `now`."""
 
     def __init__(
         self,
         catalogue: Catalogue | None,
         *,
-        timers: Callable[[], Timers] = Timers,
-        roster: Callable[[tuple[Seat, ...]], Roster] = Roster,
+        timers: Callable[[], AttemptTimers] = AttemptTimers,
+        roster: Callable[[tuple[Seat, ...]], AttemptMembers] = AttemptMembers,
     ) -> None:
         self.catalogue = catalogue
         self.phase: Phase = FIRST
@@ -60,7 +60,7 @@ class Course:
         """How often the platform has started the job again."""
         self.began_after = 0
         """The last attempt before this run of the job; 0: there was none."""
-        self.asked: Asked | None = None
+        self.asked: PendingRequeue | None = None
         """The open request to the platform, while the job is QUEUED."""
         self.unrecorded = 0
         """Requeues that no attempt's record tells of."""
@@ -102,7 +102,7 @@ class Course:
         self._roster = roster
         self._spec: JobSpec | None = None
         self._story: deque[tuple[float, int, Phase, str, str]] = deque(maxlen=STORY)
-        self.trial = Trial(0, 0.0, roster=roster)
+        self.trial = AttemptState(0, 0.0, roster=roster)
 
     @property
     def submitted(self) -> bool:
@@ -134,7 +134,7 @@ class Course:
         """This event, or the named one, is the cause of all that follows, up to the next trouble."""
         self.cause = cause or self.this_event()
 
-    def move(self, trigger: Trigger, now: float, why: str) -> None:
+    def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
         """Move to the phase to which the table leads; the attempt is charged with the time spent in the last one."""
         parts, name = self.trial.parts, self.phase.value.lower()
         parts[name] = parts.get(name, 0.0) + max(0.0, now - self.entered_at)
@@ -144,16 +144,16 @@ class Course:
 
     def try_next(self, now: float, waited: dict[str, float] | None = None) -> None:
         """A new trial with the present number: it keeps nothing of the one before. `waited`: seconds, by phase."""
-        self.trial = Trial(self.attempt, now, waited or {"backoff": 0.0}, roster=self._roster)
+        self.trial = AttemptState(self.attempt, now, waited or {"backoff": 0.0}, roster=self._roster)
 
     def say(self, text: str, *, cause: str = "") -> None:
         """Add one line for the user. `cause`: the event, where it is not the one that led to the present state."""
         self.out.append(Say(text=text, cause=cause or self.cause))
 
-    def arm(self, timer: Timer, due: float) -> None:
+    def arm(self, timer: TimerKind, due: float) -> None:
         self.timers.arm(timer, due, self.attempt, self.phase)
 
-    def armed(self, timer: Timer) -> bool:
+    def armed(self, timer: TimerKind) -> bool:
         return self.timers.armed(timer, self.attempt, self.phase)
 
     @property

@@ -45,7 +45,7 @@ Orders = list[tuple[str, Order]]
 """Node and order."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class LinkVerdict(msgspec.Struct, frozen=True):
     """What the round found about the links."""
 
     line: CheckLine
@@ -61,7 +61,7 @@ class _Exchange(msgspec.Struct):
     turned: bool = False
 
 
-class Links:
+class LinkMeasurement:
     """One round of exchanges between the nodes of a round of checks. Times are seconds on the owner's clock."""
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
@@ -85,7 +85,7 @@ class Links:
         self._number = 0
         self._wave = 0
         self._due = now + WAIT_S
-        self.verdict: Verdict | None = None
+        self.verdict: LinkVerdict | None = None
 
     def begin(self) -> Orders:
         """Ask every node to listen."""
@@ -229,7 +229,7 @@ class Links:
             tries=1,
             took_s=round(self._last - self._began, 3),
         )
-        self.verdict = Verdict(line, tuple(warnings[:NAMED]), failure, tuple(self._nodes[node] for node in dead))
+        self.verdict = LinkVerdict(line, tuple(warnings[:NAMED]), failure, tuple(self._nodes[node] for node in dead))
         close = ClosePort(attempt=self._order.attempt, round=self._order.round)
         return [(node, close) for node in self._nodes]
 
@@ -298,7 +298,7 @@ def worth_measuring(checked: ChecksFinished, order: RunChecks) -> bool:
     return mine and passed and len(order.nodes) > 1
 
 
-def with_links(checked: ChecksFinished, verdict: Verdict) -> ChecksFinished:
+def with_links(checked: ChecksFinished, verdict: LinkVerdict) -> ChecksFinished:
     """The round of all nodes, with the result about the links between them."""
     taken, state = checked.taken, CheckState.FAIL if verdict.failure is not None else checked.state
     if taken is not None:

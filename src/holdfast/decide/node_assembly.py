@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.decide.attempt_timers import Timer
-from holdfast.decide.job_state import Course
+from holdfast.decide.attempt_timers import TimerKind
+from holdfast.decide.job_state import GangState
 from holdfast.decide.node_order import fit
-from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.placement import on_node
 from holdfast.model import events as ev
-from holdfast.model.evidence import Muster, StopRequest, StopSource
+from holdfast.model.evidence import GangShortfall, StopRequest, StopSource
 from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
@@ -20,7 +20,7 @@ SAID = 32
 class Assembly:
     """The nodes of a job with several. Times are seconds on the clock of `now`."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: GangState) -> None:
         self._course = course
         self._able: set[str] = set()
         """The nodes that can take part. Thousands join one by one: the set saves a look at all others each time."""
@@ -120,8 +120,8 @@ class Assembly:
     def wait(self, now: float) -> None:
         """Wait until enough nodes are here, or until the time for it is over."""
         course, plan = self._course, self._course.spec.nodes
-        course.move(Trigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
-        course.arm(Timer.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
+        course.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
+        course.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
         self.call(now)
         if not self._first:
             course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
@@ -130,9 +130,9 @@ class Assembly:
         """The last call: once enough nodes to begin are here, each further node that joins restarts a short wait."""
         course = self._course
         if self._first and self.at_least():
-            course.arm(Timer.LAST_CALL, now + course.spec.nodes.last_call_s)
+            course.arm(TimerKind.LAST_CALL, now + course.spec.nodes.last_call_s)
         else:
-            course.timers.disarm(Timer.LAST_CALL)
+            course.timers.disarm(TimerKind.LAST_CALL)
 
     def growth(self, now: float) -> StopRequest | None:
         """Nodes are here that the running attempt does not use, and the job wants them to take part at once."""
@@ -160,7 +160,7 @@ class Assembly:
         listed = f" ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ""
         return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
 
-    def muster(self, now: float) -> Muster:
+    def muster(self, now: float) -> GangShortfall:
         """The report's sentence about a gang whose nodes did not join in time."""
         course, plan = self._course, self._course.spec.nodes
         good = self.fit()
@@ -168,7 +168,7 @@ class Assembly:
         bad = [node for node in course.nodes if node.name not in names]
         here = [node for node in course.nodes if node.name not in course.absent]
         ranks, called = {node.node_rank for node in here} - {None}, {node.name for node in here}
-        return Muster(
+        return GangShortfall(
             least=plan.least,
             came=tuple(map(_with_address, (*good, *bad))),
             unfit=tuple(map(_with_address, bad)),
@@ -181,12 +181,12 @@ class Assembly:
         )
 
 
-def waits_for(course: Course) -> str:
+def waits_for(course: GangState) -> str:
     """Why the gang is still ASSEMBLING, in words."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"
-    if course.armed(Timer.LAST_CALL):
+    if course.armed(TimerKind.LAST_CALL):
         wanted = f"{plan.most} nodes" + (f" and {_spares(plan.spares)}" if plan.spares else "")
         return (
             f"further nodes, up to {wanted}; it begins without them when none comes for {plan.last_call_s:g} s ({here})"

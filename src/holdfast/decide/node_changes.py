@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_ending import Ending
-from holdfast.decide.attempt_failures import Troubles
-from holdfast.decide.attempt_start import Beginning
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_ending import AttemptRecorder
+from holdfast.decide.attempt_failures import AttemptFailures
+from holdfast.decide.attempt_start import AttemptStart
 from holdfast.decide.draining import Draining
-from holdfast.decide.job_state import Course
-from holdfast.decide.phases import Phase, Trigger
-from holdfast.decide.reconnects import Returns
+from holdfast.decide.job_state import GangState
+from holdfast.decide.phases import Phase, PhaseTrigger
+from holdfast.decide.reconnects import Reconnects
 from holdfast.model import events as ev
 from holdfast.model.decisions import DecisionKind
 
@@ -24,13 +24,13 @@ class Nodes:
 
     def __init__(
         self,
-        course: Course,
-        speakers: Speakers,
-        beginning: Beginning,
-        ending: Ending,
+        course: GangState,
+        speakers: AgentRegistry,
+        beginning: AttemptStart,
+        ending: AttemptRecorder,
         draining: Draining,
-        troubles: Troubles,
-        returns: Returns,
+        troubles: AttemptFailures,
+        returns: Reconnects,
     ) -> None:
         self._course = course
         self._speakers = speakers
@@ -128,7 +128,7 @@ class Nodes:
             why = f"{self._assembly.short()}, and no other came within {wait_s:g} s"
             if course.pending:
                 self._ending.finish_unstarted(
-                    Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
+                    PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
                 )
             else:
                 self._ending.finish_without_places(now, why)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.decide.agent_registry import Speakers
+from holdfast.decide.agent_registry import AgentRegistry
 from holdfast.decide.attempt_members import GONE
-from holdfast.decide.attempt_numbers import Numbers
-from holdfast.decide.attempt_timers import Timer
-from holdfast.decide.job_state import Course
+from holdfast.decide.attempt_numbers import AttemptNumbers
+from holdfast.decide.attempt_timers import TimerKind
+from holdfast.decide.job_state import GangState
 from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
@@ -20,7 +20,7 @@ AT_ONCE = 100
 class Orders:
     """Sends the phase's command to every node that has not begun to obey."""
 
-    def __init__(self, course: Course, speakers: Speakers, numbers: Numbers) -> None:
+    def __init__(self, course: GangState, speakers: AgentRegistry, numbers: AttemptNumbers) -> None:
         self._course = course
         self._speakers = speakers
         self._numbers = numbers
@@ -32,7 +32,7 @@ class Orders:
         commands: Iterable[tuple[str, Command]]
         match course.phase:
             case Phase.PREPARING if not self._numbers.may_prepare(now):
-                course.arm(Timer.RESEND, now + course.spec.timers.resend_s)
+                course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s)
                 return
             case Phase.PREPARING:
                 late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
@@ -56,7 +56,7 @@ class Orders:
                 return
         course.out.extend(Send(node=node, command=command, cause=course.cause) for node, command in commands)
         if commands:
-            course.arm(Timer.RESEND, now + course.spec.timers.resend_s * self._patience())
+            course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
         """How many times the usual wait the phase's command allows for its answer: one that lists all peers is long."""

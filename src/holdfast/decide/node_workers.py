@@ -10,7 +10,7 @@ from holdfast.model.gang_protocol import ALIVE, Member, MemberState
 from holdfast.model.job_spec import Seat
 
 
-class Hand(msgspec.Struct):
+class WorkerSlot(msgspec.Struct):
     """One worker."""
 
     seat: Seat
@@ -22,18 +22,18 @@ class Hand(msgspec.Struct):
     listened: bool = False
 
 
-class Crew:
+class NodeWorkers:
     """The workers of one attempt. Times are seconds on the agent's own clock."""
 
     def __init__(self) -> None:
-        self.hands: dict[int, Hand] = {}
+        self.hands: dict[int, WorkerSlot] = {}
 
     def reset(self) -> None:
         """Another attempt begins: forget the workers of the one before."""
         self.hands = {}
 
     def add(self, seat: Seat) -> None:
-        self.hands[seat.rank] = Hand(seat=seat)
+        self.hands[seat.rank] = WorkerSlot(seat=seat)
 
     def state(self, rank: int) -> MemberState:
         hand = self.hands.get(rank)

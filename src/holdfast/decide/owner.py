@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.decide.death_dates import Clocks
+from holdfast.decide.death_dates import AgentClocks
 from holdfast.decide.gang import Gang
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
@@ -40,12 +40,12 @@ class Owner:
         gang: Gang,
         liveness: Liveness | None = None,
         *,
-        clocks: Clocks | None = None,
+        clocks: AgentClocks | None = None,
         acknowledge: Callable[[Gang, Report], Ack] = acknowledge,
     ) -> None:
         self.gang = gang
         self.liveness = liveness
-        self.clocks = clocks or Clocks()
+        self.clocks = clocks or AgentClocks()
         self._acknowledge = acknowledge
         self.said: dict[str, Report] = {}
         """The last accepted report of each node."""

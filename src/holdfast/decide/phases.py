@@ -21,7 +21,7 @@ class Phase(enum.StrEnum):
     DONE = "DONE"
 
 
-class Trigger(enum.StrEnum):
+class PhaseTrigger(enum.StrEnum):
     """Why a phase ends. The value is the label on the diagram's arrow."""
 
     DUE = "the delay is over: attempt + 1"
@@ -45,39 +45,39 @@ class Trigger(enum.StrEnum):
 FIRST = Phase.BACKOFF
 """A job begins as if its first attempt had just been decided, with no delay."""
 
-TABLE: dict[tuple[Phase, Trigger], Phase] = {
-    (Phase.BACKOFF, Trigger.DUE): Phase.CHECKING,
-    (Phase.BACKOFF, Trigger.TOO_FEW_NODES): Phase.ASSEMBLING,
-    (Phase.BACKOFF, Trigger.STOP_REQUESTED): Phase.DONE,
-    (Phase.BACKOFF, Trigger.NONE_HEALTHY): Phase.DONE,
-    (Phase.BACKOFF, Trigger.TROUBLE): Phase.DRAINING,
-    (Phase.ASSEMBLING, Trigger.ENOUGH_NODES): Phase.CHECKING,
-    (Phase.ASSEMBLING, Trigger.NONE_HEALTHY): Phase.DONE,
-    (Phase.ASSEMBLING, Trigger.STOP_REQUESTED): Phase.DONE,
-    (Phase.ASSEMBLING, Trigger.TROUBLE): Phase.DRAINING,
-    (Phase.CHECKING, Trigger.CHECKS_PASSED): Phase.PREPARING,
-    (Phase.CHECKING, Trigger.TOO_FEW_NODES): Phase.ASSEMBLING,
-    (Phase.CHECKING, Trigger.CHECK_ELSEWHERE): Phase.CHECKING,
-    (Phase.CHECKING, Trigger.NONE_HEALTHY): Phase.DONE,
-    (Phase.CHECKING, Trigger.STOP_REQUESTED): Phase.DONE,
-    (Phase.CHECKING, Trigger.TROUBLE): Phase.DRAINING,
-    (Phase.PREPARING, Trigger.ALL_PREPARED): Phase.STARTING,
-    (Phase.PREPARING, Trigger.TROUBLE): Phase.DRAINING,
-    (Phase.STARTING, Trigger.ALL_UP): Phase.RUNNING,
-    (Phase.STARTING, Trigger.TROUBLE): Phase.DRAINING,
-    (Phase.RUNNING, Trigger.COMPLETED): Phase.DRAINING,
-    (Phase.RUNNING, Trigger.TROUBLE): Phase.DRAINING,
-    (Phase.DRAINING, Trigger.TRY_AGAIN): Phase.BACKOFF,
-    (Phase.DRAINING, Trigger.ENOUGH): Phase.DONE,
-    (Phase.DRAINING, Trigger.REQUEUE): Phase.QUEUED,
-    (Phase.BACKOFF, Trigger.REQUEUE): Phase.QUEUED,
-    (Phase.ASSEMBLING, Trigger.REQUEUE): Phase.QUEUED,
-    (Phase.CHECKING, Trigger.REQUEUE): Phase.QUEUED,
-    (Phase.QUEUED, Trigger.REFUSED): Phase.DONE,
-    (Phase.QUEUED, Trigger.STOP_REQUESTED): Phase.DONE,
-    (Phase.QUEUED, Trigger.RESUMED): Phase.BACKOFF,
-    (Phase.ASSEMBLING, Trigger.RESUMED): Phase.BACKOFF,
-    (Phase.CHECKING, Trigger.RESUMED): Phase.BACKOFF,
+TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
+    (Phase.BACKOFF, PhaseTrigger.DUE): Phase.CHECKING,
+    (Phase.BACKOFF, PhaseTrigger.TOO_FEW_NODES): Phase.ASSEMBLING,
+    (Phase.BACKOFF, PhaseTrigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.BACKOFF, PhaseTrigger.NONE_HEALTHY): Phase.DONE,
+    (Phase.BACKOFF, PhaseTrigger.TROUBLE): Phase.DRAINING,
+    (Phase.ASSEMBLING, PhaseTrigger.ENOUGH_NODES): Phase.CHECKING,
+    (Phase.ASSEMBLING, PhaseTrigger.NONE_HEALTHY): Phase.DONE,
+    (Phase.ASSEMBLING, PhaseTrigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.ASSEMBLING, PhaseTrigger.TROUBLE): Phase.DRAINING,
+    (Phase.CHECKING, PhaseTrigger.CHECKS_PASSED): Phase.PREPARING,
+    (Phase.CHECKING, PhaseTrigger.TOO_FEW_NODES): Phase.ASSEMBLING,
+    (Phase.CHECKING, PhaseTrigger.CHECK_ELSEWHERE): Phase.CHECKING,
+    (Phase.CHECKING, PhaseTrigger.NONE_HEALTHY): Phase.DONE,
+    (Phase.CHECKING, PhaseTrigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.CHECKING, PhaseTrigger.TROUBLE): Phase.DRAINING,
+    (Phase.PREPARING, PhaseTrigger.ALL_PREPARED): Phase.STARTING,
+    (Phase.PREPARING, PhaseTrigger.TROUBLE): Phase.DRAINING,
+    (Phase.STARTING, PhaseTrigger.ALL_UP): Phase.RUNNING,
+    (Phase.STARTING, PhaseTrigger.TROUBLE): Phase.DRAINING,
+    (Phase.RUNNING, PhaseTrigger.COMPLETED): Phase.DRAINING,
+    (Phase.RUNNING, PhaseTrigger.TROUBLE): Phase.DRAINING,
+    (Phase.DRAINING, PhaseTrigger.TRY_AGAIN): Phase.BACKOFF,
+    (Phase.DRAINING, PhaseTrigger.ENOUGH): Phase.DONE,
+    (Phase.DRAINING, PhaseTrigger.REQUEUE): Phase.QUEUED,
+    (Phase.BACKOFF, PhaseTrigger.REQUEUE): Phase.QUEUED,
+    (Phase.ASSEMBLING, PhaseTrigger.REQUEUE): Phase.QUEUED,
+    (Phase.CHECKING, PhaseTrigger.REQUEUE): Phase.QUEUED,
+    (Phase.QUEUED, PhaseTrigger.REFUSED): Phase.DONE,
+    (Phase.QUEUED, PhaseTrigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.QUEUED, PhaseTrigger.RESUMED): Phase.BACKOFF,
+    (Phase.ASSEMBLING, PhaseTrigger.RESUMED): Phase.BACKOFF,
+    (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
 
 MEANING: dict[Phase, str] = {

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.decide.device_binding import Free, Share
+from holdfast.decide.device_binding import FreeDevices, WorkerShare
 from holdfast.model.device_shares import asked_devices, binds
 from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat
 
@@ -69,7 +69,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
-    shares: dict[int, Share] = {}
+    shares: dict[int, WorkerShare] = {}
     taken: Iterable[tuple[Role, NodeInfo, int]] | None
     if any(role.per_node for role in spec.roles):
         taken = _by_node(spec, kept)
@@ -90,7 +90,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
         visible = node.devices if node.devices != whole[node.name].devices else ()
         device, shared = "", node.devices
         named = _named(role, whole[node.name])
-        share = shares.get(len(seats), Share())
+        share = shares.get(len(seats), WorkerShare())
         bound = bool(shares) and asked_devices(spec, role) is not None
         if bound:
             visible = share.devices
@@ -135,10 +135,10 @@ def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[t
 
 
 def _bound(
-    spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, Share]
+    spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, WorkerShare]
 ) -> list[tuple[Role, NodeInfo, int]] | None:
     """The same, with the devices and CPUs of each worker by its rank in `shares`; None where they do not fit."""
-    free = [Free(node, node.devices) for node in nodes]
+    free = [FreeDevices(node, node.devices) for node in nodes]
     local = [0] * len(nodes)
     taken: list[tuple[Role, NodeInfo, int]] = []
     at = 0

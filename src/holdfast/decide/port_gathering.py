@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.decide.attempt_state import Trial
+from holdfast.decide.attempt_state import AttemptState
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.job_spec import JobSpec, Seat
 from holdfast.model.peer_addresses import gather, ports_needed
@@ -12,7 +12,7 @@ from holdfast.model.peer_addresses import gather, ports_needed
 
 def gathered(
     spec: JobSpec,
-    trial: Trial,
+    trial: AttemptState,
     seats: Sequence[Seat],
     addresses: Mapping[str, str],
     reserved: Mapping[str, tuple[int, ...]],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from holdfast.decide import gang_wording
-from holdfast.decide.agent_registry import Speakers
-from holdfast.decide.attempt_ending import Ending
-from holdfast.decide.attempt_failures import Troubles
-from holdfast.decide.attempt_numbers import Numbers
-from holdfast.decide.attempt_start import Beginning
-from holdfast.decide.attempt_timers import Timer
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_ending import AttemptRecorder
+from holdfast.decide.attempt_failures import AttemptFailures
+from holdfast.decide.attempt_numbers import AttemptNumbers
+from holdfast.decide.attempt_start import AttemptStart
+from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.draining import Draining
-from holdfast.decide.job_state import Course
+from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import LIVE, Phase
 from holdfast.model.actions import FinishJob
@@ -18,19 +18,19 @@ from holdfast.model.evidence import MemoryKill
 from holdfast.model.gang_protocol import Report
 
 
-class Returns:
+class Reconnects:
     """Repeats what was under way, or ends what the owner does not know."""
 
     def __init__(
         self,
-        course: Course,
-        speakers: Speakers,
-        numbers: Numbers,
+        course: GangState,
+        speakers: AgentRegistry,
+        numbers: AttemptNumbers,
         orders: Orders,
-        beginning: Beginning,
+        beginning: AttemptStart,
         draining: Draining,
-        troubles: Troubles,
-        ending: Ending,
+        troubles: AttemptFailures,
+        ending: AttemptRecorder,
     ) -> None:
         self._course = course
         self._speakers = speakers
@@ -76,7 +76,7 @@ class Returns:
             course.trial.sent = True  # or it was about to be sent; the seats are the same
         if course.phase is Phase.ASSEMBLING:
             # While there was no owner, no node could send its hello.
-            for timer in (Timer.DEADLINE, Timer.LAST_CALL):
+            for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:
             course.trial.round += 1
@@ -84,7 +84,7 @@ class Returns:
         elif course.phase in LIVE:
             course.trial.roster.forget()
             course.trial.spoke.clear()
-            course.arm(Timer.CONFIRM, now + course.lease_s())
+            course.arm(TimerKind.CONFIRM, now + course.lease_s())
             self._orders.send(now)
         elif course.phase is Phase.DRAINING:
             self._draining.recovered(now)

@@ -20,7 +20,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
 
 if TYPE_CHECKING:
-    from holdfast.decide.requeue_rules import Requeues
+    from holdfast.decide.requeue_rules import RequeueBudget
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 """The user's budget pays for these. The wider platform budget pays for everything else."""
@@ -39,7 +39,7 @@ def recover(
     now: float,
     jitter: float,
     spare: bool,
-    left: Requeues | None = None,
+    left: RequeueBudget | None = None,
 ) -> Decision:
     """Decide what follows the attempt that `report` explains.
 
@@ -50,10 +50,10 @@ def recover(
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
     whole, history = history, [record for record in history if restart_budgets.failed(record)]
-    row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.row(history)
+    row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.failures_in_row(history)
     # The user does not pay for what a device reported, even where the program made the device report it.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
-    spent = restart_budgets.spent(whole, charged=charged, restored=restores(signs))
+    spent = restart_budgets.spent_restarts(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
@@ -72,10 +72,10 @@ def recover(
     if refusal:
         return Decision(kind=DecisionKind.FAIL, reason=refusal)
     limit = policy.max_restarts if charged else policy.platform_max_restarts
-    delay = restart_budgets.delay(report.rerun, policy, row, jitter)
+    delay = restart_budgets.restart_delay(report.rerun, policy, row, jitter)
     when = f"in {delay:.1f} s" if delay else "now"
     which = f"restart {spent + 1} of {limit}{'' if charged else ' (platform budget, not yours)'} {when}"
-    seen = words.seen(signs, history)
+    seen = words.progress_seen(signs, history)
     if elsewhere:
         if not spare or not bad:
             where = ", ".join(bad) or "the failed part"
@@ -98,7 +98,7 @@ def recover(
     )
 
 
-def _elsewhere(report: ExitReport, left: Requeues, bad: Sequence[str]) -> Decision:
+def _elsewhere(report: ExitReport, left: RequeueBudget, bad: Sequence[str]) -> Decision:
     """The job goes on with other nodes, in another run."""
     names = report.devices or bad
     without = f"without {', '.join(names)}" if names else "with other nodes"
@@ -132,7 +132,7 @@ def _refusal(
     if spent >= limit:
         whose = "" if charged else " for failures that are not yours"
         used = f"the only restart{whose} is used" if limit == 1 else f"all {limit} restarts{whose} are used"
-        since = words.seen(signs, history)
+        since = words.progress_seen(signs, history)
         return f"{used}{since}"
     if row > policy.max_in_a_row:
         return (
@@ -162,7 +162,8 @@ def _same_again(
         return ""
     numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
     return (
-        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {words.name(report)}, and no sign "
+        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same "
+        f"{words.failure_name(report)}, and no sign "
         f"of progress was seen between them (--same-failure {policy.same_failure})"
     )
 

@@ -20,7 +20,7 @@ def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
     )
 
 
-def name(report: ExitReport) -> str:
+def failure_name(report: ExitReport) -> str:
     """The failure in one word or two: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
     if report.exception:
         return report.exception
@@ -31,7 +31,7 @@ def name(report: ExitReport) -> str:
     return report.phrase
 
 
-def seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
+def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
     """The sign of progress that counted, or that there was none. Empty for a first attempt."""
     if signs:
         return f"; progress: {signs[0].text}"

@@ -14,7 +14,7 @@ ANSWER_S = 300.0
 """How long the platform may take to end this run after the owner asked for a new one, in seconds."""
 
 
-class Requeues(msgspec.Struct, frozen=True):
+class RequeueBudget(msgspec.Struct, frozen=True):
     """What the platform's budget leaves for another run of the job."""
 
     spent: int
@@ -31,13 +31,13 @@ class Requeues(msgspec.Struct, frozen=True):
         return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
 
 
-def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> Requeues:
+def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> RequeueBudget:
     """`unrecorded`: requeues that followed no attempt, so that no record shows them."""
     limit = spec.restarts.platform_max_restarts
-    spent = restart_budgets.spent(history, charged=False, restored=False) + unrecorded
+    spent = restart_budgets.spent_restarts(history, charged=False, restored=False) + unrecorded
     refusal: str | None = None
     if not spec.requeue.possible:
         refusal = spec.requeue.why_not
     elif spent >= limit:
         refusal = f"all {limit} restarts for failures that are not yours are used"
-    return Requeues(spent, limit, refusal)
+    return RequeueBudget(spent, limit, refusal)

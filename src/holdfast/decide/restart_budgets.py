@@ -11,7 +11,7 @@ from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 
 
-def spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
+def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
     """Restarts of one budget so far. The user's budget starts anew after each attempt with a sign that restores it."""
     count = 0
     if charged and restored:
@@ -34,7 +34,7 @@ def failed(record: AttemptRecord) -> bool:
     return record.report.phrase != Phrase.RESIZED and record.decision.kind is not DecisionKind.REQUEUE
 
 
-def row(history: Sequence[AttemptRecord]) -> int:
+def failures_in_row(history: Sequence[AttemptRecord]) -> int:
     """The number of failures in a row at the end of `history`: none of these attempts progressed or ran healthily."""
     count = 0
     for record in reversed(history):
@@ -44,7 +44,7 @@ def row(history: Sequence[AttemptRecord]) -> int:
     return count
 
 
-def delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
+def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
     """The pause in seconds before the next attempt, after so many failures in a row.
 
     Exponential with jitter in [d/2, d]. The first failure of a row has one only where the cause says *later*.

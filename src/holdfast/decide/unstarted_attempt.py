@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.decide.draining import Draining
-from holdfast.decide.job_state import Course
-from holdfast.decide.phases import Trigger
+from holdfast.decide.job_state import GangState
+from holdfast.decide.phases import PhaseTrigger
 
 
-def fail_unstarted(course: Course, draining: Draining, reason: str, now: float) -> None:
+def fail_unstarted(course: GangState, draining: Draining, reason: str, now: float) -> None:
     """No worker has to be stopped, and no node has more evidence: explain and decide at once, as for any attempt.
 
     A prerequisite that one node could not fetch is unavailable to the others as well, so no other node is tried.
@@ -15,6 +15,6 @@ def fail_unstarted(course: Course, draining: Draining, reason: str, now: float) 
     trial = course.trial
     course.caused_by_this()
     trial.failed_in, trial.reason = course.phase.value, reason
-    course.move(Trigger.TROUBLE, now, reason)
+    course.move(PhaseTrigger.TROUBLE, now, reason)
     trial.collecting, trial.drained_at = True, now
     draining.understand(trial.evidence(course.phase, course.job_id), now)

@@ -26,7 +26,7 @@ AFTER_SILENCE_S = 0.6
 others, and printing a traceback takes time."""
 
 
-class Kind(enum.IntEnum):
+class EvidenceStrength(enum.IntEnum):
     """How strong the evidence of one worker's end is; a smaller number is stronger."""
 
     OWN = 1
@@ -41,7 +41,7 @@ class Suspect(msgspec.Struct):
 
     reading: Reading
     exit: WorkerExit | None
-    kind: Kind
+    kind: EvidenceStrength
 
     @property
     def rank(self) -> int:
@@ -74,12 +74,14 @@ class Attribution(msgspec.Struct):
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
     """The culprit, where the operating system reported how the workers ended."""
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
-    active = [suspect for suspect in suspects if suspect.kind is not Kind.NONE]
+    active = [suspect for suspect in suspects if suspect.kind is not EvidenceStrength.NONE]
     if not active:
         return Attribution(None)
-    own = [suspect for suspect in active if suspect.kind is not Kind.PEERS]
-    if all(suspect.kind is not Kind.OWN for suspect in active):
-        cut_short = [Suspect(each, each.worker.exit, Kind.OWN) for each in readings if _was_ending(each, evidence)]
+    own = [suspect for suspect in active if suspect.kind is not EvidenceStrength.PEERS]
+    if all(suspect.kind is not EvidenceStrength.OWN for suspect in active):
+        cut_short = [
+            Suspect(each, each.worker.exit, EvidenceStrength.OWN) for each in readings if _was_ending(each, evidence)
+        ]
         if cut_short:
             return _earliest(cut_short, suspects)
     if own:
@@ -98,32 +100,35 @@ def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptE
     culprit = who.culprit
     if culprit is None:
         return []
-    instant_s = AFTER_SILENCE_S if culprit.kind is Kind.SILENT else SAME_INSTANT_S
+    instant_s = AFTER_SILENCE_S if culprit.kind is EvidenceStrength.SILENT else SAME_INSTANT_S
     found = [culprit]
     for reading in readings:
         suspect = Suspect(reading, reading.worker.exit, kind_of(reading, evidence))
-        if suspect.kind is Kind.NONE or suspect.rank == culprit.rank:
+        if suspect.kind is EvidenceStrength.NONE or suspect.rank == culprit.rank:
             continue
         later_s = suspect.died[0] - culprit.died[0]
-        if later_s < 0 or (later_s <= instant_s and (suspect.kind is not Kind.PEERS or culprit.kind is not Kind.OWN)):
+        if later_s < 0 or (
+            later_s <= instant_s
+            and (suspect.kind is not EvidenceStrength.PEERS or culprit.kind is not EvidenceStrength.OWN)
+        ):
             found.append(suspect)
     return found
 
 
-def kind_of(reading: Reading, evidence: AttemptEvidence) -> Kind:
+def kind_of(reading: Reading, evidence: AttemptEvidence) -> EvidenceStrength:
     ended = reading.worker.exit
     if ended is None or ended.ok or after_stop(ended, evidence):
-        return Kind.NONE
+        return EvidenceStrength.NONE
     best = reading.best
     if kill_of(ended, evidence.memory_kills) is not None:
-        return Kind.OWN
+        return EvidenceStrength.OWN
     if ended.signal is not None and (ended.signal != 6 or reading.first_hand):
-        return Kind.OWN
+        return EvidenceStrength.OWN
     if best is not None and best.weight < Weight.PEERS:
-        return Kind.OWN
+        return EvidenceStrength.OWN
     if best is not None or not reading.first_hand:
-        return Kind.PEERS
-    return Kind.SILENT
+        return EvidenceStrength.PEERS
+    return EvidenceStrength.SILENT
 
 
 def after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
@@ -178,12 +183,12 @@ def _only_hears(suspect: Suspect) -> bool:
     """Whether the worker's own cause is a broken connection for which there is no other evidence than its log."""
     best = suspect.reading.best
     signalled = suspect.exit is not None and suspect.exit.signal is not None
-    return suspect.kind is Kind.OWN and not signalled and best is not None and _of_a_link(best)
+    return suspect.kind is EvidenceStrength.OWN and not signalled and best is not None and _of_a_link(best)
 
 
 def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     first_at = min(suspect.died[0] for suspect in own)
-    wordless = all(suspect.kind is Kind.SILENT for suspect in own if suspect.died[0] == first_at)
+    wordless = all(suspect.kind is EvidenceStrength.SILENT for suspect in own if suspect.died[0] == first_at)
     instant_s = AFTER_SILENCE_S if wordless else SAME_INSTANT_S
     together = [suspect for suspect in own if suspect.died[0] - first_at <= instant_s]
     at = moments(suspect.exit for suspect in together if suspect.exit is not None)

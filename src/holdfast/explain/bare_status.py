@@ -12,12 +12,12 @@ from holdfast.explain import sentences
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.launcher_notes import telling
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft, who_of
+from holdfast.explain.report_draft import ReportDraft, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, EndNote, Place, Quote, UncaughtException, Weight
+from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, UncaughtException, Weight
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 """ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: signals that a program's own code causes."""
@@ -39,7 +39,7 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
     return f"{who}: ended by {name}; the sender and the reason are unknown"
 
 
-def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> Draft:
+def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> ReportDraft:
     """The report from the signal or the status alone. `several`: the job has other ranks."""
     if ended is None:
         return unexplained([reading], matcher)
@@ -53,7 +53,7 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, severa
         name = signal_name(sig)
         phrase = Phrase.NATIVE_CRASH if sig in CRASHES else Phrase.KILLED_BY_SIGNAL
         row = matcher.catalogue.row(phrase)
-        draft = Draft(
+        draft = ReportDraft(
             phrase,
             row,
             Trigger.SIGNAL,
@@ -72,17 +72,19 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, severa
         return draft
     if code is None:
         row = matcher.catalogue.row(Phrase.UNEXPLAINED)
-        return Draft(Phrase.UNEXPLAINED, row, None, reason=f"{who}: vanished without an exit status", confidence=0.5)
+        return ReportDraft(
+            Phrase.UNEXPLAINED, row, None, reason=f"{who}: vanished without an exit status", confidence=0.5
+        )
     if code in _STATUSES:
         stands_for, meaning, rerun = _STATUSES[code]
         row = matcher.catalogue.row(stands_for)
         reason = f"{who}: status {code}, {meaning}"
-        return Draft(stands_for, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
+        return ReportDraft(stands_for, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
     row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     said = reading.last_line
     silent = "and printed nothing" if reading.worker.log or not reading.said.given else "and its log is not among these"
     silent = silent if said is None else f"and nothing known in its log says why; its last line: {said.text}"
-    return Draft(
+    return ReportDraft(
         Phrase.UNEXPLAINED,
         row,
         Trigger.EXIT_CODE,
@@ -92,12 +94,12 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, severa
     )
 
 
-def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
+def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.COLLECTIVE_MISMATCH)
     name = who_of(ended.role, ended.rank, ended.node)
     said = who.culprit.reading.last_line if who.culprit is not None else None
     last = "its last line is in the evidence" if said is not None else "it printed nothing"
-    return Draft(
+    return ReportDraft(
         Phrase.COLLECTIVE_MISMATCH,
         row,
         Trigger.EXIT_CODE,
@@ -119,18 +121,18 @@ def missing_command(reading: Reading, ended: WorkerExit | None) -> Clue | None:
     known = next((clue for clue in reading.said.clues if clue.line == last), None)
     if match is None or last is None or (known is not None and known.phrase == Phrase.CODE_NOT_FOUND):
         return None
-    clue = known or Clue(weight=Weight.ENDING, phrase="", line=last, place=Place(line=last.number))
+    clue = known or Clue(weight=Weight.ENDING, phrase="", line=last, place=LinePlace(line=last.number))
     return replace(clue, phrase=Phrase.COMMAND_NOT_FOUND, wording="", fields={"cmd": match["cmd"]})
 
 
 _NO_SUCH = Lazy(r"\S+: line \d+: (?P<cmd>[^:\s]*/[^:]+): No such file or directory$")
 
 
-def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
+def unexplained(readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     lines = sum(reading.said.lines for reading in readings)
     told = [note for reading in readings for note in reading.said.notes]
-    draft = Draft(Phrase.UNEXPLAINED, row, None, confidence=0.0)
+    draft = ReportDraft(Phrase.UNEXPLAINED, row, None, confidence=0.0)
     draft.reason = (
         f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
     )
@@ -142,7 +144,7 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
     return draft
 
 
-def told_by_launcher(draft: Draft, note: EndNote) -> None:
+def told_by_launcher(draft: ReportDraft, note: EndNote) -> None:
     """The rank whose end a launcher or scheduler reports, where no line gives the cause: added to the draft's
     reason."""
     draft.rank = note.rank
@@ -157,5 +159,5 @@ def told_by_launcher(draft: Draft, note: EndNote) -> None:
         draft.solution = f"Read {note.error_file}{on}: the worker wrote its exception there."
 
 
-def _line(line: Quote) -> Evidence:
+def _line(line: QuotedLine) -> Evidence:
     return Evidence(kind=EvidenceKind.LOG, text=line.raw, source=f"{line.source}:{line.number}", at=line.moment)

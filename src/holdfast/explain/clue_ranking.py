@@ -8,9 +8,9 @@ from holdfast.catalogue.exit_rows import Wording
 from holdfast.explain.match_weight import ABOUT_PEERS, BROADEST
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, Place, Weight
+from holdfast.model.worker_reading import Clue, LinePlace, Weight
 
-Key = tuple[float, int, bool, Place]
+Key = tuple[float, int, bool, LinePlace]
 
 
 def key(clue: Clue) -> Key:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.explain import sentences as words
-from holdfast.explain.attribution import AFTER_SILENCE_S, Attribution, Kind, Suspect, kind_of
+from holdfast.explain.attribution import AFTER_SILENCE_S, Attribution, EvidenceStrength, Suspect, kind_of
 from holdfast.explain.clue_ranking import key
 from holdfast.explain.fingerprint import normalized
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
@@ -56,7 +56,7 @@ def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
     return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
 
 
-def all_raised(draft: Draft, ranks: Sequence[int], everybody: int) -> Draft:
+def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
     """The draft for one of the ranks, changed into a draft for all of them."""
     raised = draft.cause.raised if draft.cause is not None else None
     name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
@@ -77,26 +77,26 @@ def all_raised(draft: Draft, ranks: Sequence[int], everybody: int) -> Draft:
     return draft
 
 
-def of_a_device(draft: Draft) -> bool:
+def of_a_device(draft: ReportDraft) -> bool:
     """Whether the phrase is a hardware fault: then one device may have caused the exception on all ranks."""
     return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
 
 
 def same_exception(
-    suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: Draft
+    suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: ReportDraft
 ) -> tuple[int, ...]:
     """All ranks that raised the culprit's exception at its place, where no rank died of a different cause of
     its own."""
-    if suspect.kind is not Kind.OWN or draft.cause is None:
+    if suspect.kind is not EvidenceStrength.OWN or draft.cause is None:
         return ()
     by = suspect.died[0] + _TOGETHER_S
-    near = [each for each in readings if Suspect(each, each.worker.exit, Kind.OWN).died[0] <= by]
+    near = [each for each in readings if Suspect(each, each.worker.exit, EvidenceStrength.OWN).died[0] <= by]
     if raised_by(draft.cause) is None:
         ranks = _said_alike(draft.cause, suspect, near)
     else:
         told = [(each.worker.rank, raised_by(each.best) if each.best else each.said.last_raised) for each in near]
         ranks = raised_alike(draft.cause, told)
-    own = (each.worker.rank for each in readings if kind_of(each, evidence) is Kind.OWN)
+    own = (each.worker.rank for each in readings if kind_of(each, evidence) is EvidenceStrength.OWN)
     return ranks if ranks and all(rank in ranks for rank in own) else ()
 
 
@@ -129,11 +129,11 @@ def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]
 
 def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
     """Two or more ranks that exited by themselves with one status, at one time and for no known reason; else none."""
-    if who.culprit is None or who.culprit.kind is not Kind.SILENT:
+    if who.culprit is None or who.culprit.kind is not EvidenceStrength.SILENT:
         return []
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
-    active = [suspect for suspect in suspects if suspect.kind is not Kind.NONE]
-    if len(active) < 2 or any(suspect.kind is not Kind.SILENT for suspect in active):
+    active = [suspect for suspect in suspects if suspect.kind is not EvidenceStrength.NONE]
+    if len(active) < 2 or any(suspect.kind is not EvidenceStrength.SILENT for suspect in active):
         return []
     codes = {suspect.exit.exit_code for suspect in active if suspect.exit is not None}
     died = [suspect.died[0] for suspect in active]
@@ -142,7 +142,7 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
     return active
 
 
-def together(draft: Draft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> Draft:
+def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
     """The draft for one of them, changed into a draft for all: no culprit, and no rank that ended because of it."""
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]

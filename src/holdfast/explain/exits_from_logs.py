@@ -10,7 +10,7 @@ from holdfast.explain.memory_growth import kill_with_memory
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, EndNote, Place, Weight, WorkerReading
+from holdfast.model.worker_reading import Clue, EndNote, LinePlace, Weight, WorkerReading
 
 HARD = CRASHES - {6}
 """Signals of crashes that a program does not send to itself."""
@@ -42,7 +42,7 @@ def _of_note(note: EndNote) -> Clue:
         weight=weight,
         phrase=Phrase.NATIVE_CRASH if note.signal in CRASHES else Phrase.KILLED_BY_SIGNAL,
         line=note.line,
-        place=Place(line=note.line.number + 0.5),
+        place=LinePlace(line=note.line.number + 0.5),
         rank=note.rank,
         note=note,
         fields={"signal": signal_name(note.signal or 0)},

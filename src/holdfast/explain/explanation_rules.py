@@ -18,11 +18,11 @@ from holdfast.explain import (
     system_cause,
     worker_cause,
 )
-from holdfast.explain.attribution import Attribution, Kind, Suspect, after_stop, fell_first
+from holdfast.explain.attribution import Attribution, EvidenceStrength, Suspect, after_stop, fell_first
 from holdfast.explain.device_fault_cause import explaining
 from holdfast.explain.log_reader import Reading
 from holdfast.explain.missing_in_collective import recorded
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.unformed_group import unmet
 from holdfast.explain.unreachable_rendezvous import unreached
@@ -32,14 +32,14 @@ from holdfast.model.phrases import Phrase
 
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
 """Sources of stop requests that only follow a finding: the finding is the cause."""
-_OF_ITS_OWN = frozenset({Kind.OWN, Kind.SILENT})
+_OF_ITS_OWN = frozenset({EvidenceStrength.OWN, EvidenceStrength.SILENT})
 _MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
 """Triggers of answers that a user's rows of another schema may replace: none of them is something that holdfast itself
 saw."""
 
 
 @dataclass(frozen=True)
-class Case:
+class ExplanationCase:
     """The input of all rules: the evidence, the workers' readings, and the culprit."""
 
     evidence: AttemptEvidence
@@ -67,10 +67,10 @@ class Case:
         return bool(self.exits) and all(ended.ok for ended in self.exits)
 
 
-Rule = Callable[[Case], Draft | None]
+Rule = Callable[[ExplanationCase], ReportDraft | None]
 
 
-def failed_beside(case: Case) -> Draft | None:
+def failed_beside(case: ExplanationCase) -> ReportDraft | None:
     """A hook that failed, or a required daemon that is gone, unless a worker had died of its own cause before it."""
     evidence = case.evidence
     if not evidence.beside or (evidence.stop is not None and _before_stop(case, evidence.stop)):
@@ -78,7 +78,7 @@ def failed_beside(case: Case) -> Draft | None:
     return sidecar_failures.failed_beside(evidence, case.matcher, finished=case.finished)
 
 
-def asked_to_stop(case: Case) -> Draft | None:
+def asked_to_stop(case: ExplanationCase) -> ReportDraft | None:
     """A request to stop, with its reason, unless a worker had died of its own cause before it."""
     asked = case.evidence.stop
     if asked is None or asked.source in _FOLLOWED or _before_stop(case, asked):
@@ -86,37 +86,39 @@ def asked_to_stop(case: Case) -> Draft | None:
     return requested_stops.stopped(case.evidence, case.matcher)
 
 
-def ordered_in_a_file(case: Case) -> Draft | None:
+def ordered_in_a_file(case: ExplanationCase) -> ReportDraft | None:
     """A component's `*.pai.error` file with `ACTION "KILL"`."""
     return requested_stops.killed_by_pai(case.evidence, case.matcher)
 
 
-def failed_check(case: Case) -> Draft | None:
+def failed_check(case: ExplanationCase) -> ReportDraft | None:
     """A check that failed, before the start or during the job."""
     check = case.evidence.check
     return system_cause.check_failed(check, case.matcher, case.evidence.job) if check is not None else None
 
 
-def all_finished(case: Case) -> Draft | None:
+def all_finished(case: ExplanationCase) -> ReportDraft | None:
     """Every worker ended with status 0, and there was no trouble."""
     return (
-        system_cause.succeeded(case.evidence, case.matcher) if case.finished and not _trouble(case.evidence) else None
+        system_cause.success_draft(case.evidence, case.matcher)
+        if case.finished and not _trouble(case.evidence)
+        else None
     )
 
 
-def device_fault(case: Case) -> Draft | None:
+def device_fault(case: ExplanationCase) -> ReportDraft | None:
     """A fault of a device or node that needs work to stop, began before the death and hit a device of the dead rank."""
     ranks = frozenset(suspect.rank for suspect in case.fell)
     fault = explaining(case.evidence.faults, case.died_at, ranks)
     return system_cause.faulted(fault, case.evidence, case.fell, case.matcher) if fault is not None else None
 
 
-def memory_kill(case: Case) -> Draft | None:
+def memory_kill(case: ExplanationCase) -> ReportDraft | None:
     """A memory kill, by the control group's events or the kernel log."""
     return memory_kill_cause.memory_killed(case.evidence, case.who, case.matcher)
 
 
-def hang(case: Case) -> Draft | None:
+def hang(case: ExplanationCase) -> ReportDraft | None:
     """A hang that was found before a worker died."""
     found = case.evidence.hang
     if found is None:
@@ -126,7 +128,7 @@ def hang(case: Case) -> Draft | None:
     return system_cause.hung(found, case.evidence, case.matcher) if first else None
 
 
-def culprit_of_its_own(case: Case) -> Draft | None:
+def culprit_of_its_own(case: ExplanationCase) -> ReportDraft | None:
     """The worker that died first of its own cause: its contract code, its words, its signal, its status."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
@@ -134,22 +136,22 @@ def culprit_of_its_own(case: Case) -> Draft | None:
     return worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
 
 
-def lost_store(case: Case) -> Draft | None:
+def lost_store(case: ExplanationCase) -> ReportDraft | None:
     """The workers' store ended, and those that failed say no more than that a peer is gone."""
     return system_cause.store_lost(case.evidence, case.who, case.matcher)
 
 
-def failed_start(case: Case) -> Draft | None:
+def failed_start(case: ExplanationCase) -> ReportDraft | None:
     """A worker that could not be started."""
     return system_cause.start_failed(case.evidence, case.matcher)
 
 
-def lost_node(case: Case) -> Draft | None:
+def lost_node(case: ExplanationCase) -> ReportDraft | None:
     """A node that stopped answering."""
     return lost_node_cause.node_lost(case.evidence, case.matcher) if case.evidence.lost else None
 
 
-def passed_deadline(case: Case) -> Draft | None:
+def passed_deadline(case: ExplanationCase) -> ReportDraft | None:
     """A gang that was not complete in time."""
     evidence = case.evidence
     if evidence.muster is not None:
@@ -157,26 +159,26 @@ def passed_deadline(case: Case) -> Draft | None:
     return system_cause.too_late(evidence, case.matcher) if evidence.deadline else None
 
 
-def asked_to_stop_for_a_finding(case: Case) -> Draft | None:
+def asked_to_stop_for_a_finding(case: ExplanationCase) -> ReportDraft | None:
     """A request to stop that follows a finding, where no worker died by itself."""
     if case.evidence.stop is None or case.who.culprit is not None:
         return None
     return requested_stops.stopped(case.evidence, case.matcher)
 
 
-def culprit_among_peers(case: Case) -> Draft | None:
+def culprit_among_peers(case: ExplanationCase) -> ReportDraft | None:
     """The worker that the others accuse, or that was the first to say that a peer is gone."""
     if case.who.culprit is None:
         return None
     return worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
 
 
-def all_finished_after_all(case: Case) -> Draft | None:
+def all_finished_after_all(case: ExplanationCase) -> ReportDraft | None:
     """Every worker ended with status 0, and the trouble cost nothing."""
-    return system_cause.succeeded(case.evidence, case.matcher) if case.finished else None
+    return system_cause.success_draft(case.evidence, case.matcher) if case.finished else None
 
 
-def only_logs(case: Case) -> Draft | None:
+def only_logs(case: ExplanationCase) -> ReportDraft | None:
     """The strongest cause over all logs, where only logs are known; else `Unexplained`."""
     return worker_cause.of_logs(case.readings, case.evidence, case.matcher)
 
@@ -203,22 +205,22 @@ BELIEFS: tuple[Rule, ...] = (
 """What comes first is believed before what comes later. The last rule always answers."""
 
 
-def kernel_log(draft: Draft, case: Case) -> Draft:
+def kernel_log(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     """The kernel log says why, where the worker's end is only a signal or a vague word."""
     return worker_cause.kernel_knows_better(draft, case.evidence, case.readings, case.matcher)
 
 
-def flight_recorder(draft: Draft, case: Case) -> Draft:
+def flight_recorder(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     """PyTorch's flight recorder has the last collectives of each rank, where ranks waited for others in vain."""
     return recorded(draft, case.evidence, case.readings)
 
 
-def reason_in_a_file(draft: Draft, case: Case) -> Draft:
+def reason_in_a_file(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     """A component's `*.pai.error` file has a REASON, where the worker's own end says nothing."""
     return requested_stops.reasoned_by_pai(draft, case.evidence, case.matcher)
 
 
-def rows_of_openpai(draft: Draft, case: Case) -> Draft:
+def rows_of_openpai(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     """A user's rows in OpenPAI's schema match, and the system itself saw nothing."""
     further = case.matcher.catalogue.further
     contract = draft.code is not None and 200 <= draft.code <= 219
@@ -231,13 +233,13 @@ def rows_of_openpai(draft: Draft, case: Case) -> Draft:
     return openpai_rows.answer(further, own, ended, case.evidence, case.matcher, draft) or draft
 
 
-def port_of_rank_0(draft: Draft, case: Case) -> Draft:
+def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     """The ranks were to meet, and did not: those are named that never came, or never reached rank 0's port."""
     told = unreached(draft, case.evidence, case.readings)
     return told or unmet(draft, case.evidence, case.readings, case.matcher)
 
 
-SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (
+SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] = (
     kernel_log,
     port_of_rank_0,
     flight_recorder,
@@ -247,7 +249,7 @@ SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (
 """In this order, each over the answer of the one before."""
 
 
-def believe(case: Case) -> Draft:
+def believe(case: ExplanationCase) -> ReportDraft:
     """The first answer of `BELIEFS`, after the second looks."""
     draft = next(draft for rule in BELIEFS if (draft := rule(case)) is not None)
     for look in SECOND_LOOKS:
@@ -271,7 +273,7 @@ def _trouble(evidence: AttemptEvidence) -> bool:
     return bool(evidence.hang or evidence.lost or evidence.deadline or started or evidence.stop)
 
 
-def _before_stop(case: Case, stop: StopRequest) -> bool:
+def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
     """Whether a worker had died of its own cause before the stop was requested."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
@@ -283,7 +285,7 @@ def _before_stop(case: Case, stop: StopRequest) -> bool:
     return died < min([asked, *_felled_by(case, stop, asked)])
 
 
-def _felled_by(case: Case, stop: StopRequest, asked: float) -> list[float]:
+def _felled_by(case: ExplanationCase, stop: StopRequest, asked: float) -> list[float]:
     """Whether the signal that requested the stop also ended workers directly: a terminal sends it to every process of
     the job."""
     if stop.signal is None or stop.source not in (StopSource.SIGNAL, StopSource.PLATFORM):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from holdfast.explain import sentences
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import PROGRESS, Matcher
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Trigger, signal_name
@@ -38,7 +38,7 @@ _VOLATILE = Lazy(
 )
 
 
-def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
+def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
     """The fingerprint, equal for equal failures. `exception`: its type. `reading`: that of the culprit's logs, where it
     has any."""
     cause = draft.cause
@@ -62,10 +62,10 @@ def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading
 
 def normalized(text: str) -> str:
     """The text on one line, cut, without the parts that differ each time a program fails in the same way."""
-    return sentences.cut(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
+    return sentences.shortened(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
 
 
-def _how(draft: Draft) -> str:
+def _how(draft: ReportDraft) -> str:
     """The signal or status, where it is the worker's own and not the effect of holdfast's stop."""
     ended = draft.exit
     if ended is None and draft.original is not None:
@@ -79,7 +79,7 @@ def _how(draft: Draft) -> str:
     return f"status {ended.exit_code}" if ended.exit_code is not None else ""
 
 
-def _place(draft: Draft, raised: RaisedException | None, reading: Reading | None) -> str:
+def _place(draft: ReportDraft, raised: RaisedException | None, reading: Reading | None) -> str:
     """The innermost frame of the user's own code; for a crash, the Python line that faulthandler printed."""
     if raised is not None and (frame := raised.frame) is not None:
         return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
@@ -101,7 +101,7 @@ def _port(said: str) -> str:
     return (found[1] or found[2]) if found is not None else ""
 
 
-def _text(draft: Draft, said: str, reading: Reading | None, matcher: Matcher) -> str:
+def _text(draft: ReportDraft, said: str, reading: Reading | None, matcher: Matcher) -> str:
     """The text of the failure. For a plain status it is the last line; for a signal it is empty."""
     if draft.trigger is Trigger.HANG:
         return ",".join(normalized(item.text) for item in draft.evidence[:1])

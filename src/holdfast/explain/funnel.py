@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
 from holdfast.explain.attribution import Attribution, attribute
-from holdfast.explain.explanation_rules import Case, believe
+from holdfast.explain.explanation_rules import ExplanationCase, believe
 from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.log_selection import matcher_of, readings_of
 from holdfast.explain.node_addresses import addressed
 from holdfast.explain.plain_report import without_explaining
-from holdfast.explain.ranks_from_logs import as_told
+from holdfast.explain.ranks_from_logs import ranks_with_ends
 from holdfast.explain.report_draft import finish
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.secret_masking import mask
@@ -42,11 +42,11 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     who = Attribution(None)
     if not logs_only:
         who = attribute(readings, evidence)
-    elif len(readings) > 1 and (told := as_told(readings, evidence, matcher)) is not None:
+    elif len(readings) > 1 and (told := ranks_with_ends(readings, evidence, matcher)) is not None:
         found = attribute(*told)
         if found.culprit is not None:
             who, (readings, evidence) = found, told
-    draft = believe(Case(evidence, readings, who, matcher))
+    draft = believe(ExplanationCase(evidence, readings, who, matcher))
     report = addressed(finish(draft, evidence, readings), evidence.addresses)
     culprits = next((reading for reading in readings if reading.worker is draft.worker), None)
     return replace(report, fingerprint=mask(fingerprint(draft, report.exception, matcher, culprits)))

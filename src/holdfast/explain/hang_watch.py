@@ -24,7 +24,7 @@ _MOST_CALM = 4
 """Holdfast looks at ranks that are only quiet less and less often, down to one look in 2^4 / 2 time-outs."""
 
 
-class Closer(enum.Enum):
+class NativeLook(enum.Enum):
     """The one look that also has native frames; it halts the processes for a moment."""
 
     LATER = enum.auto()
@@ -46,7 +46,7 @@ class HangWatch:
         self._calm = 0
         self._light_at = started_at + timeout_s
         self._over = False
-        self._closer = Closer.LATER
+        self._closer = NativeLook.LATER
         self._next_at = started_at + timeout_s - gap_s(timeout_s)
 
     def heard(self, rank: int, at: float) -> None:
@@ -70,7 +70,7 @@ class HangWatch:
     @property
     def native(self) -> bool:
         """Whether the wanted look should include native frames: once, when all ranks are silent."""
-        return self._closer is Closer.WANTED
+        return self._closer is NativeLook.WANTED
 
     def wants(self, now: float) -> Closeness | None:
         """The look that is due, or None: then `next_wake` has moved on."""
@@ -100,7 +100,7 @@ class HangWatch:
             return self._looked_lightly(judgement, now)
         self._closer = self._closer_after(look, judgement)
         match judgement:
-            case Hung() if self._closer is Closer.WANTED:
+            case Hung() if self._closer is NativeLook.WANTED:
                 # What hangs has time for one more look: it tells what C code waits for.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
@@ -113,13 +113,13 @@ class HangWatch:
                 self._rest(judgement, now)
         return judgement
 
-    def _closer_after(self, look: Look, judgement: Judgement) -> Closer:
-        if self._closer is not Closer.LATER:
-            return Closer.TAKEN
+    def _closer_after(self, look: Look, judgement: Judgement) -> NativeLook:
+        if self._closer is not NativeLook.LATER:
+            return NativeLook.TAKEN
         silent = all(shot.at - last_word(shot, self._started_at) >= self.timeout_s for shot in look)
         doubtful = isinstance(judgement, LookAgain) and silent and len(self._looks) >= LOOKS
         read = any(shot.stack_source == "py-spy" for shot in look)
-        return Closer.WANTED if read and (doubtful or isinstance(judgement, Hung)) else Closer.LATER
+        return NativeLook.WANTED if read and (doubtful or isinstance(judgement, Hung)) else NativeLook.LATER
 
     def _looked_lightly(self, judgement: Judgement, now: float) -> Judgement:
         if len(self._looks) < 2:
@@ -149,7 +149,7 @@ class HangWatch:
     def _forget(self) -> None:
         self._looks.clear()
         self._suspicious = False
-        self._closer = Closer.LATER
+        self._closer = NativeLook.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
         """No rank hangs: the watch sleeps until a rank is silent again, or, while some rank never speaks, looks more

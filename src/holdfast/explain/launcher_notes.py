@@ -18,7 +18,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.worker_reading import EndNote
 
 
-class Note(NamedTuple):
+class ExitNote(NamedTuple):
     """One process's end, as another program logged it."""
 
     line: Line
@@ -143,7 +143,7 @@ class _Box:
         self.pid: int | None = None
         self.by = ""
 
-    def take(self, line: Line) -> list[Note] | None:
+    def take(self, line: Line) -> list[ExitNote] | None:
         """The notes that this line completes, none yet for a part of a summary; None where it is no line of a
         summary."""
         text = line.text
@@ -175,7 +175,7 @@ class _Box:
             return [self._note(line, self.by, int(match["code"]), pid=None)]
         return [] if _OMPI_WHO.match(text) else None
 
-    def _note(self, line: Line, by: str, code: int, *, pid: int | None) -> Note:
+    def _note(self, line: Line, by: str, code: int, *, pid: int | None) -> ExitNote:
         root = self.root or by == "mpirun"
         note = _note(line, code, rank=self.rank, host=self.host, pid=pid)._replace(by=by, root=root)
         self.root = False
@@ -183,9 +183,9 @@ class _Box:
         return note
 
 
-def notes(lines: Sequence[Line]) -> list[Note]:
+def notes(lines: Sequence[Line]) -> list[ExitNote]:
     """All notes in the order of the text; those of a launcher's summary with rank, host and pid."""
-    found: list[Note] = []
+    found: list[ExitNote] = []
     box = _Box()
     for line in lines:
         text = line.text
@@ -196,7 +196,7 @@ def notes(lines: Sequence[Line]) -> list[Note]:
             found[-1] = found[-1]._replace(error_file=match["file"])
             continue
         if match := _SHELL.match(text):
-            found.append(Note(line, line.rank, signal=_WORDS[match["word"]], shell=True))
+            found.append(ExitNote(line, line.rank, signal=_WORDS[match["word"]], shell=True))
             continue
         if match := _TAIL.match(text):
             found.append(_note(line, int(match["code"]), rank=line.rank, shell=True))
@@ -239,16 +239,16 @@ def telling(found: Sequence[EndNote]) -> EndNote | None:
 _SIGTERM = 15
 
 
-def _from(groups: dict[str, str | None], line: Line) -> Note | None:
+def _from(groups: dict[str, str | None], line: Line) -> ExitNote | None:
     rank = int(text) if (text := groups.get("rank")) else line.rank
     pid = int(text) if (text := groups.get("pid")) else None
     host = groups.get("host") or ""
     if word := groups.get("word"):
-        return Note(line, rank, signal=_WORDS[word], host=host, pid=pid)
+        return ExitNote(line, rank, signal=_WORDS[word], host=host, pid=pid)
     if name := groups.get("name"):
-        return Note(line, rank, signal=number_of(name), host=host, pid=pid)
+        return ExitNote(line, rank, signal=number_of(name), host=host, pid=pid)
     if (sig := groups.get("sig") or groups.get("sig2")) and int(sig):
-        return Note(line, rank, signal=int(sig), host=host, pid=pid)
+        return ExitNote(line, rank, signal=int(sig), host=host, pid=pid)
     if code := groups.get("code") or groups.get("code2"):
         return _note(line, int(code), rank=rank, host=host, pid=pid)
     return None
@@ -267,6 +267,6 @@ def number_of(name: str) -> int | None:
 
 def _note(
     line: Line, code: int, *, rank: int | None = None, host: str = "", pid: int | None = None, shell: bool = False
-) -> Note:
+) -> ExitNote:
     sig = signal_of(code)
-    return Note(line, rank, exit_code=None if sig else plain_of(code), signal=sig, host=host, pid=pid, shell=shell)
+    return ExitNote(line, rank, exit_code=None if sig else plain_of(code), signal=sig, host=host, pid=pid, shell=shell)

@@ -28,7 +28,7 @@ from holdfast.explain.row_matcher import Hit, Matcher
 from holdfast.explain.tracebacks import Chain, Raised, chains
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, Place, Quote, RaisedException, Weight
+from holdfast.model.worker_reading import Clue, LinePlace, QuotedLine, RaisedException, Weight
 
 # ruff: noqa: E501 - an alternative stays on its line
 _PROGRESS = Lazy(
@@ -72,11 +72,11 @@ class Text:
         self.source = source
         self.rank = rank
         self.past = past
-        self.places = {id(line): Place(text=number, line=index) for index, line in enumerate(lines)}
-        self.beside = Beside([line.text for line in lines], matcher)
+        self.places = {id(line): LinePlace(text=number, line=index) for index, line in enumerate(lines)}
+        self.beside = NeighbourLines([line.text for line in lines], matcher)
 
 
-class Beside:
+class NeighbourLines:
     """Lines that are asked for what must or must not stand beside a hit; each question once."""
 
     def __init__(self, texts: Sequence[str], matcher: Matcher) -> None:
@@ -121,12 +121,12 @@ class StreamReader:
         for index in range(len(self._own)):
             self._read_line(index)
 
-    def _blocks_of_chains(self) -> dict[int, Beside]:
+    def _blocks_of_chains(self) -> dict[int, NeighbourLines]:
         """For each line of a chain of exceptions: all lines of that chain."""
-        blocks: dict[int, Beside] = {}
+        blocks: dict[int, NeighbourLines] = {}
         for chain in self._chains:
             span = range(chain.first, chain.last + 1)
-            blocks.update(dict.fromkeys(span, Beside([self._own[index].raw for index in span], self._matcher)))
+            blocks.update(dict.fromkeys(span, NeighbourLines([self._own[index].raw for index in span], self._matcher)))
         return blocks
 
     def _hits_in(self, line: Line, index: int) -> list[Hit]:
@@ -249,9 +249,9 @@ class StreamReader:
         return found | (hit.fields if hit else {})
 
 
-def quote(line: Line) -> Quote:
+def quote(line: Line) -> QuotedLine:
     """A line in the form that travels to the owner."""
-    return Quote(
+    return QuotedLine(
         text=line.text,
         prefixed=line.raw if line.raw != line.text else "",
         number=line.number,

@@ -209,7 +209,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
             text = text[match.end() :]
             continue
         if match := _TIME.match(text):
-            stamp = time_stamps.read(match, origin)
+            stamp = time_stamps.read_stamp(match, origin)
             stamp_is_syslog = match["smo"] is not None
             letter = stamp.level if stamp is not None else ""
             if stamp is not None and (at is None or (stamp.dated and not dated)):

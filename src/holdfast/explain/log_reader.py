@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.explain import log_lines as _lines
 from holdfast.explain.clue_ranking import gave_up_on_a_peer, key
 from holdfast.explain.last_lines import crashed_at, last_line, last_raised, thrown
-from holdfast.explain.launcher_notes import Note, notes
+from holdfast.explain.launcher_notes import ExitNote, notes
 from holdfast.explain.line_reader import StreamReader, Text, quote
 from holdfast.explain.log_lines import Line
 from holdfast.explain.memory_growth import LINES, growth, growth_before
@@ -55,14 +55,14 @@ class Reading(msgspec.Struct):
         return self.said.first_hand
 
 
-def read(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
+def read_worker_logs(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
     """All possible causes in the logs of one worker, the strongest first."""
-    reader = _Reader(worker, matcher)
+    reader = _WorkerLogReader(worker, matcher)
     reader.read()
     return reader.finish()
 
 
-def glance(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
+def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
     """What needs no catalogue: how the worker ended; with `last` its last line, else its last exception."""
     ended = worker.exit
     words = ended.last_words if ended is not None else ""
@@ -83,13 +83,13 @@ def says_own_exception(words: str) -> bool:
     return bool(last) and not speaks_of_peers(last)
 
 
-class _Reader:
+class _WorkerLogReader:
     """Reads the texts of one worker, one after the other."""
 
     def __init__(self, worker: WorkerEvidence, matcher: Matcher) -> None:
         self._clues: list[Clue] = []
         self._weaker: list[Clue] = []
-        self._notes: list[Note] = []
+        self._notes: list[ExitNote] = []
         self._lines: list[Line] = []
         self._gone_on: list[bool] = []
         """For each line: whether the program went on with its work after it."""
@@ -147,7 +147,7 @@ class _Reader:
         tagged = {line.rank for line in self._lines if line.rank is not None}
         named = [clue.rank for clue in (*clues, *weaker)] + [note.rank for note in self._notes]
         return replace(
-            glance(self._worker, last=True),
+            glance_worker_logs(self._worker, last=True),
             clues=tuple(self._with_growth(clue) for clue in clues),
             weaker=tuple(weaker),
             notes=tuple(self._end_note(note) for note in self._notes),
@@ -169,7 +169,7 @@ class _Reader:
         grown = growth_before(clue.line, self._lines)
         return replace(clue, grown=grown) if grown else clue
 
-    def _end_note(self, note: Note) -> EndNote:
+    def _end_note(self, note: ExitNote) -> EndNote:
         line = quote(note.line)
         grown = growth_before(line, self._lines) if note.signal == _SIGKILL and self._without_end() else ""
         return EndNote(

@@ -7,8 +7,8 @@ import functools
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
-from holdfast.explain.attribution import Kind, after_stop, cut_short, kind_of
-from holdfast.explain.log_reader import Reading, glance, read
+from holdfast.explain.attribution import EvidenceStrength, after_stop, cut_short, kind_of
+from holdfast.explain.log_reader import Reading, glance_worker_logs, read_worker_logs
 from holdfast.explain.peer_errors import first_hand
 from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -50,21 +50,24 @@ def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
         ended = worker.exit
         undated = ended is not None and ended.ended_at is None and place < MOST_UNDATED
         if place < MOST_WHOLE or undated or (ended is None and evidence.hang is None):
-            reading = Reading(worker, read(worker, matcher))
+            reading = Reading(worker, read_worker_logs(worker, matcher))
         elif found or ended is None:
             continue
         elif first_hand(ended) or cut_short(worker, evidence):
-            reading = Reading(worker, read(worker, matcher))
+            reading = Reading(worker, read_worker_logs(worker, matcher))
         elif tails < MOST_TAILS:
             tails += 1
-            reading = Reading(worker, read(_end_of(worker), matcher))
-            if kind_of(reading, evidence) is Kind.OWN:
-                reading = Reading(worker, read(worker, matcher))
+            reading = Reading(worker, read_worker_logs(_end_of(worker), matcher))
+            if kind_of(reading, evidence) is EvidenceStrength.OWN:
+                reading = Reading(worker, read_worker_logs(worker, matcher))
         else:
             continue
         known[id(worker)] = reading
-        found = found or kind_of(reading, evidence) is Kind.OWN
-    return [known.get(id(worker)) or Reading(worker, worker.reading or glance(worker)) for worker in evidence.workers]
+        found = found or kind_of(reading, evidence) is EvidenceStrength.OWN
+    return [
+        known.get(id(worker)) or Reading(worker, worker.reading or glance_worker_logs(worker))
+        for worker in evidence.workers
+    ]
 
 
 def _death(worker: WorkerEvidence) -> tuple[float, int]:

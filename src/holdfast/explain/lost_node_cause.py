@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.explain import sentences
 from holdfast.explain.memory_kill_cause import kill_words
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
-from holdfast.model.evidence import AttemptEvidence, LeftBehind, MemoryKill, Muster
+from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
@@ -14,7 +14,7 @@ NAMED = 8
 """The reason names at most so many nodes."""
 
 
-def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     """A node that was lost: it is silent, it ended, or it has a new agent that has none of the job's processes."""
     if evidence.cut_off:
         return _link_lost(evidence, matcher)
@@ -24,7 +24,7 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     others = len(gone) - 1
     more = f"; {others} more node{' is' if others == 1 else 's are'} gone" if others else ""
     with_ranks = f" with {sentences.ranks(first.ranks)}" if first.ranks else ""
-    draft = Draft(
+    draft = ReportDraft(
         Phrase.NODE_FAILED,
         row,
         Trigger.RUNTIME,
@@ -51,10 +51,10 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     return draft
 
 
-def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: Draft, matcher: Matcher) -> Draft:
+def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft, matcher: Matcher) -> ReportDraft:
     """The kernel killed the agent for its memory, or killed the largest process beside it: the workers ended
     with it."""
-    return Draft(
+    return ReportDraft(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
         Trigger.KERNEL,
@@ -66,11 +66,11 @@ def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: Draft, match
     )
 
 
-def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     """All other nodes became silent at once: the fault is on the owner's side."""
     names = [lost.node for lost in evidence.lost]
     silent_s = max(lost.silent_s for lost in evidence.lost)
-    return Draft(
+    return ReportDraft(
         Phrase.NETWORK_LOST,
         matcher.catalogue.row(Phrase.NETWORK_LOST),
         Trigger.RUNTIME,
@@ -98,7 +98,7 @@ def _fate(lost: LeftBehind) -> str:
     return f"{said} (its last words came {ages} s before)"
 
 
-def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
+def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
     """Too few nodes joined: how many and which ones, the ranks that are missing, and a command that shows why."""
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]
@@ -114,7 +114,7 @@ def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
         reason += f"; no node came with --node-rank {missing}"
     if muster.missing:
         reason += f"; never said hello: {_named(muster.missing)}"
-    return Draft(
+    return ReportDraft(
         Phrase.GANG_START_TIMEOUT,
         row,
         Trigger.RUNTIME,
@@ -126,7 +126,7 @@ def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
     )
 
 
-def _test_of(muster: Muster) -> str:
+def _test_of(muster: GangShortfall) -> str:
     """The command for a node that did not join."""
     if muster.missing:
         return (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.model.evidence import Surroundings
+from holdfast.model.evidence import HostFacts
 from holdfast.model.phrases import Phrase
 
 
-def advice(phrase: str, known: Surroundings | None) -> tuple[str, str]:
+def advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
     """An addition to the reason, and a replacement for the catalogue's solution; empty where there is none."""
     if known is None:
         return "", ""
@@ -21,7 +21,7 @@ def advice(phrase: str, known: Surroundings | None) -> tuple[str, str]:
     return "", ""
 
 
-def _module(known: Surroundings) -> str:
+def _module(known: HostFacts) -> str:
     name = known.module or "it"
     if known.found_in:
         other = known.found_in[0]
@@ -36,7 +36,7 @@ def _module(known: Surroundings) -> str:
     )
 
 
-def _port(known: Surroundings) -> tuple[str, str]:
+def _port(known: HostFacts) -> tuple[str, str]:
     which = f"port {known.port}" if known.port is not None else "the port"
     held = f"{which} is held by {known.holder}" if known.holder else ""
     if known.port is not None and known.port == known.asked_port:

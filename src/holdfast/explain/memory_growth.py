@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.explain.log_lines import Line
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, Quote
+from holdfast.model.worker_reading import Clue, QuotedLine
 
 LINES = 40
 """The lines before the end in which amounts of memory are looked for."""
@@ -19,7 +19,7 @@ _AMOUNT = Lazy(r"(?<!\d)(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[KMGT])i?B\
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def growth_before(line: Quote, lines: Sequence[Line]) -> str:
+def growth_before(line: QuotedLine, lines: Sequence[Line]) -> str:
     """How memory grew in the lines before the SIGKILL; empty where it did not."""
     if not _SIGKILL.search(line.text):
         return ""

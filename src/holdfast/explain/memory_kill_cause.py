@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.explain import sentences
 from holdfast.explain.attribution import Attribution, after_stop
 from holdfast.explain.death_order import kill_of, of_node
-from holdfast.explain.report_draft import Draft, who_of
+from holdfast.explain.report_draft import ReportDraft, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
 from holdfast.model.exit_report import Evidence, EvidenceKind, Trigger, WorkerExit
@@ -13,7 +13,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
 
-def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
+def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
     """A memory kill that a worker (or a child of it) died of."""
     suspect = who.culprit
     if not evidence.memory_kills or suspect is None or suspect.exit is None:
@@ -33,7 +33,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         return None  # the kill hit a child, and the worker died of something that it names itself
     row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     name = who_of(ended.role, ended.rank, ended.node)
-    return Draft(
+    return ReportDraft(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         row,
         Trigger.KERNEL,
@@ -75,9 +75,9 @@ def kill_words(kill: MemoryKill) -> str:
     }.get(kill.scope, "killed by the kernel because the host's memory ran out")
     parts = [scope]
     if kill.limit_bytes is not None:
-        parts.append(f"limit {sentences.size(kill.limit_bytes)}")
+        parts.append(f"limit {sentences.size_in_words(kill.limit_bytes)}")
     if kill.peak_bytes is not None:
-        parts.append(f"peak {sentences.size(kill.peak_bytes)}")
+        parts.append(f"peak {sentences.size_in_words(kill.peak_bytes)}")
     if kill.rss_bytes is not None:
-        parts.append(f"the process itself held {sentences.size(kill.rss_bytes)}")
+        parts.append(f"the process itself held {sentences.size_in_words(kill.rss_bytes)}")
     return ", ".join(parts)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from holdfast.explain import sentences
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft, named
+from holdfast.explain.report_draft import ReportDraft, named
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Evidence, EvidenceKind, Original
-from holdfast.model.flight_records import Flight, Flown, GroupFlight
+from holdfast.model.flight_records import CollectiveRecord, FlightDump, GroupFlight
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 
@@ -25,7 +25,7 @@ _WAITED = frozenset({
 _MOST = 8
 
 
-class Missing(Noun, frozen=True, kw_only=True):
+class MissingRanks(Noun, frozen=True, kw_only=True):
     """The dumps' account of one collective."""
 
     ranks: tuple[int, ...]
@@ -35,7 +35,7 @@ class Missing(Noun, frozen=True, kw_only=True):
     """Ranks that called another one."""
 
 
-def missing(flights: Sequence[Flight]) -> Missing | None:
+def missing(flights: Sequence[FlightDump]) -> MissingRanks | None:
     """The ranks that the others wait for; None where the dumps show none."""
     groups: dict[str, dict[int, GroupFlight]] = {}
     for flight in flights:
@@ -49,10 +49,10 @@ def missing(flights: Sequence[Flight]) -> Missing | None:
     if len(found) < 2:
         return found[0] if found else None
     ranks = tuple(sorted({rank for one in found for rank in one.ranks}))
-    return Missing(ranks=ranks, why=f"groups wait for each other: {'; '.join(one.why for one in found[:3])}")
+    return MissingRanks(ranks=ranks, why=f"groups wait for each other: {'; '.join(one.why for one in found[:3])}")
 
 
-def _in_group(name: str, of_group: dict[int, GroupFlight]) -> Missing | None:
+def _in_group(name: str, of_group: dict[int, GroupFlight]) -> MissingRanks | None:
     waits = {rank: group.waits for rank, group in of_group.items() if group.waits is not None}
     if not waits:
         return None
@@ -70,10 +70,10 @@ def _in_group(name: str, of_group: dict[int, GroupFlight]) -> Missing | None:
             f"the last of rank {ranks[0]} is {before.name} number {before.number}" if before else "it has called none"
         )
         why = f"{sentences.ranks(ranks)} never joined {what}, in which {who} wait{at}; {last}{_where(before)}"
-        return Missing(ranks=ranks, why=why)
+        return MissingRanks(ranks=ranks, why=why)
     silent = tuple(sorted({rank for group in of_group.values() for rank in group.ranks} - set(of_group)))
     if silent and len(silent) < len(there) == len(of_group):
-        return Missing(
+        return MissingRanks(
             ranks=silent,
             why=f"{who} wait in {what}{at}; {sentences.ranks(silent)} left no dump, and most likely never joined",
         )
@@ -89,18 +89,18 @@ def _in_group(name: str, of_group: dict[int, GroupFlight]) -> Missing | None:
     most = next(one for rank, one in there.items() if rank not in odd)
     those = sentences.ranks(tuple(sorted(odd)))
     why = f"{those} called {_call(first)} as number {number} of {name}, and {rest} {_call(most)}"
-    return Missing(ranks=tuple(sorted(odd)), why=why, other=True)
+    return MissingRanks(ranks=tuple(sorted(odd)), why=why, other=True)
 
 
-def _where(one: Flown | None) -> str:
+def _where(one: CollectiveRecord | None) -> str:
     return f" (called at {one.place})" if one is not None and one.place else ""
 
 
-def _call(one: Flown) -> str:
+def _call(one: CollectiveRecord) -> str:
     return f"{one.name}{f' of {one.sizes}' if one.sizes else ''}{f' at {one.place}' if one.place else ''}"
 
 
-def recorded(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft:
+def recorded(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft:
     """The same answer, with the flight recorders' account: the ranks that did not join, and each rank's last
     collective."""
     if not evidence.flights or draft.phrase not in _WAITED:
@@ -126,7 +126,7 @@ def recorded(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading
     return draft
 
 
-def _line(flight: Flight) -> str:
+def _line(flight: FlightDump) -> str:
     said = []
     for group in flight.groups[:4]:
         if group.last is not None:

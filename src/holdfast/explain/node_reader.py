@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
-from holdfast.explain.attribution import Kind, kind_of
+from holdfast.explain.attribution import EvidenceStrength, kind_of
 from holdfast.explain.last_lines import last_line
-from holdfast.explain.log_reader import Reading, read
+from holdfast.explain.log_reader import Reading, read_worker_logs
 from holdfast.explain.log_selection import matcher_of, readings_of
 from holdfast.explain.reading_limits import bounded
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
@@ -20,7 +20,7 @@ MOST_LAST_LINES = 64
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
     """The bounded reading of one worker. Raises nothing: an error of holdfast on the way is kept in `bug`."""
     try:
-        return bounded(read(worker, matcher_of(catalogue)))
+        return bounded(read_worker_logs(worker, matcher_of(catalogue)))
     except Exception as error:  # a bug in reading must not cost the job its report
         return _broken(error)
 
@@ -34,7 +34,7 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
     try:
         matcher = matcher_of(catalogue)
         readings = readings_of(evidence, matcher)
-        found = any(kind_of(reading, evidence) is Kind.OWN for reading in readings)
+        found = any(kind_of(reading, evidence) is EvidenceStrength.OWN for reading in readings)
         workers = [_with_reading(reading.worker, bounded(reading.said)) for reading in _told(readings, found)]
     except Exception as error:  # a bug in reading must not cost the job its report
         workers = [_with_reading(worker, _broken(error)) for worker in evidence.workers]

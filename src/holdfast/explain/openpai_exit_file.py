@@ -122,7 +122,7 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
     return data
 
 
-def refusal(code: int, reason: str, solution: str) -> bytes:
+def refused_exit_file(code: int, reason: str, solution: str) -> bytes:
     """The same file for a task that holdfast refused before any process of it started."""
     parts = {"reason": _Part("reason", mask(reason)[:8192]), "solution": _Part("solution", mask(solution)[:8192])}
     for part in parts.values():

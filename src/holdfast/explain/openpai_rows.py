@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.catalogue.exit_codes import code_of
 from holdfast.catalogue.exit_rows import ExitRow
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun, Trigger, WorkerExit
@@ -146,8 +146,8 @@ def answer(
     ended: WorkerExit | None,
     evidence: AttemptEvidence,
     matcher: Matcher,
-    built_in: Draft,
-) -> Draft | None:
+    built_in: ReportDraft,
+) -> ReportDraft | None:
     """The draft for the first row that matches, where it comes before the match of the built-in rows."""
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
     vague = built_in.phrase in (
@@ -181,9 +181,9 @@ def answer(
     return None
 
 
-def _draft(spec: PaiRow, trigger: Trigger, built_in: Draft, cause: Clue | None) -> Draft:
+def _draft(spec: PaiRow, trigger: Trigger, built_in: ReportDraft, cause: Clue | None) -> ReportDraft:
     said = f"OpenPAI's exit code {spec.number}: {spec.row.phrase}"
-    return Draft(
+    return ReportDraft(
         spec.row.phrase, spec.row, trigger, cause=cause, worker=built_in.worker, exit=built_in.exit, rank=built_in.rank,
         original=built_in.original, collateral=built_in.collateral, confidence=0.8,
         evidence=[Evidence(kind=EvidenceKind.EXIT_CODE, text=said, source="--exits")],

@@ -24,7 +24,7 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
         phrase=Phrase.SUCCEEDED,
         blame=Blame.UNKNOWN,
         rerun=Rerun.NEVER,
-        reason=said(len(known.workers)),
+        reason=success_sentence(len(known.workers)),
         solution="Nothing to do.",
         original=Original(exit_code=0),
         attempt=known.attempt,
@@ -32,6 +32,6 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
     )
 
 
-def said(workers: int) -> str:
+def success_sentence(workers: int) -> str:
     """How so many workers ended, in words."""
     return "the worker finished with status 0" if workers == 1 else f"all {workers} workers finished with status 0"

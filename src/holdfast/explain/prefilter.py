@@ -79,7 +79,7 @@ def is_blind(pattern: str) -> bool:
     return not any(map(str.isdigit, _BLIND.sub("", pattern)))
 
 
-class Sieve:
+class Prefilter:
     """Of some wordings, which are named by their place in the sequence. `compiled` gives a pattern for text."""
 
     def __init__(self, wordings: Sequence[Wording], compiled: Callable[[str], Any]) -> None:

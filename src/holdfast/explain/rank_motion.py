@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.explain.looping_child import looping_child
 from holdfast.explain.stack_reading import outline, own_frame, peer_wait, python_only, signature
-from holdfast.explain.wait_rules import For, Frame, Wait, call_of, channel_of, wait_of
+from holdfast.explain.wait_rules import Wait, WaitFrame, WaitTarget, call_of, channel_of, wait_of
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.model.noun_base import Noun
 
@@ -19,7 +19,7 @@ IO_MOVES_BYTES_PER_S = 256 * 1024
 LOOP_OUTLINES = 3
 """A loop shows at most so many different stacks of functions over all looks."""
 _STOPPED = ("T", "t")
-_ON_OTHERS = (For.PEERS, For.DEVICE)
+_ON_OTHERS = (WaitTarget.PEERS, WaitTarget.DEVICE)
 
 
 class Manner(enum.StrEnum):
@@ -80,7 +80,7 @@ class View(Noun, frozen=True, kw_only=True):
         at = peer_wait(self.frames)
         own = own_frame(self.frames[at + 1 :] if at is not None else python_only(self.frames) or self.frames)
         if at is not None:
-            waiting = Frame(self.frames[at])
+            waiting = WaitFrame(self.frames[at])
             place = f"called at {own.place}" if own and own.ours else waiting.place
             what = f", for {self.wait.what}" if self.wait is not None and self.wait.what else ""
             return f"{_short(waiting.function)} ({place}){what}"
@@ -233,21 +233,21 @@ def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
     for level in zip(*outwards, strict=False):
         if len(set(level)) > 1:
-            return len({(Frame(text).function, Frame(text).file) for text in level}) == 1
+            return len({(WaitFrame(text).function, WaitFrame(text).file) for text in level}) == 1
     return True
 
 
 def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
     """Whether it waits for a thread of its own that waits for other ranks."""
-    if wait is None or wait.waits is not For.THREAD:
+    if wait is None or wait.waits is not WaitTarget.THREAD:
         return False
     main = telling(shot)
     others = (wait_of(thread.frames) for thread in _own(shot) if thread is not main and thread.frames)
-    return any(other is not None and other.waits is For.PEERS for other in others)
+    return any(other is not None and other.waits is WaitTarget.PEERS for other in others)
 
 
 def _peers(wait: Wait | None) -> bool:
-    return wait is not None and wait.waits is For.PEERS
+    return wait is not None and wait.waits is WaitTarget.PEERS
 
 
 def _called(shot: RankSnapshot) -> Wait | None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.catalogue.exit_rows import Where
 from holdfast.explain.clue_ranking import wording_of
 from holdfast.explain.common_failure import raised_by
-from holdfast.explain.log_reader import Reading, glance
+from holdfast.explain.log_reader import Reading, glance_worker_logs
 from holdfast.explain.peer_errors import first_hand
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
@@ -46,7 +46,7 @@ def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
     return [each for each in readings if not _of_others(each)]
 
 
-def as_told(
+def ranks_with_ends(
     readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
 ) -> tuple[list[Reading], AttemptEvidence] | None:
     """The ranks with their ends, and their evidence alone; None where the ends of the ranks are not known.
@@ -160,7 +160,7 @@ def _raised(readings: Sequence[Reading]) -> bool:
 
 def _without_log(end: WorkerExit) -> Reading:
     worker = WorkerEvidence(rank=end.rank, exit=end)
-    return Reading(worker, replace(glance(worker), given=True))
+    return Reading(worker, replace(glance_worker_logs(worker), given=True))
 
 
 def _ended(reading: Reading, end: WorkerExit | None) -> Reading:

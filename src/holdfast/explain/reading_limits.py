@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.explain.sentences import cut
+from holdfast.explain.sentences import shortened
 from holdfast.model.codec import encode
 from holdfast.model.exit_report import Evidence
 from holdfast.model.worker_reading import (
@@ -18,7 +18,7 @@ from holdfast.model.worker_reading import (
     Clue,
     EndNote,
     OwnMatch,
-    Quote,
+    QuotedLine,
     RaisedException,
     UncaughtException,
     WorkerReading,
@@ -125,7 +125,7 @@ def _clue(clue: Clue, limits: _Limits, *, best: bool = False) -> Clue:
     )
 
 
-def _quote(line: Quote, text: int, prefixed: int) -> Quote:
+def _quote(line: QuotedLine, text: int, prefixed: int) -> QuotedLine:
     return replace(
         line,
         text=_kept(line.text, text),
@@ -137,7 +137,7 @@ def _quote(line: Quote, text: int, prefixed: int) -> Quote:
 
 def _kept(text: str, limit: int) -> str:
     """Short texts are kept as they are: their indentation has a meaning."""
-    return text if len(text) <= limit else cut(text, limit)
+    return text if len(text) <= limit else shortened(text, limit)
 
 
 def _raised(raised: RaisedException, limit: int) -> RaisedException:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import WorkerEvidence
-from holdfast.model.worker_reading import MeetingWords, Tried
+from holdfast.model.worker_reading import FailedRendezvous, UnreachedPeer
 
 _ATOMS = (
     "[c10d]", "DistStoreError", "DistNetworkError", "trying to connect", "store based barrier", "ncclUniqueId",
@@ -43,7 +43,7 @@ _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
 
 
-def meeting_words(worker: WorkerEvidence) -> MeetingWords | None:
+def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
     """None where the rank wrote no line about a failed start."""
     said = "\n".join(text for text in _texts(worker) if any(atom in text for atom in _ATOMS))
     if not said:
@@ -63,8 +63,8 @@ def meeting_words(worker: WorkerEvidence) -> MeetingWords | None:
     last = last.rpartition("_")[2] if last.startswith("rank_") else last
     awaits = int(asked["rank"]) if asked is not None else int(last) if last.isdigit() and len(last) < 7 else None
     for_ms = waited["ms"] if waited is not None else spent[1] if spent is not None else "0"
-    return MeetingWords(
-        tried=tuple(Tried(host=host, port=port, why=why) for (host, port), why in tried.items()),
+    return FailedRendezvous(
+        tried=tuple(UnreachedPeer(host=host, port=port, why=why) for (host, port), why in tried.items()),
         awaits=awaits,
         key=prefix if awaits is not None else key,
         joined=int(counted["joined"]) if counted is not None else _joined(short),

@@ -34,7 +34,7 @@ UNEXPLAINED = 255
 """Characters of one evidence item: with the changes of the mask still under 2 KiB of mostly plain text."""
 
 
-class Draft(msgspec.Struct):
+class ReportDraft(msgspec.Struct):
     """What the funnel decided."""
 
     phrase: str
@@ -96,7 +96,7 @@ def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
     return Culprit(role="worker", rank=rank, node=node)
 
 
-def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
+def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
     """The fields of the sentence templates: rank, time, line, the groups of the pattern, the row's further fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
@@ -134,7 +134,7 @@ def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
     return known | draft.fields
 
 
-def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
+def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
     """The report with its sentences and evidence, secrets masked, and with the fingerprint."""
     fields = fields_of(draft, evidence.zone)
     wording = draft.wording
@@ -147,9 +147,11 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
         reason = f"{reason.rstrip('.')}; {draft.remark}"
     solution = draft.solution
     if not solution and wording is not None and wording.solution:
-        solution = sentences.fill(wording.solution, fields) or ""
+        solution = sentences.fill_template(wording.solution, fields) or ""
     solution = (
-        solution or sentences.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
+        solution
+        or sentences.fill_template(row.solution, fields)
+        or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
     )
     more, better = machine_advice.advice(draft.phrase, evidence.surroundings)
     reason = f"{reason.rstrip('.')}; {more}" if more else reason
@@ -170,7 +172,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
     items = [
         Evidence(
             kind=item.kind,
-            text=mask(sentences.cut(item.text, MOST_TEXT)),
+            text=mask(sentences.shortened(item.text, MOST_TEXT)),
             source=mask(item.source)[:300],
             at=item.at,
             node=item.node if evidence.addresses else "",
@@ -185,8 +187,8 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
         phrase=draft.phrase,
         blame=blame,
         rerun=rerun,
-        reason=mask(sentences.cut(_sentence(reason), 1200)),
-        solution=mask(sentences.cut(solution, 1200)),
+        reason=mask(sentences.shortened(_sentence(reason), 1200)),
+        solution=mask(sentences.shortened(solution, 1200)),
         trigger=draft.trigger,
         hint=mask(draft.hint) if draft.hint else _hint(draft, evidence),
         original=_with_signal(draft.original or _original(draft.exit), draft),
@@ -205,12 +207,12 @@ def _sentence(text: str) -> str:
     return " ".join(text.split())
 
 
-def _reason(draft: Draft, fields: dict[str, str]) -> str:
+def _reason(draft: ReportDraft, fields: dict[str, str]) -> str:
     wording = draft.wording
-    if wording is not None and wording.reason and (text := sentences.fill(wording.reason, fields)):
+    if wording is not None and wording.reason and (text := sentences.fill_template(wording.reason, fields)):
         outer = draft.cause.raised if draft.cause is not None else None
         return f"{text} ({_as_raised(outer)})" if outer is not None and outer.outer else text
-    text = sentences.fill(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
+    text = sentences.fill_template(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
     quoted = ""
     if draft.cause is not None:
         raised = draft.cause.raised
@@ -227,7 +229,7 @@ def _as_raised(raised: RaisedException) -> str:
     return f"{sentences.one_line(raised.outer, 160)} ← {raised.type}" if raised.outer else raised.type
 
 
-def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
+def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence]:
     """The evidence in order, bounded: the cause's own, then the exit of the culprit, then the lines of the
     other ranks."""
     items: list[Evidence] = []
@@ -301,7 +303,7 @@ def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
         yield Evidence(kind=EvidenceKind.COLLATERAL, text=text, source="owner", node=lost.node)
 
 
-def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | None:
+def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtException | None:
     """The C++ exception that ended the culprit, where it aborted."""
     aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
     if not aborted and draft.phrase != Phrase.NATIVE_CRASH:
@@ -310,7 +312,7 @@ def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | 
     return next((reading.said.uncaught for reading in own if reading.said.uncaught is not None), None)
 
 
-def _with_signal(original: Original, draft: Draft) -> Original:
+def _with_signal(original: Original, draft: ReportDraft) -> Original:
     """The signal for the report, where the signal decided; also where only a launcher or a shell named it."""
     if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
@@ -327,7 +329,7 @@ def _original(ended: WorkerExit | None) -> Original:
     return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
 
 
-def _hint(draft: Draft, evidence: AttemptEvidence) -> str | None:
+def _hint(draft: ReportDraft, evidence: AttemptEvidence) -> str | None:
     if not evidence.job:
         return None
     rank = f" --rank {draft.exit.rank}" if draft.exit is not None else ""
@@ -336,7 +338,7 @@ def _hint(draft: Draft, evidence: AttemptEvidence) -> str | None:
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt}{rank}"
 
 
-def _devices(draft: Draft, rerun: Rerun) -> tuple[str, ...]:
+def _devices(draft: ReportDraft, rerun: Rerun) -> tuple[str, ...]:
     if rerun is not Rerun.ELSEWHERE or draft.exit is None or not draft.exit.node:
         return ()
     return (draft.exit.node,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.stop_file_lines import BAD_USAGE, line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
@@ -10,7 +10,7 @@ from holdfast.model.exit_report import Evidence, EvidenceKind, Original, Rerun, 
 from holdfast.model.phrases import Phrase
 
 
-def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     """The stop that was requested, with the reason of the one who requested it."""
     request = evidence.stop
     assert request is not None  # asked only where one is known
@@ -25,7 +25,7 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         Phrase.PREEMPTED: "The job can go on from its last checkpoint as soon as it gets a place again.",
         Phrase.KILLED_BY_DISK_CLEANER: "Write less to the node's disk, or run again on a node with more room.",
     }
-    draft = Draft(
+    draft = ReportDraft(
         row.phrase if request.code == BAD_USAGE else request.phrase,
         row,
         trigger,
@@ -73,14 +73,14 @@ def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
     return found
 
 
-def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
+def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
     """A component wrote `ACTION "KILL"` with a reason: that is a stop request."""
     for source, said in pai_words(evidence).items():
         order = order_of(source, said, matcher.catalogue)
         if order is None:
             continue
         row = row_of(StopRequest(reason=order.reason, phrase=order.phrase, code=order.code), matcher.catalogue)
-        return Draft(
+        return ReportDraft(
             order.phrase,
             row,
             Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.REQUEST,
@@ -97,7 +97,7 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     return None
 
 
-def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     """The REASON of a component, where the worker's own end gives no cause."""
     if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
         return draft
@@ -107,7 +107,7 @@ def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -
             continue
         hits = [hit for hit in matcher.line(reason) if hit.row.phrase not in (Phrase.USER_EXCEPTION, Phrase.PEER_LOST)]
         row = hits[0].row if hits else draft.row
-        return Draft(
+        return ReportDraft(
             row.phrase,
             row,
             Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.RUNTIME,

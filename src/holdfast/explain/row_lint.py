@@ -25,7 +25,7 @@ class Grade(enum.StrEnum):
     """The row is used, and probably not as its author meant."""
 
 
-class Problem(Noun, frozen=True, kw_only=True):
+class RowProblem(Noun, frozen=True, kw_only=True):
     """One mistake."""
 
     grade: Grade
@@ -107,13 +107,13 @@ def _unusable(wording: Wording) -> str:
     return ""
 
 
-def lint(text: str | bytes, name: str) -> list[Problem]:
+def lint(text: str | bytes, name: str) -> list[RowProblem]:
     """All mistakes in a file of rows, ours or OpenPAI's, in the order of the file."""
     try:
         raws = rows_of(text)
     except ValueError as error:
-        return [Problem(grade=Grade.ERROR, rule="bad-file", where=name, message=str(error))]
-    problems: list[Problem] = []
+        return [RowProblem(grade=Grade.ERROR, rule="bad-file", where=name, message=str(error))]
+    problems: list[RowProblem] = []
     phrases: dict[str, int] = {}
     rows: list[ExitRow] = []
     specs: list[tuple[str, openpai_rows.PaiRow]] = []
@@ -138,15 +138,15 @@ def lint(text: str | bytes, name: str) -> list[Problem]:
     return problems
 
 
-def _error(rule: str, where: str, message: str) -> Problem:
-    return Problem(grade=Grade.ERROR, rule=rule, where=where, message=message)
+def _error(rule: str, where: str, message: str) -> RowProblem:
+    return RowProblem(grade=Grade.ERROR, rule=rule, where=where, message=message)
 
 
-def _warning(rule: str, where: str, message: str) -> Problem:
-    return Problem(grade=Grade.WARNING, rule=rule, where=where, message=message)
+def _warning(rule: str, where: str, message: str) -> RowProblem:
+    return RowProblem(grade=Grade.WARNING, rule=rule, where=where, message=message)
 
 
-def _lint_own(raw: dict[str, Any], where: str, rows: list[ExitRow]) -> Iterable[Problem]:
+def _lint_own(raw: dict[str, Any], where: str, rows: list[ExitRow]) -> Iterable[RowProblem]:
     known = set(ExitRow.__struct_fields__)
     for key in sorted(map(str, set(raw) - known)):
         yield _warning("unknown-key", where, f"`{key}` means nothing here; known are {', '.join(sorted(known))}")
@@ -173,7 +173,7 @@ def _lint_own(raw: dict[str, Any], where: str, rows: list[ExitRow]) -> Iterable[
         yield from _lint_wording(wording, f"{where}, wording {wording.id}")
 
 
-def _lint_wording(wording: Wording, where: str) -> Iterable[Problem]:
+def _lint_wording(wording: Wording, where: str) -> Iterable[RowProblem]:
     for part, pattern in (("pattern", wording.pattern), ("beside", wording.beside), ("unless", wording.unless)):
         if pattern and (why := refused(pattern)):
             yield _error("bad-regex", where, f"{part} {pattern!r}: {why}")
@@ -191,7 +191,7 @@ def _lint_wording(wording: Wording, where: str) -> Iterable[Problem]:
             yield _error("sample-differs", where, f"the pattern matches no line of its sample {shown!r}")
 
 
-def _reach(pattern: str, where: str, literal: bool = False) -> Iterable[Problem]:
+def _reach(pattern: str, where: str, literal: bool = False) -> Iterable[RowProblem]:
     if not pattern or _matches_empty(pattern):
         yield _error("matches-everything", where, f"{pattern!r} can match an empty text, hence every line")
         return
@@ -234,7 +234,7 @@ def _never(pattern: str, literal: bool) -> str:
     return ""
 
 
-def _lint_pai(raw: dict[str, Any], where: str, specs: list[tuple[str, openpai_rows.PaiRow]]) -> Iterable[Problem]:
+def _lint_pai(raw: dict[str, Any], where: str, specs: list[tuple[str, openpai_rows.PaiRow]]) -> Iterable[RowProblem]:
     try:
         row, problems = openpai_rows.convert(raw)
     except ValueError as error:
@@ -255,7 +255,7 @@ def _lint_pai(raw: dict[str, Any], where: str, specs: list[tuple[str, openpai_ro
             yield _error("matches-everything", place, "no field is given: it would match every exit")
 
 
-def _duplicate_ids(rows: Sequence[ExitRow]) -> Iterable[Problem]:
+def _duplicate_ids(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
     seen: dict[str, str] = {}
     for row in rows:
         for wording in row.wordings:
@@ -264,7 +264,7 @@ def _duplicate_ids(rows: Sequence[ExitRow]) -> Iterable[Problem]:
             seen.setdefault(wording.id, row.phrase)
 
 
-def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[Problem]:
+def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[RowProblem]:
     """Later rows that can never match: the first matching row decides, and an earlier pattern covers theirs."""
     matcher = Matcher(Catalogue(()))
     earlier: list[tuple[str, openpai_rows.PaiPattern]] = []
@@ -295,7 +295,7 @@ def _plain(pattern: str) -> str:
     return re.sub(r"\.\*", " ", re.sub(r"\\(.)", r"\1", _FLAGS.sub("", pattern.strip())))
 
 
-def _shadowed(rows: Sequence[ExitRow]) -> Iterable[Problem]:
+def _shadowed(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
     """Runs each sample through the whole explainer, with these rows before the built-in ones."""
     from holdfast.explain import explain
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import re2
 
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Wording, load
-from holdfast.explain.prefilter import KNOWN_LINE, KNOWN_MOST, Sieve, is_blind, options, shape
+from holdfast.explain.prefilter import KNOWN_LINE, KNOWN_MOST, Prefilter, is_blind, options, shape
 
 PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
@@ -55,7 +55,7 @@ class Matcher:
         self._known: dict[str, tuple[int, ...]] = {}
         """The wordings that a line of this shape may hold."""
         self._blind: dict[str, bool] = {}
-        self._sieve = Sieve([wording for _, wording in self._wordings], self.compiled)
+        self._sieve = Prefilter([wording for _, wording in self._wordings], self.compiled)
 
     def line(self, text: str) -> list[Hit]:
         """All wordings in one bare line, in the catalogue's order."""

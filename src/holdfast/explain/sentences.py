@@ -9,12 +9,12 @@ from holdfast.model import human_format
 from holdfast.model.human_format import Zone, duration, ranks, utc
 from holdfast.untrusted import LATEST_S
 
-__all__ = ["clock", "cut", "fill", "one_line", "ranks", "seconds", "size"]
+__all__ = ["clock", "fill_template", "one_line", "ranks", "seconds", "shortened", "size_in_words"]
 
 _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
 
-def fill(template: str, fields: Mapping[str, str]) -> str | None:
+def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
     """The template with its fields; None where a field is unknown and the template has no words for that."""
     missing = False
 
@@ -42,7 +42,7 @@ def clock(at: float | None, zone: Zone = utc) -> str:
     return human_format.clock(at, zone)
 
 
-def size(count: float) -> str:
+def size_in_words(count: float) -> str:
     """`20.0 GiB`."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
@@ -54,7 +54,7 @@ def size(count: float) -> str:
 seconds = duration
 
 
-def cut(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """At most `limit` characters: the beginning and the end, since the important part of a message is at either."""
     text = text.strip()
     if len(text) <= limit:
@@ -65,4 +65,4 @@ def cut(text: str, limit: int) -> str:
 
 def one_line(text: str, limit: int = 300) -> str:
     """The text on one line, cut."""
-    return cut(" ".join(text.split()), limit)
+    return shortened(" ".join(text.split()), limit)

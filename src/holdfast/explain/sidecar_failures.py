@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind, Original, Trigger, signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.runtime_plan import Moment
+from holdfast.model.runtime_plan import HookMoment
 from holdfast.model.sidecar_ends import SideFailure, SideKind
 
 LAST_LINES = 10
 """Characters of the output that are kept."""
 
 
-def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> Draft | None:
+def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> ReportDraft | None:
     """The first process whose failure ends the attempt. `finished`: every worker exited with status 0."""
     failure = next((one for one in evidence.beside if _counts(one, evidence, finished=finished)), None)
     if failure is None:
@@ -25,7 +25,7 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
     log = f"{failure.log} on {failure.node}" if failure.node and evidence.addresses else failure.log
     signal = signal_name(failure.signal) if failure.signal is not None else None
     after = "All workers had succeeded. " if finished else ""
-    return Draft(
+    return ReportDraft(
         phrase,
         matcher.catalogue.row(phrase),
         Trigger.RUNTIME,
@@ -53,6 +53,6 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
     """Whether it failed before every other known event of the attempt's end."""
-    if failure.kind is SideKind.HOOK and failure.when is not Moment.BEFORE:
+    if failure.kind is SideKind.HOOK and failure.when is not HookMoment.BEFORE:
         return finished
     return evidence.stop is None or evidence.stop.source is StopSource.DAEMON

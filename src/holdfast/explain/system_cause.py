@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from holdfast.catalogue.fault_codes import describe
 from holdfast.explain import sentences
-from holdfast.explain.attribution import Attribution, Kind, Suspect
+from holdfast.explain.attribution import Attribution, EvidenceStrength, Suspect
 from holdfast.explain.device_fault_cause import phrase_of, rerun_of
-from holdfast.explain.plain_success import said
-from holdfast.explain.report_draft import Draft, named, who_of
+from holdfast.explain.plain_success import success_sentence
+from holdfast.explain.report_draft import ReportDraft, named, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import (
@@ -31,15 +31,15 @@ _NODES = 6
 """The reason names at most so many nodes."""
 
 
-def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.SUCCEEDED)
-    reason = said(len(evidence.workers))
-    return Draft(
+    reason = success_sentence(len(evidence.workers))
+    return ReportDraft(
         Phrase.SUCCEEDED, row, None, reason=reason, solution="Nothing to do.", original=Original(exit_code=0), code=0
     )
 
 
-def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
+def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> ReportDraft:
     """A failed check: before the start no worker ran, so the hint names the job and no logs."""
     if check.phrase:
         return _not_fetched(check, matcher, job)
@@ -52,7 +52,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
         blame = Blame(check.blame)
     except ValueError:
         blame = Blame.UNKNOWN
-    return Draft(
+    return ReportDraft(
         Phrase.CHECK_FAILED,
         row,
         Trigger.CHECK,
@@ -69,10 +69,10 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
     )
 
 
-def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> Draft:
+def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft:
     """A prerequisite that holdfast could not fetch has an exit of its own, which has its own blame."""
     row = matcher.catalogue.row(check.phrase)
-    return Draft(
+    return ReportDraft(
         check.phrase,
         row,
         Trigger.CHECK,
@@ -89,7 +89,7 @@ def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> Draft:
 _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blame.PLATFORM})
 
 
-def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> Draft:
+def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> ReportDraft:
     """`fell`: the ranks that died first; the fault killed the first of them that used the device."""
     event = fault.event
     phrase = phrase_of(fault)
@@ -101,7 +101,7 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
     reason = f"{where}{used}: {describe(event.code)}{when}"
     if event.text and event.text.strip() not in reason:
         reason += f" ({sentences.one_line(event.text, 200)})"
-    draft = Draft(
+    draft = ReportDraft(
         phrase,
         row,
         Trigger.FAULT,
@@ -138,7 +138,7 @@ MOST_ALSO = 16
 """Candidates that a report lists."""
 
 
-def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.HUNG_WORKER)
     who = sentences.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
@@ -146,7 +146,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Dra
     # Where all ranks are candidates, none is the first.
     stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
-    return Draft(
+    return ReportDraft(
         Phrase.HUNG_WORKER,
         row,
         Trigger.HANG,
@@ -190,7 +190,7 @@ _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 
-def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
+def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
     """A worker that could not be started at all: the reason has the system's own error."""
     worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
     if worker is None:
@@ -213,7 +213,7 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     row = matcher.catalogue.row(phrase)
     others = [w.rank for w in evidence.workers if w.start_failed and w is not worker]
     also = f" ({sentences.ranks(others)} the same)" if others else ""
-    return Draft(
+    return ReportDraft(
         phrase,
         row,
         Trigger.RUNTIME,
@@ -225,13 +225,13 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     )
 
 
-def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
+def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
     """The workers' store ended before them, and the lines of those that failed only report a lost peer."""
-    if not evidence.store or who.culprit is None or who.culprit.kind is not Kind.PEERS:
+    if not evidence.store or who.culprit is None or who.culprit.kind is not EvidenceStrength.PEERS:
         return None
     row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
     failed = tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok))
-    return Draft(
+    return ReportDraft(
         Phrase.RENDEZVOUS_FAILED,
         row,
         Trigger.RUNTIME,
@@ -264,7 +264,7 @@ def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt} --rank {worker.rank}"
 
 
-def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     # Who was late is known from before the stop; afterwards every worker has an exit.
     unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
@@ -280,7 +280,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     if evidence.late_words:
         # The first ones by role and index; the evidence has more of them, and the report the ranks of all.
         reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
-    return Draft(
+    return ReportDraft(
         Phrase.GANG_START_TIMEOUT,
         row,
         Trigger.RUNTIME,

@@ -42,7 +42,7 @@ class Stamp(NamedTuple):
     """The level's letter of a glog stamp."""
 
 
-def read(match: re.Match[str], origin: Origin) -> Stamp | None:
+def read_stamp(match: re.Match[str], origin: Origin) -> Stamp | None:
     """The moment of a match of `lines`' time pattern; None where its numbers are no date."""
     g = match.groupdict()
     if g["ep"]:

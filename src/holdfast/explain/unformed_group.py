@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from holdfast.explain import sentences
 from holdfast.explain.log_reader import Reading
 from holdfast.explain.ranks_from_logs import ranks_alone
-from holdfast.explain.report_draft import Draft, named
+from holdfast.explain.report_draft import ReportDraft, named
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import MeetingWords, Tried
+from holdfast.model.worker_reading import FailedRendezvous, UnreachedPeer
 
 SURE = 0.9
 LIKELY = 0.7
@@ -32,10 +32,10 @@ _MEETING = frozenset({
 _WAITING = frozenset({Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE})
 _CONSEQUENCES = (Phrase.COLLECTIVE_TIMEOUT, Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
-Words = Mapping[int, MeetingWords]
+Words = Mapping[int, FailedRendezvous]
 
 
-def unmet(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> Draft:
+def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
     """The same answer, with the ranks for which the others waited, where the group did not form."""
     if draft.phrase not in _MEETING:
         return draft
@@ -64,7 +64,9 @@ def unmet(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], 
     return told or draft
 
 
-def _no_interface(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
+def _no_interface(
+    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
+) -> ReportDraft | None:
     """Ranks that were to use a network interface that their node does not have."""
     names = {rank: word.interface for rank, word in said.items() if word.interface}
     if not names:
@@ -79,8 +81,8 @@ def _no_interface(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Re
 
 
 def _strayed(
-    draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
-) -> Draft | None:
+    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
+) -> ReportDraft | None:
     """Ranks that found no peer at the address that they tried."""
     tried = {rank: word for rank, word in said.items() if word.tried and word.awaits is None and not word.at}
     if not tried:
@@ -109,7 +111,9 @@ def _strayed(
     return _told(draft, evidence, readings, tuple(sorted(tried)), reason, solution, SURE)
 
 
-def _too_many(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
+def _too_many(
+    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
+) -> ReportDraft | None:
     """Ranks that wait for a rank, or count on a world, that the job does not have."""
     world = len(readings)
     awaits = {rank: word.awaits for rank, word in said.items() if word.awaits is not None and word.awaits >= world}
@@ -131,7 +135,9 @@ def _too_many(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Readin
     return told
 
 
-def _other_names(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
+def _other_names(
+    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
+) -> ReportDraft | None:
     """Ranks whose names in the store differ from those of the others."""
     if draft.phrase not in _WAITING:
         return None
@@ -158,8 +164,8 @@ def _other_names(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Rea
 
 
 def _silent(
-    draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
-) -> Draft | None:
+    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
+) -> ReportDraft | None:
     """Ranks without a line about the start of the group, where others waited for one of them."""
     counted = next((word for word in said.values() if word.joined is not None), None)
     if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
@@ -226,11 +232,11 @@ def _failed(reading: Reading) -> bool:
     return reading.said.meeting is not None if ended is None else not ended.ok
 
 
-def _tried(reading: Reading) -> tuple[Tried, ...]:
+def _tried(reading: Reading) -> tuple[UnreachedPeer, ...]:
     return reading.said.meeting.tried if reading.said.meeting is not None else ()
 
 
-def _why(word: MeetingWords) -> str:
+def _why(word: FailedRendezvous) -> str:
     why = next((each.why for each in word.tried if each.why), "")
     if why:
         return f" ({why})"
@@ -245,14 +251,14 @@ def _last(readings: Sequence[Reading], rank: int) -> str:
 
 
 def _told(
-    draft: Draft,
+    draft: ReportDraft,
     evidence: AttemptEvidence,
     readings: Sequence[Reading],
     ranks: tuple[int, ...],
     reason: str,
     solution: str,
     confidence: float,
-) -> Draft:
+) -> ReportDraft:
     every = len(ranks) == len(readings)
     worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
     ended = worker.exit

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.explain import sentences
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft
+from holdfast.explain.report_draft import ReportDraft
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.human_format import with_address
@@ -35,7 +35,7 @@ Place = tuple[str, str]
 """Host and port."""
 
 
-def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft | None:
+def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft | None:
     """The same answer, with all ranks that did not reach the port, where the group has ranks on several nodes.
 
     None where every rank reached it.

@@ -19,7 +19,7 @@ DEPTH = 8
 """Innermost frames of Python in which a collective's name counts: wrappers and loggers lie between it and the wait."""
 
 
-class For(enum.StrEnum):
+class WaitTarget(enum.StrEnum):
     """What a rank that stands waits for."""
 
     PEERS = "peers"
@@ -39,12 +39,12 @@ class For(enum.StrEnum):
     """It sleeps, or waits for an event that only its own code can bring."""
 
 
-class Row(Noun, frozen=True, kw_only=True):
+class WaitPattern(Noun, frozen=True, kw_only=True):
     """One fact about a frame."""
 
     function: re.Pattern[str]
     file: re.Pattern[str] | None
-    waits: For
+    waits: WaitTarget
     what: str
     """`a row of its data loader's workers`: the end of "it waits for …"."""
     why: str
@@ -59,7 +59,7 @@ class Row(Noun, frozen=True, kw_only=True):
 class Wait(Noun, frozen=True, kw_only=True):
     """What a stack waits for."""
 
-    waits: For
+    waits: WaitTarget
     what: str
     index: int = -1
     """The index of the frame that shows it; -1 where the kernel shows it."""
@@ -72,7 +72,7 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |
 _NATIVE = re.compile(r"\.so(?:[.\d]*)?$|^[^/.]*$|/[^/.]+$|/python[\d.]*$|^python[\d.]*$")
 
 
-class Frame:
+class WaitFrame:
     """One frame, taken apart."""
 
     __slots__ = ("file", "function", "line", "text")
@@ -101,12 +101,12 @@ class Frame:
         return bool(self.file) and not self.native and not _LIBRARY.search(self.file)
 
 
-def _made() -> tuple[Row, ...]:
+def _made() -> tuple[WaitPattern, ...]:
     return tuple(
-        Row(
+        WaitPattern(
             function=re.compile(function),
             file=re.compile(file) if file else None,
-            waits=For(waits),
+            waits=WaitTarget(waits),
             what=what,
             why=why,
             weak="weak" in flags,
@@ -117,17 +117,17 @@ def _made() -> tuple[Row, ...]:
     )
 
 
-_rows: tuple[Row, ...] = ()
+_rows: tuple[WaitPattern, ...] = ()
 
 
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[WaitPattern, ...]:
     """The table, compiled at its first use."""
     global _rows  # compiled once
     _rows = _rows or _made()
     return _rows
 
 
-def row_of(frame: Frame) -> Row | None:
+def row_of(frame: WaitFrame) -> WaitPattern | None:
     """The first row that matches the frame."""
     # Python's frames may have their class before them: `Condition.wait`.
     name = frame.function if frame.native else frame.function.rpartition(".")[2]
@@ -143,7 +143,7 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
     index, python, inside = -1, 0, True
     found: Wait | None = None
     for index, text in enumerate(frames):
-        frame = Frame(text)
+        frame = WaitFrame(text)
         python += not frame.native
         if python > DEPTH:
             break
@@ -153,9 +153,9 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
             if row.weak:
                 # `Future.result` says more than the `Condition.wait` inside of it.
                 weak = wait if weak is None or weak.waits is row.waits else weak
-            elif found is None or (found.waits is For.PEERS and row.through):
+            elif found is None or (found.waits is WaitTarget.PEERS and row.through):
                 # Of a collective's own frames the outermost is the one that the user's code calls.
-                found = wait if found is None or row.waits is For.PEERS else found
+                found = wait if found is None or row.waits is WaitTarget.PEERS else found
         if frame.ours:
             inside = False
     return found or weak
@@ -165,7 +165,7 @@ def call_of(waits_in: str, file: str) -> Wait | None:
     """What the kernel shows: the system call with its wait channel, and its file."""
     for call, target, waits, what, _ in CALLS:
         if re.match(call, waits_in) and re.search(target, file):
-            return Wait(waits=For(waits), what=what)
+            return Wait(waits=WaitTarget(waits), what=what)
     return None
 
 
@@ -173,5 +173,5 @@ def channel_of(waits_in: str) -> Wait | None:
     """What a thread in state D waits for, by the kernel's function."""
     for channel, waits, what, _ in CHANNELS:
         if re.search(channel, waits_in):
-            return Wait(waits=For(waits), what=what)
+            return Wait(waits=WaitTarget(waits), what=what)
     return None

@@ -10,7 +10,7 @@ from holdfast.catalogue.exit_codes import signal_code
 from holdfast.catalogue.exit_rows import Where
 from holdfast.explain import sentences
 from holdfast.explain.attribution import Attribution, Suspect
-from holdfast.explain.bare_status import CRASHES, bare, left_early, missing_command, signal_reason, unexplained
+from holdfast.explain.bare_status import CRASHES, bare_status, left_early, missing_command, signal_reason, unexplained
 from holdfast.explain.clue_ranking import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.common_failure import (
     all_raised,
@@ -26,16 +26,18 @@ from holdfast.explain.death_order import of_node
 from holdfast.explain.exits_from_logs import HARD, with_notes
 from holdfast.explain.launcher_notes import telling
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import Draft, culprit_of, who_of
+from holdfast.explain.report_draft import ReportDraft, culprit_of, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, Place, Weight, WorkerReading
+from holdfast.model.worker_reading import Clue, LinePlace, Weight, WorkerReading
 
 
-def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def of_worker(
+    who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
+) -> ReportDraft:
     """The report for one culprit whose end the operating system reported."""
     suspect = who.culprit
     assert suspect is not None  # asked only once a suspect is found
@@ -47,7 +49,7 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
             _contract(ended, matcher, reading.last_line)
             or _not_there(reading, ended, matcher)
             or _from_words(reading, ended, matcher)
-            or bare(reading, ended, matcher, several=len(readings) > 1)
+            or bare_status(reading, ended, matcher, several=len(readings) > 1)
         )
     if fellows := ended_alike(who, readings, evidence):
         return together(draft, fellows, evidence)
@@ -79,7 +81,7 @@ def _passed_on(ended: WorkerExit) -> tuple[str, str]:
     return reason, f"Handle it (signal.signal(signal.{name}, …)), or have the scheduler send none (Slurm: --signal)."
 
 
-def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> None:
+def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidence) -> None:
     """All other ranks stopped waiting, and one still ran without such a line: the others waited for it.
 
     This is likely, not certain: a watchdog that looks only now and then may have been about to report the same of that
@@ -100,7 +102,7 @@ def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> 
     draft.confidence = 0.5
 
 
-def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     """The report where only logs are known: the strongest cause in all of them, the earliest among equals."""
     causes = [(cause, reading) for reading in readings for cause in with_notes(reading.said)]
     kernel_log = Reading(WorkerEvidence(), WorkerReading())
@@ -113,7 +115,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     gave_up = gave_up_on_a_peer(cause for cause, _ in causes)
     stopped = any(cause.phrase == Phrase.STOPPED_BY_OPERATOR for cause, _ in causes)
     if ended is not None and _status_says_more(ended, strongest, gave_up=gave_up, stopped=stopped):
-        draft = bare(readings[0], ended, matcher)
+        draft = bare_status(readings[0], ended, matcher)
         draft.original = _original_of(ended)
         return draft
     if not causes:
@@ -167,7 +169,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     return draft
 
 
-def _name_signal(draft: Draft, best: Clue, reading: Reading) -> None:
+def _name_signal(draft: ReportDraft, best: Clue, reading: Reading) -> None:
     """The rank of the signal, and the status that stands for it, where a launcher's box or a shell has them."""
     if best.phrase not in (Phrase.NATIVE_CRASH, Phrase.KILLED_BY_SIGNAL):
         return
@@ -220,7 +222,7 @@ _CONFIDENCE = {
 }  # fmt: skip
 
 
-def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, Place]:
+def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, LinePlace]:
     """The strongest standing; then the earliest by time where every file has times, then by place."""
     at = cause.line.moment if several else None
     weight, tier, hint, place = key(cause)
@@ -228,13 +230,13 @@ def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, boo
 
 
 def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
-    from holdfast.explain.log_reader import read
+    from holdfast.explain.log_reader import read_worker_logs
     from holdfast.model.evidence import LogExcerpt
 
     if not items:
         return []
     text = "\n".join(item.text for item in items)
-    said = read(WorkerEvidence(log=LogExcerpt(source="kernel log", text=text)), matcher)
+    said = read_worker_logs(WorkerEvidence(log=LogExcerpt(source="kernel log", text=text)), matcher)
     return [_dated(clue, items) for clue in said.clues if clue.weight is Weight.EVENT]
 
 
@@ -254,8 +256,8 @@ _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 
 
 def kernel_knows_better(
-    draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
-) -> Draft:
+    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
+) -> ReportDraft:
     """A live worker's signal or vague line, where the kernel log of the same attempt has the cause."""
     ended = draft.exit
     if ended is None or not evidence.kernel:
@@ -282,9 +284,9 @@ def kernel_knows_better(
     return draft
 
 
-def _draft(cause: Clue, matcher: Matcher) -> Draft:
+def _draft(cause: Clue, matcher: Matcher) -> ReportDraft:
     wording = wording_of(cause, matcher)
-    draft = Draft(cause.phrase, matcher.catalogue.row(cause.phrase), Trigger.LOG, cause=cause, wording=wording)
+    draft = ReportDraft(cause.phrase, matcher.catalogue.row(cause.phrase), Trigger.LOG, cause=cause, wording=wording)
     if cause.note is not None and cause.note.signal is not None:
         draft.trigger = Trigger.SIGNAL
         name = signal_name(cause.note.signal)
@@ -304,7 +306,7 @@ def _draft(cause: Clue, matcher: Matcher) -> Draft:
     return draft
 
 
-def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> Draft | None:
+def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> ReportDraft | None:
     """Codes 200 to 219 are the worker's own statement, and holdfast believes them."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
@@ -315,7 +317,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
     says = "trying again is useless" if permanent else "trying again may help"
     assert ended is not None  # it has a code
     who = who_of(ended.role, ended.rank, ended.node)
-    return Draft(
+    return ReportDraft(
         Phrase.USER_EXCEPTION,
         row,
         Trigger.EXIT_CODE,
@@ -333,7 +335,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
     )
 
 
-def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
+def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
     cause = missing_command(reading, ended)
     if cause is None:
         return None
@@ -343,7 +345,7 @@ def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> 
     return draft
 
 
-def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
+def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
     """The cause in the worker's own log, where that is better evidence than its exit."""
     best = reading.best
     if best is None:

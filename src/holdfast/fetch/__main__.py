@@ -10,7 +10,7 @@ import sys
 
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
-from holdfast.fetch.fetch_item import Fetching
+from holdfast.fetch.fetch_item import ItemFetch
 from holdfast.model.codec import encode
 from holdfast.model.fetch_messages import FetchOrder, FetchWord
 from holdfast.reactor import Reactor
@@ -28,7 +28,7 @@ def main() -> int:
     reactor = Reactor(Clock().now)
     ends = reactor.now() + order.limit_s
     try:
-        works = [Fetching(thing, order, _tell, reactor, ends) for thing in order.things]
+        works = [ItemFetch(thing, order, _tell, reactor, ends) for thing in order.things]
     except BadUsage as error:
         sys.stderr.write(f"holdfast.fetch: {error.message}\n")
         return 2

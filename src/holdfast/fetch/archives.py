@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.fetch.fetch_failures import Trouble, writing
+from holdfast.fetch.fetch_failures import FetchError, writing
 from holdfast.fetch.local_source import within
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
 from holdfast.model.phrases import Phrase
@@ -45,10 +45,10 @@ def unpack(
             with _tar(archive, shown) as found:
                 work.tar(found)
     except _DAMAGED as error:
-        raise Trouble(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
+        raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
     except OSError as error:
         if error.errno is None:  # bz2 and gzip say so of wrong data
-            raise Trouble(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
+            raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
         raise
     return work.total
 
@@ -63,7 +63,7 @@ def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
             try:
                 import zstandard  # in the extra `data`
             except ImportError:
-                raise Trouble(
+                raise FetchError(
                     Phrase.DATA_CORRUPT,
                     f"the archive {shown} is packed with zstd, and the package zstandard is not installed here",
                     "pip install 'holdfast-run[data]' for the Python that runs holdfast, or pack it with gzip or xz.",
@@ -72,7 +72,7 @@ def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
         try:
             found = tarfile.open(fileobj=stream, mode="r|" if head == _ZSTD else "r|*")  # noqa: SIM115 - closed below
         except tarfile.ReadError as error:
-            raise Trouble(
+            raise FetchError(
                 Phrase.DATA_CORRUPT,
                 f"{shown} is no archive that can be unpacked: {error}",
                 "Expected tar, tar.gz, tar.bz2, tar.xz, tar.zst or zip; leave `extract` out for a plain file.",
@@ -114,7 +114,7 @@ class _Unpacking:
             if told > self._limit:
                 raise self._too_large(told)
             if told > free:
-                raise Trouble(
+                raise FetchError(
                     Phrase.DISK_FULL, f"{self._shown} unpacks to {told} bytes, and {free} are free", here=True
                 )
             for member in found.infolist():
@@ -122,7 +122,7 @@ class _Unpacking:
                 if path is None:
                     continue
                 if member.flag_bits & 1:
-                    raise Trouble(Phrase.DATA_CORRUPT, f"the archive {self._shown} asks for a password")
+                    raise FetchError(Phrase.DATA_CORRUPT, f"the archive {self._shown} asks for a password")
                 mode = member.external_attr >> 16
                 if member.is_dir():
                     self._folder(path)
@@ -140,7 +140,9 @@ class _Unpacking:
         """The destination of an entry; None for the directory itself. Raises Trouble for a place outside."""
         self._entries += 1
         if self._entries > MOST_ENTRIES:
-            raise Trouble(Phrase.DOWNLOAD_TOO_LARGE, f"the archive {self._shown} has more than {MOST_ENTRIES} entries")
+            raise FetchError(
+                Phrase.DOWNLOAD_TOO_LARGE, f"the archive {self._shown} has more than {MOST_ENTRIES} entries"
+            )
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/") or ".." in parts or "\0" in name or "\\" in name:
             raise self._unsafe(name, "it leads out of the directory")
@@ -190,11 +192,11 @@ class _Unpacking:
             path.unlink(missing_ok=True)
             path.hardlink_to(source)
 
-    def _unsafe(self, name: str, why: str) -> Trouble:
-        return Trouble(Phrase.ARCHIVE_UNSAFE, f"the archive {self._shown} is not unpacked: {name[:200]!r}: {why}")
+    def _unsafe(self, name: str, why: str) -> FetchError:
+        return FetchError(Phrase.ARCHIVE_UNSAFE, f"the archive {self._shown} is not unpacked: {name[:200]!r}: {why}")
 
-    def _too_large(self, size: int) -> Trouble:
-        return Trouble(
+    def _too_large(self, size: int) -> FetchError:
+        return FetchError(
             Phrase.DOWNLOAD_TOO_LARGE,
             f"the archive {self._shown} unpacks to {size} bytes or more, and {self._limit} are allowed",
             "Raise max_size, if the archive is what you expect.",

@@ -30,7 +30,7 @@ PASSING = frozenset(
 """After these another try may succeed."""
 
 
-class Trouble(Exception):
+class FetchError(Exception):
     """A fetch failed. `words`: one clause, which may name the URI in its safe form, and no secret."""
 
     def __init__(
@@ -59,42 +59,44 @@ def writing(path: object) -> Iterator[None]:
         raise _local(error, path) from error
 
 
-def _local(error: OSError, path: object) -> Trouble:
+def _local(error: OSError, path: object) -> FetchError:
     what = f"{error.filename or path}: {error.strerror or error}"
     match error.errno:
         case errno.ENOSPC:
-            return Trouble(Phrase.DISK_FULL, f"no space is left on the disk for {path}", here=True)
+            return FetchError(Phrase.DISK_FULL, f"no space is left on the disk for {path}", here=True)
         case errno.EDQUOT:
-            return Trouble(Phrase.QUOTA_EXCEEDED, f"the disk quota is used up: {path}", here=True)
+            return FetchError(Phrase.QUOTA_EXCEEDED, f"the disk quota is used up: {path}", here=True)
         case errno.EROFS:
-            return Trouble(Phrase.READ_ONLY_FILESYSTEM, f"the file system is read-only: {what}", here=True)
+            return FetchError(Phrase.READ_ONLY_FILESYSTEM, f"the file system is read-only: {what}", here=True)
         case errno.EACCES | errno.EPERM:
-            return Trouble(Phrase.PERMISSION_DENIED, f"this user may not write there: {what}")
+            return FetchError(Phrase.PERMISSION_DENIED, f"this user may not write there: {what}")
         case errno.EIO | errno.ESTALE:
-            return Trouble(Phrase.STORAGE_IO_ERROR, f"the disk failed: {what}", here=True)
+            return FetchError(Phrase.STORAGE_IO_ERROR, f"the disk failed: {what}", here=True)
         case _:
-            return Trouble(Phrase.PERMISSION_DENIED, what)
+            return FetchError(Phrase.PERMISSION_DENIED, what)
 
 
-def refused(status: int, shown: str, reason: str = "", *, store: bool = False, wait_s: float | None = None) -> Trouble:
+def refused(
+    status: int, shown: str, reason: str = "", *, store: bool = False, wait_s: float | None = None
+) -> FetchError:
     """A server's status of 400 and more. `store`: the server is an object store or a file system."""
     said = f"{status} {reason}".strip()
     match status:
         case 401 | 403 | 407:
             phrase = Phrase.OBJECT_STORE_AUTH_FAILED if store else Phrase.DOWNLOAD_REFUSED
-            return Trouble(phrase, f"the server refused access to {shown}: {said}")
+            return FetchError(phrase, f"the server refused access to {shown}: {said}")
         case 404 | 410:
-            return Trouble(Phrase.DOWNLOAD_NOT_FOUND, f"the server has nothing at {shown}: {said}")
+            return FetchError(Phrase.DOWNLOAD_NOT_FOUND, f"the server has nothing at {shown}: {said}")
         case 408 | 504:
-            return Trouble(Phrase.DOWNLOAD_TIMED_OUT, f"the server ran out of time for {shown}: {said}")
+            return FetchError(Phrase.DOWNLOAD_TIMED_OUT, f"the server ran out of time for {shown}: {said}")
         case 429 | 503:
-            return Trouble(
+            return FetchError(
                 Phrase.OBJECT_STORE_THROTTLED, f"the server asks to come later for {shown}: {said}", wait_s=wait_s
             )
         case _ if status >= 500:
-            return Trouble(Phrase.DOWNLOAD_FAILED, f"the server failed for {shown}: {said}")
+            return FetchError(Phrase.DOWNLOAD_FAILED, f"the server failed for {shown}: {said}")
         case _:
-            return Trouble(Phrase.DOWNLOAD_REFUSED, f"the server refused the request for {shown}: {said}")
+            return FetchError(Phrase.DOWNLOAD_REFUSED, f"the server refused the request for {shown}: {said}")
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
     """Surrounds a request to a server for `shown`."""
     try:
         yield
-    except Trouble:
+    except FetchError:
         raise
     except Exception as error:  # libraries wrap what the system said in errors of their own
         raise _remote(error, shown, store) from error
@@ -123,7 +125,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         todo += [getattr(one, "os_error", None), (getattr(one, "kwargs", None) or {}).get("error")]
 
 
-def _remote(error: Exception, shown: str, store: bool) -> Trouble:
+def _remote(error: Exception, shown: str, store: bool) -> FetchError:
     chain = list(_chain(error))
     host = shown.partition("://")[2].partition("/")[0] if "://" in shown else shown
     names = {type(one).__name__ for one in chain}
@@ -132,11 +134,11 @@ def _remote(error: Exception, shown: str, store: bool) -> Trouble:
             return refused(status, shown, store=store)
     for one in chain:
         if isinstance(one, ssl.SSLCertVerificationError):
-            return Trouble(Phrase.TLS_VERIFY_FAILED, f"the certificate of {host} is not valid: {one.verify_message}")
+            return FetchError(Phrase.TLS_VERIFY_FAILED, f"the certificate of {host} is not valid: {one.verify_message}")
         if isinstance(one, socket.gaierror) or "ClientConnectorDNSError" in names or "NameResolutionError" in names:
-            return Trouble(Phrase.DNS_FAILED, f"the name {host} has no address")
+            return FetchError(Phrase.DNS_FAILED, f"the name {host} has no address")
     if names & {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "CredentialRetrievalError"}:
-        return Trouble(
+        return FetchError(
             Phrase.CREDENTIALS_MISSING,
             f"there are no credentials for {shown}",
             "Give the job keys or a role (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a mounted secret), "
@@ -144,26 +146,26 @@ def _remote(error: Exception, shown: str, store: bool) -> Trouble:
         )
     for one in chain:
         if isinstance(one, ssl.SSLError):
-            return Trouble(Phrase.TLS_VERIFY_FAILED, f"TLS with {host} failed: {one.reason or one}")
+            return FetchError(Phrase.TLS_VERIFY_FAILED, f"TLS with {host} failed: {one.reason or one}")
         if isinstance(one, ConnectionRefusedError):
-            return Trouble(Phrase.DOWNLOAD_UNREACHABLE, f"{host} refused the connection")
+            return FetchError(Phrase.DOWNLOAD_UNREACHABLE, f"{host} refused the connection")
         if isinstance(one, OSError) and one.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-            return Trouble(Phrase.NETWORK_UNREACHABLE, f"there is no route to {host}")
+            return FetchError(Phrase.NETWORK_UNREACHABLE, f"there is no route to {host}")
     if "ConnectTimeoutError" in names or "ConnectTimeout" in names:
-        return Trouble(Phrase.DOWNLOAD_TIMED_OUT, f"{host} did not answer in time")
+        return FetchError(Phrase.DOWNLOAD_TIMED_OUT, f"{host} did not answer in time")
     if any(isinstance(one, TimeoutError) for one in chain) or names & {"ReadTimeoutError", "ReadTimeout"}:
-        return Trouble(Phrase.DOWNLOAD_TIMED_OUT, f"{host} stopped sending")
+        return FetchError(Phrase.DOWNLOAD_TIMED_OUT, f"{host} stopped sending")
     if any(isinstance(one, ConnectionError | HTTPException | EOFError) for one in chain):
-        return Trouble(Phrase.DOWNLOAD_FAILED, f"the connection to {host} broke: {_said(chain)}")
+        return FetchError(Phrase.DOWNLOAD_FAILED, f"the connection to {host} broke: {_said(chain)}")
     if isinstance(error, FileNotFoundError):
-        return Trouble(Phrase.DOWNLOAD_NOT_FOUND, f"the server has nothing at {shown}")
+        return FetchError(Phrase.DOWNLOAD_NOT_FOUND, f"the server has nothing at {shown}")
     if isinstance(error, PermissionError):
         return refused(403, shown, store=store)
     if isinstance(error, OSError) and error.errno == errno.EBUSY:
         return refused(503, shown, store=store)
     if names & {"EndpointConnectionError", "ClientConnectorError", "NewConnectionError"}:
-        return Trouble(Phrase.DOWNLOAD_UNREACHABLE, f"{host} cannot be reached: {_said(chain)}")
-    return Trouble(Phrase.DOWNLOAD_FAILED, f"{shown} could not be fetched: {_said(chain)}")
+        return FetchError(Phrase.DOWNLOAD_UNREACHABLE, f"{host} cannot be reached: {_said(chain)}")
+    return FetchError(Phrase.DOWNLOAD_FAILED, f"{shown} could not be fetched: {_said(chain)}")
 
 
 def _status(error: Any) -> int:

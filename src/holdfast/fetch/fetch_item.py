@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.fetch.archives import unpack
-from holdfast.fetch.fetch_failures import Trouble, writing
-from holdfast.fetch.prerequisite_uris import Kind, Uri, uri_of
-from holdfast.fetch.source_api import BLOCK, Entry, Source
-from holdfast.fetch.target_place import READABLE, Place, Record, key_of, sync_tree
+from holdfast.fetch.fetch_failures import FetchError, writing
+from holdfast.fetch.prerequisite_uris import Uri, UriKind, uri_of
+from holdfast.fetch.source_api import BLOCK, Entry, FetchSource
+from holdfast.fetch.target_place import READABLE, Record, TargetPlace, key_of, sync_tree
 from holdfast.model.fetch_messages import (
     FetchAgain,
     FetchBegan,
@@ -36,7 +36,7 @@ TOLD_EVERY_S = 0.5
 RATE_OVER_S = 5.0
 
 
-class Fetching:
+class ItemFetch:
     """Fetches one prerequisite. `tell` takes its messages; `now` is the process's clock."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Fetching:
         self._tell = tell
         self._reactor = reactor
         self._ends = ends
-        self._place = Place(Path(thing.into), key_of(thing, self._uri))
+        self._place = TargetPlace(Path(thing.into), key_of(thing, self._uri))
         self._dice = random.Random(f"{order.seed} {order.node} {thing.name}")
         self._tried = 0
         self._resumed = 0
@@ -71,7 +71,7 @@ class Fetching:
                     there = record is not None
                     if record is None:
                         record = self._with_tries()
-        except Trouble as trouble:
+        except FetchError as trouble:
             self._tell(FetchFailed(trouble=self._said(trouble), tries=max(1, self._tried)))
             return False
         self._tell(
@@ -88,7 +88,7 @@ class Fetching:
         )
         return True
 
-    def _said(self, trouble: Trouble) -> FetchTrouble:
+    def _said(self, trouble: FetchError) -> FetchTrouble:
         return FetchTrouble(
             name=self._thing.name,
             phrase=trouble.phrase,
@@ -102,7 +102,7 @@ class Fetching:
     def _with_tries(self) -> Record:
         try:
             return self._tries()
-        except Trouble:
+        except FetchError:
             self._place.tidy()
             raise
 
@@ -113,7 +113,7 @@ class Fetching:
             self._tried += 1
             try:
                 return self._once()
-            except Trouble as trouble:
+            except FetchError as trouble:
                 if not trouble.passes or self._tried >= max(1, self._thing.tries):
                     raise
                 pause = self._pause(trouble)
@@ -132,13 +132,13 @@ class Fetching:
             while (left := ends - self._reactor.now()) > 0:
                 self._reactor.wait(longest_s=left)
 
-    def _pause(self, trouble: Trouble) -> float:
+    def _pause(self, trouble: FetchError) -> float:
         longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self._tried - 1, 16)))
         drawn = longest * (0.5 + self._dice.random() / 2)
         return max(drawn, trouble.wait_s or 0.0)
 
     def _once(self) -> Record:
-        if self._uri.kind is Kind.GIT:
+        if self._uri.kind is UriKind.GIT:
             return self._checkout()
         source = _source(self._uri, self._order.stall_s)
         try:
@@ -151,7 +151,7 @@ class Fetching:
 
     # ------------------------------------------------------------------------------------------ one file
 
-    def _file(self, source: Source, entry: Entry) -> Record:
+    def _file(self, source: FetchSource, entry: Entry) -> Record:
         place, thing = self._place, self._thing
         with writing(place.data):
             if place.data.is_dir():
@@ -160,7 +160,7 @@ class Fetching:
         size, mark = self._take(source, entry, place.data, digest)
         if digest is not None and digest.hexdigest() != thing.sha256.lower():
             place.forget()
-            raise Trouble(
+            raise FetchError(
                 Phrase.DOWNLOAD_CORRUPT,
                 f"{self._uri.shown} has the sha256 {digest.hexdigest()}, and {thing.sha256.lower()} was expected",
                 "Where the file has changed on purpose, write its new sha256 into the job file (sha256sum FILE).",
@@ -179,7 +179,7 @@ class Fetching:
         self._rates.clear()
         try:
             total = unpack(place.data, tree, self._uri.shown, thing.most_bytes, self._moved, place.free_bytes)
-        except Trouble:
+        except FetchError:
             shutil.rmtree(tree, ignore_errors=True)
             raise
         with writing(tree):
@@ -198,7 +198,7 @@ class Fetching:
             fetched_at=self._reactor.now(),
         )
 
-    def _take(self, source: Source, entry: Entry, path: Path, digest: hashlib._Hash | None) -> tuple[int, str]:
+    def _take(self, source: FetchSource, entry: Entry, path: Path, digest: hashlib._Hash | None) -> tuple[int, str]:
         """One file with its bytes on the disk: their number, and the version."""
         had = _size(path)
         state = self._place.state()
@@ -235,13 +235,13 @@ class Fetching:
                 file.flush()
                 os.fsync(file.fileno())
         if opened.size is not None and at != opened.size:
-            raise Trouble(Phrase.DOWNLOAD_FAILED, f"{self._uri.shown}: {at} bytes came, and {opened.size} were told")
+            raise FetchError(Phrase.DOWNLOAD_FAILED, f"{self._uri.shown}: {at} bytes came, and {opened.size} were told")
         return at, opened.mark
 
     def _bounded(self, size: int) -> None:
         most = self._thing.most_bytes
         if most is not None and size > most:
-            raise Trouble(
+            raise FetchError(
                 Phrase.DOWNLOAD_TOO_LARGE,
                 f"{self._uri.shown} has {size} bytes or more, and {most} are allowed",
                 "Raise max_size, if the file is what you expect.",
@@ -249,10 +249,10 @@ class Fetching:
 
     # ------------------------------------------------------------------------------------------ a tree
 
-    def _tree(self, source: Source, entries: list[Entry]) -> Record:
+    def _tree(self, source: FetchSource, entries: list[Entry]) -> Record:
         if self._thing.sha256 or self._thing.extract:
             word = "sha256" if self._thing.sha256 else "extract"
-            raise Trouble(
+            raise FetchError(
                 Phrase.DATA_NOT_FOUND, f"{self._uri.shown} is a directory, and {word} is of one file", "Name a file."
             )
         place, total = self._place, sum(entry.size or 0 for entry in entries)
@@ -334,13 +334,13 @@ class Fetching:
         )
 
 
-def _source(uri: Uri, stall_s: float) -> Source:
+def _source(uri: Uri, stall_s: float) -> FetchSource:
     match uri.kind:
-        case Kind.LOCAL:
+        case UriKind.LOCAL:
             from holdfast.fetch.local_source import LocalSource
 
             return LocalSource(uri)
-        case Kind.HTTP:
+        case UriKind.HTTP:
             from holdfast.fetch.web_source import WebSource
 
             return WebSource(uri, stall_s)

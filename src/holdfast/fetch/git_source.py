@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.fetch.fetch_failures import Trouble
+from holdfast.fetch.fetch_failures import FetchError
 from holdfast.fetch.prerequisite_uris import Uri
 from holdfast.model.phrases import Phrase
 
@@ -61,7 +61,7 @@ class Checkout:
     def fetch(self, into: Path) -> str:
         """Into a directory, which it creates; returns the commit. Raises Trouble."""
         if shutil.which("git") is None:
-            raise Trouble(
+            raise FetchError(
                 Phrase.CODE_NOT_FOUND,
                 f"{self._uri.shown} needs the git command, which is not installed here",
                 "Install git on the node, or take the holdfast image, which has it.",
@@ -85,7 +85,7 @@ class Checkout:
         shallow = (f"--depth={depth}",) if depth else ()
         try:
             self._git(into, "fetch", "--progress", "--no-tags", *shallow, "origin", ref)
-        except Trouble as trouble:
+        except FetchError as trouble:
             if trouble.phrase is not Phrase.GIT_REF_NOT_FOUND or not re.fullmatch(r"[0-9a-f]{7,64}", ref):
                 raise
             # A server need not give a commit by its name: then it comes with the branches that lead to it.
@@ -116,7 +116,7 @@ class Checkout:
                     last.append(text)
                 if self._over:
                     process.kill()
-                    raise Trouble(
+                    raise FetchError(
                         Phrase.DOWNLOAD_TOO_LARGE,
                         f"{self._uri.shown} has sent more than the {self._most} bytes that are allowed",
                     )
@@ -137,7 +137,7 @@ class Checkout:
             self._over = self._most is not None and received > self._most
         return found is not None or re.match(r"(?:remote: )?[A-Z][a-z]+ing [a-z]+:\s+\d+", text) is not None
 
-    def _trouble(self, lines: list[str], status: int) -> Trouble:
+    def _trouble(self, lines: list[str], status: int) -> FetchError:
         text = self._masked("\n".join(lines))
         told = next((line for line in text.split("\n") if line.startswith(("fatal:", "error:", "ERROR"))), "")
         said = (told or text.rpartition("\n")[2])[:300] or f"git ended with status {status}"
@@ -146,18 +146,18 @@ class Checkout:
             if not re.search(pattern, text):
                 continue
             if phrase is Phrase.GIT_REF_NOT_FOUND:
-                return Trouble(phrase, f"{shown}: the repository has no {self._uri.ref or 'HEAD'}: {said}")
+                return FetchError(phrase, f"{shown}: the repository has no {self._uri.ref or 'HEAD'}: {said}")
             if phrase is Phrase.CREDENTIALS_MISSING and self._secrets:
                 phrase = Phrase.DOWNLOAD_REFUSED  # it asks for others
             if phrase is Phrase.CREDENTIALS_MISSING:
-                return Trouble(
+                return FetchError(
                     phrase,
                     f"there are no credentials for {shown}: {said}",
                     "Give the job a secret and write it into the uri (https://USER:TOKEN@HOST/…), or a ~/.netrc or an "
                     "ssh key on the node.",
                 )
-            return Trouble(phrase, f"{shown}: {said}", here=phrase is Phrase.DISK_FULL)
-        return Trouble(Phrase.DOWNLOAD_FAILED, f"git could not fetch {shown}: {said}")
+            return FetchError(phrase, f"{shown}: {said}", here=phrase is Phrase.DISK_FULL)
+        return FetchError(Phrase.DOWNLOAD_FAILED, f"git could not fetch {shown}: {said}")
 
     def _masked(self, text: str) -> str:
         for secret in self._secrets:

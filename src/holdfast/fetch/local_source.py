@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.fetch.fetch_failures import Trouble
+from holdfast.fetch.fetch_failures import FetchError
 from holdfast.fetch.prerequisite_uris import Uri
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES, Entry, Opened
 from holdfast.model.phrases import Phrase
@@ -30,7 +30,7 @@ class LocalSource:
         if stat.S_ISREG(found.st_mode):
             return [_entry("", found)]
         if not stat.S_ISDIR(found.st_mode):
-            raise Trouble(Phrase.DATA_NOT_FOUND, f"{self._top} is neither a file nor a directory")
+            raise FetchError(Phrase.DATA_NOT_FOUND, f"{self._top} is neither a file nor a directory")
         return list(self._tree())
 
     def _tree(self) -> Iterator[Entry]:
@@ -46,7 +46,7 @@ class LocalSource:
                 found = path.lstat()
                 count += 1
                 if count > MOST_ENTRIES:
-                    raise Trouble(
+                    raise FetchError(
                         Phrase.DOWNLOAD_TOO_LARGE, f"{self._top} has more than {MOST_ENTRIES} files: pack them"
                     )
                 if stat.S_ISLNK(found.st_mode):
@@ -56,7 +56,7 @@ class LocalSource:
                 elif stat.S_ISREG(found.st_mode):
                     yield _entry(relative, found)
                 else:
-                    raise Trouble(Phrase.DATA_NOT_FOUND, f"{path} is neither a file nor a directory")
+                    raise FetchError(Phrase.DATA_NOT_FOUND, f"{path} is neither a file nor a directory")
 
     def _link(self, path: Path, relative: str) -> Entry:
         """A link inside the tree stays one; a link that leads out is replaced by a copy of its file."""
@@ -69,7 +69,7 @@ class LocalSource:
             raise self._unreadable(error) from error
         if stat.S_ISREG(found.st_mode):
             return _entry(relative, found)
-        raise Trouble(Phrase.DATA_NOT_FOUND, f"{path} is a link that leads out of {self._top}, and not to a file")
+        raise FetchError(Phrase.DATA_NOT_FOUND, f"{path} is a link that leads out of {self._top}, and not to a file")
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
         path = self._top / entry.path if entry.path else self._top
@@ -90,7 +90,9 @@ class LocalSource:
             try:
                 block = self._file.read(BLOCK)
             except OSError as error:
-                raise Trouble(Phrase.STORAGE_IO_ERROR, f"{path} cannot be read: {error.strerror}", here=True) from error
+                raise FetchError(
+                    Phrase.STORAGE_IO_ERROR, f"{path} cannot be read: {error.strerror}", here=True
+                ) from error
             if not block:
                 return
             yield block
@@ -100,13 +102,13 @@ class LocalSource:
             self._file.close()
             self._file = None
 
-    def _unreadable(self, error: OSError) -> Trouble:
+    def _unreadable(self, error: OSError) -> FetchError:
         what = f"{error.filename or self._top}: {error.strerror}"
         if isinstance(error, PermissionError):
-            return Trouble(Phrase.PERMISSION_DENIED, f"this user may not read it: {what}")
+            return FetchError(Phrase.PERMISSION_DENIED, f"this user may not read it: {what}")
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return Trouble(Phrase.DATA_NOT_FOUND, f"there is nothing: {what}")
-        return Trouble(Phrase.STORAGE_IO_ERROR, what, here=True)
+            return FetchError(Phrase.DATA_NOT_FOUND, f"there is nothing: {what}")
+        return FetchError(Phrase.STORAGE_IO_ERROR, what, here=True)
 
 
 def within(relative: str, target: str) -> bool:

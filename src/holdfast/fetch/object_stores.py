@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from holdfast.fetch.fetch_failures import Trouble, reaching
-from holdfast.fetch.prerequisite_uris import Kind, Uri
+from holdfast.fetch.fetch_failures import FetchError, reaching
+from holdfast.fetch.prerequisite_uris import Uri, UriKind
 from holdfast.fetch.source_api import MOST_ENTRIES, Entry, Opened
 from holdfast.fetch.web_source import BUNDLES
 from holdfast.model.phrases import Phrase
@@ -34,7 +34,7 @@ class StoreSource:
         self._uri = uri
         self._stall_s = stall_s
         with reaching(uri.shown, store=True):
-            self._fs, self._path = _s3(uri, stall_s) if uri.kind is Kind.S3 else _hdfs(uri, stall_s)
+            self._fs, self._path = _s3(uri, stall_s) if uri.kind is UriKind.S3 else _hdfs(uri, stall_s)
         self._pool: ThreadPoolExecutor | None = None
 
     def entries(self) -> list[Entry]:
@@ -46,7 +46,7 @@ class StoreSource:
                 except FileNotFoundError:
                     found = None
                 if found is None:
-                    raise Trouble(Phrase.DOWNLOAD_NOT_FOUND, f"the store has nothing at {shown}")
+                    raise FetchError(Phrase.DOWNLOAD_NOT_FOUND, f"the store has nothing at {shown}")
                 if found.get("type") != "directory":
                     return [_entry("", found)]
             top = self._path.rstrip("/")
@@ -57,13 +57,13 @@ class StoreSource:
             if info.get("type") == "file" and not name.endswith("/")
         ]
         if len(found) > MOST_ENTRIES:
-            raise Trouble(Phrase.DOWNLOAD_TOO_LARGE, f"{shown} has more than {MOST_ENTRIES} files: pack them")
+            raise FetchError(Phrase.DOWNLOAD_TOO_LARGE, f"{shown} has more than {MOST_ENTRIES} files: pack them")
         if not found:
-            raise Trouble(Phrase.DOWNLOAD_NOT_FOUND, f"the store has nothing under {shown}")
+            raise FetchError(Phrase.DOWNLOAD_NOT_FOUND, f"the store has nothing under {shown}")
         for entry in found:
             # A key may be called anything.
             if any(part in ("", ".", "..") for part in entry.path.split("/")) or "\0" in entry.path:
-                raise Trouble(Phrase.ARCHIVE_UNSAFE, f"{shown} has a key that is no path: {entry.path!r}")
+                raise FetchError(Phrase.ARCHIVE_UNSAFE, f"{shown} has a key that is no path: {entry.path!r}")
         return found
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
@@ -87,7 +87,7 @@ class StoreSource:
             with reaching(shown, store=True):
                 block = coming.result()
             if len(block) != wanted:
-                raise Trouble(
+                raise FetchError(
                     Phrase.DOWNLOAD_FAILED, f"{shown}: the store gave {len(block)} of the {wanted} bytes of a range"
                 )
             yield block
@@ -96,7 +96,7 @@ class StoreSource:
                 self._fs.invalidate_cache()
                 now = _entry(entry.path, self._fs.info(path)).mark
             if now != entry.mark:
-                raise Trouble(Phrase.DOWNLOAD_CORRUPT, f"{shown} was changed while it was fetched")
+                raise FetchError(Phrase.DOWNLOAD_CORRUPT, f"{shown} was changed while it was fetched")
 
     def close(self) -> None:
         if self._pool is not None:
@@ -110,8 +110,8 @@ def _entry(path: str, info: dict[str, Any]) -> Entry:
     return Entry(path=path, size=size, mark=f"{version}-{size}" if version else "")
 
 
-def _missing(what: str, error: ImportError) -> Trouble:
-    return Trouble(
+def _missing(what: str, error: ImportError) -> FetchError:
+    return FetchError(
         Phrase.CREDENTIALS_MISSING,
         f"{what} needs packages that are not installed here: {error.name}",
         "pip install 'holdfast-run[data]' for the Python that runs holdfast, or take the holdfast image.",

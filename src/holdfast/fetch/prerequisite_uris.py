@@ -12,7 +12,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.runtime_plan import Prerequisite
 
 
-class Kind(enum.StrEnum):
+class UriKind(enum.StrEnum):
     """The kind of source that fetches it."""
 
     LOCAL = "local"
@@ -23,24 +23,24 @@ class Kind(enum.StrEnum):
 
 
 _SCHEMES = {
-    "": Kind.LOCAL,
-    "file": Kind.LOCAL,
-    "http": Kind.HTTP,
-    "https": Kind.HTTP,
-    "s3": Kind.S3,
-    "s3a": Kind.S3,
-    "hdfs": Kind.HDFS,
-    "webhdfs": Kind.HDFS,
-    "swebhdfs": Kind.HDFS,
-    "git": Kind.GIT,
-    "ssh": Kind.GIT,
+    "": UriKind.LOCAL,
+    "file": UriKind.LOCAL,
+    "http": UriKind.HTTP,
+    "https": UriKind.HTTP,
+    "s3": UriKind.S3,
+    "s3a": UriKind.S3,
+    "hdfs": UriKind.HDFS,
+    "webhdfs": UriKind.HDFS,
+    "swebhdfs": UriKind.HDFS,
+    "git": UriKind.GIT,
+    "ssh": UriKind.GIT,
 }
 EXPECTED = "s3://, http://, https://, hdfs://, git+https://, git+ssh://, a URL that ends with .git, or a path"
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)[^@]+\.git(?:@\S+)?$")
 _OPTIONS = {
-    Kind.GIT: frozenset({"depth", "submodules"}),
-    Kind.S3: frozenset({"anon", "endpoint", "region"}),
-    Kind.HDFS: frozenset({"https", "kerberos"}),
+    UriKind.GIT: frozenset({"depth", "submodules"}),
+    UriKind.S3: frozenset({"anon", "endpoint", "region"}),
+    UriKind.HDFS: frozenset({"https", "kerberos"}),
 }
 _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -48,7 +48,7 @@ _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": 
 class Uri(Noun, frozen=True, kw_only=True):
     """The parts of a URI. `url` has neither user nor password, nor the part after `#`."""
 
-    kind: Kind
+    kind: UriKind
     url: str
     shown: str
     """The printed form: without user, password, and the values of its query."""
@@ -93,11 +93,11 @@ def uri_of(thing: Prerequisite) -> Uri:
             raise BadUsage(f"{where}: #{name}={value}: expected yes or no")
     if thing.sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", thing.sha256):
         raise BadUsage(f"{where}: sha256: expected 64 hexadecimal digits", hint="sha256sum FILE")
-    if found.kind is Kind.GIT and thing.sha256:
+    if found.kind is UriKind.GIT and thing.sha256:
         raise BadUsage(
             f"{where}: sha256 is of one file, and this is a git repository: name the commit instead, …@COMMIT"
         )
-    if found.kind is Kind.GIT and thing.extract:
+    if found.kind is UriKind.GIT and thing.extract:
         raise BadUsage(f"{where}: extract is for archives, and this is a git repository")
     return found
 
@@ -108,7 +108,7 @@ def _scp(text: str) -> Uri | None:
     if "://" in bare or not _SCP.fullmatch(bare):
         return None
     url, _, ref = _at_end(bare)
-    return Uri(kind=Kind.GIT, url=url, shown=_with(url, ref), ref=ref)
+    return Uri(kind=UriKind.GIT, url=url, shown=_with(url, ref), ref=ref)
 
 
 def _at_end(text: str) -> tuple[str, str, str]:
@@ -134,8 +134,8 @@ def _parsed(text: str, where: str) -> Uri:
             text = str(Path(text).expanduser())
         if as_git or text.endswith(".git") or ".git@" in text:
             url, _, ref = _at_end(text)
-            return Uri(kind=Kind.GIT, url=url, shown=_with(url, ref), ref=ref)
-        return Uri(kind=Kind.LOCAL, url=text, shown=text)
+            return Uri(kind=UriKind.GIT, url=url, shown=_with(url, ref), ref=ref)
+        return Uri(kind=UriKind.LOCAL, url=text, shown=text)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
@@ -145,20 +145,20 @@ def _parsed(text: str, where: str) -> Uri:
     if kind is None:
         raise BadUsage(f"{where}: {parts.scheme}:// is not known; expected {EXPECTED}")
     path, ref = parts.path, ""
-    if as_git or ((kind is Kind.HTTP or kind is Kind.GIT) and re.search(r"\.git(?:@[^/]\S*)?$", path)):
-        kind = Kind.GIT
+    if as_git or ((kind is UriKind.HTTP or kind is UriKind.GIT) and re.search(r"\.git(?:@[^/]\S*)?$", path)):
+        kind = UriKind.GIT
         head, _, ref = _at_end(f"x://x{path}")
         path = head.removeprefix("x://x")
-    if kind not in (Kind.LOCAL, Kind.GIT) and not host:
+    if kind not in (UriKind.LOCAL, UriKind.GIT) and not host:
         raise BadUsage(f"{where}: its uri names no host or bucket: expected {parts.scheme}://HOST/PATH")
     place = f"[{host}]" if ":" in host else parts.netloc.rpartition("@")[2].rpartition(":")[0] or host
-    place = place if ":" in host or kind is not Kind.S3 else parts.netloc.rpartition("@")[2]
-    netloc = place if kind is Kind.S3 or port is None else f"{place}:{port}"
+    place = place if ":" in host or kind is not UriKind.S3 else parts.netloc.rpartition("@")[2]
+    netloc = place if kind is UriKind.S3 or port is None else f"{place}:{port}"
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    if kind is Kind.GIT and parts.scheme in ("ssh", "git+ssh") and user:
+    if kind is UriKind.GIT and parts.scheme in ("ssh", "git+ssh") and user:
         # ssh needs the user's name, which is no secret.
         netloc, user = f"{user}@{netloc}", ""
-    query = "" if kind in (Kind.S3, Kind.GIT) else parts.query
+    query = "" if kind in (UriKind.S3, UriKind.GIT) else parts.query
     url = urlunsplit((parts.scheme, netloc, path, query, ""))
     shown = _with(urlunsplit((parts.scheme, netloc, path, "***" if query else "", "")), ref)
     options = dict(parse_qsl(parts.fragment, keep_blank_values=True)) if kind in _OPTIONS else {}

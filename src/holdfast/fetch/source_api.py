@@ -37,7 +37,7 @@ class Opened:
         self.blocks = blocks
 
 
-class Source(Protocol):
+class FetchSource(Protocol):
     """The origin of one prerequisite. Errors are `failures.Trouble`."""
 
     def entries(self) -> list[Entry]:

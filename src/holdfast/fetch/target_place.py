@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import BadUsage
-from holdfast.fetch.fetch_failures import Trouble, writing
+from holdfast.fetch.fetch_failures import FetchError, writing
 from holdfast.fetch.prerequisite_uris import Uri
 from holdfast.model.codec import encode
 from holdfast.model.noun_base import Noun
@@ -42,7 +42,7 @@ class Record(Noun, frozen=True, kw_only=True):
     fetched_at: float = 0.0
 
 
-class Part(Noun, frozen=True, kw_only=True):
+class PartialFetch(Noun, frozen=True, kw_only=True):
     """The version of an unfinished fetch's bytes."""
 
     key: str
@@ -56,7 +56,7 @@ def key_of(thing: Prerequisite, uri: Uri) -> str:
     return hashlib.sha256(f"{same}\n{thing.extract}".encode()).hexdigest()
 
 
-class Place:
+class TargetPlace:
     """One prerequisite's place. `key`: that of its content."""
 
     def __init__(self, into: Path, key: str) -> None:
@@ -120,7 +120,7 @@ class Place:
         """With the lock held: the part exists, and its content belongs to this prerequisite."""
         recorded = self._recorded()
         if recorded is None and os.path.lexists(self.into):
-            raise Trouble(
+            raise FetchError(
                 Phrase.PLACE_TAKEN,
                 f"{self.into} is there already, and holdfast has not fetched it",
                 f"Move it away, or name another place with `into:`; ls -ld {self.into}",
@@ -132,16 +132,16 @@ class Place:
             if not self._state.exists():
                 self.note("", None)
 
-    def state(self) -> Part:
+    def state(self) -> PartialFetch:
         try:
-            return json_as(read_file(self._state, MOST_RECORD_BYTES), Part)
+            return json_as(read_file(self._state, MOST_RECORD_BYTES), PartialFetch)
         except (OSError, Malformed):
-            return Part(key="")
+            return PartialFetch(key="")
 
     def note(self, mark: str, size: int | None) -> None:
         """The part is of this version from now on."""
         with writing(self._state):
-            replace_file(self._state, encode(Part(key=self.key, mark=mark, bytes=size)), READABLE)
+            replace_file(self._state, encode(PartialFetch(key=self.key, mark=mark, bytes=size)), READABLE)
 
     def forget(self) -> None:
         """Begin anew: the present bytes are useless."""
@@ -163,7 +163,7 @@ class Place:
     def must_fit(self, need: int, shown: str) -> None:
         """Raises Trouble where so many further bytes do not fit."""
         if need > (free := self.free_bytes()):
-            raise Trouble(
+            raise FetchError(
                 Phrase.DISK_FULL,
                 f"{shown} needs {need} bytes, and {self._beside} has {free} free",
                 f"Free space there (df -h {self._beside}), or name another place with `into:`.",

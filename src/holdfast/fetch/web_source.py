@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from holdfast import __version__
-from holdfast.fetch.fetch_failures import Trouble, reaching, refused
+from holdfast.fetch.fetch_failures import FetchError, reaching, refused
 from holdfast.fetch.prerequisite_uris import Uri
 from holdfast.fetch.source_api import BLOCK, Entry, Opened
 from holdfast.model.phrases import Phrase
@@ -45,7 +45,7 @@ def trusted() -> ssl.SSLContext:
             elif path:
                 context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError) as error:
-            raise Trouble(
+            raise FetchError(
                 Phrase.TLS_VERIFY_FAILED,
                 f"{name}={path} is no file of certificate authorities: {error.strerror or error}",
                 f"Set {name} to a file in PEM, or unset it.",
@@ -110,7 +110,7 @@ class WebSource:
             got += len(block)
             yield block
         if length is not None and got < length:
-            raise Trouble(
+            raise FetchError(
                 Phrase.DOWNLOAD_FAILED, f"{shown} ended early: {got} of {length} bytes came, and the connection broke"
             )
 

@@ -19,11 +19,11 @@ from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
-from holdfast.launch.multi_node import Many, endpoint, identity, owner_wait_s, port_range, slots_of, with_plan
+from holdfast.launch.multi_node import MultiNodeJob, endpoint, identity, owner_wait_s, port_range, slots_of, with_plan
 from holdfast.launch.torchrun_options import number
 from holdfast.model.job_spec import NodePlan
 from holdfast.model.noun_base import Noun
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
 TOLD = ("on_event", "on_end", "notify", "summary", "traces", "notice_timeout")
@@ -48,7 +48,7 @@ _NOT_SENT = (
 _DIAL_S = 5.0
 
 
-class By(enum.StrEnum):
+class StartedBy(enum.StrEnum):
     """What has started an agent."""
 
     SSH = "ssh"
@@ -57,9 +57,9 @@ class By(enum.StrEnum):
 
 
 _KEY_FROM = {
-    By.SSH: "ssh, on standard input",
-    By.SLURM: "srun, on standard input",
-    By.KUBERNETES: "the job's Secret",
+    StartedBy.SSH: "ssh, on standard input",
+    StartedBy.SLURM: "srun, on standard input",
+    StartedBy.KUBERNETES: "the job's Secret",
 }
 
 
@@ -68,7 +68,7 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
 
     version: str
     """The version of holdfast."""
-    by: By
+    by: StartedBy
     given: dict[str, Any]
     """The typed options, by parameter names."""
     name: str
@@ -94,7 +94,7 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     """The id of this run of the command: a node has one agent of it at a time."""
 
 
-class Joining(Noun, frozen=True, kw_only=True):
+class AgentJoin(Noun, frozen=True, kw_only=True):
     """What an agent knows about its place from its starter, besides the typed options."""
 
     order: AgentOrder
@@ -109,7 +109,7 @@ class Joining(Noun, frozen=True, kw_only=True):
 
 
 def order_for_agents(
-    by: By,
+    by: StartedBy,
     given: Mapping[str, Any],
     name: str,
     plan: NodePlan,
@@ -183,7 +183,7 @@ def answering(addresses: Sequence[str], port: int) -> str:
     return addresses[0]
 
 
-def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: Joining) -> Many:
+def agent_launch_spec(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: AgentJoin) -> MultiNodeJob:
     """The launch of an agent that a starter has started."""
     order = joining.order
     slots = order.slots or slots_of(given, job.spec, order.plan)
@@ -206,11 +206,11 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         agent=hashlib.blake2b(joining.place.encode(), digest_size=8).hexdigest(),
         quiet=True,
     )
-    return Many(with_plan(given, job, order.plan, slots), nodes, ())
+    return MultiNodeJob(with_plan(given, job, order.plan, slots), nodes, ())
 
 
-def _owner_wait_s(by: By, settings: Settings) -> float:
+def _owner_wait_s(by: StartedBy, settings: Settings) -> float:
     """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
-    if by is By.KUBERNETES and settings.source("owner-wait") is Source.DEFAULT:
+    if by is StartedBy.KUBERNETES and settings.source("owner-wait") is SettingSource.DEFAULT:
         return 600.0
     return owner_wait_s(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.check_registry import Profile
-from holdfast.decide.gate import Step
+from holdfast.decide.gate import CheckStep
 from holdfast.errors import BadUsage
 from holdfast.model.check_results import CheckChoice
 from holdfast.model.noun_base import Noun
@@ -16,7 +16,7 @@ class PlannedCheck(Noun, frozen=True, kw_only=True):
 
     profile: Profile
     params: dict[str, Any] = {}
-    step: Step
+    step: CheckStep
 
     @property
     def name(self) -> str:

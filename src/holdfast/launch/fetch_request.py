@@ -15,7 +15,7 @@ from holdfast.fetch.target_place import key_of
 from holdfast.model.fetch_messages import FetchOrder
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.runtime_plan import Prerequisite
-from holdfast.runtime.name_expansion import Known, Reader, expand
+from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
 FETCH_DIR = "HOLDFAST_FETCH_DIR"
 """Where prerequisites with a relative `into` lie, in a variable of the node."""
@@ -76,7 +76,7 @@ def variables_of(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
     return {variable_of(thing.name): thing.into for thing in order.things}
 
 
-def _known(spec: JobSpec, environment: Mapping[str, str]) -> Known:
+def _known(spec: JobSpec, environment: Mapping[str, str]) -> NameValues:
     user = spec.user or environment.get("USER", "") or environment.get("LOGNAME", "")
     ours = {
         "PAI_JOB_NAME": spec.name,
@@ -86,14 +86,16 @@ def _known(spec: JobSpec, environment: Mapping[str, str]) -> Known:
         "PAI_JOB_VC_NAME": spec.virtual_cluster,
         "PAI_DEFAULT_FS_URI": "",
     }
-    return Known.of({**ours, **environment}, spec.parameters)
+    return NameValues.of({**ours, **environment}, spec.parameters)
 
 
-def _placed(thing: Prerequisite, known: Known, directory: Path | None, environment: Mapping[str, str]) -> Prerequisite:
+def _placed(
+    thing: Prerequisite, known: NameValues, directory: Path | None, environment: Mapping[str, str]
+) -> Prerequisite:
     where = f"prerequisites.{thing.name}"
-    whole = replace(thing, uri=expand(thing.uri, known, f"{where}.uri", Reader.HOLDFAST))
+    whole = replace(thing, uri=expand(thing.uri, known, f"{where}.uri", ExpansionTarget.HOLDFAST))
     uri = uri_of(whole)
-    into = Path(expand(thing.into or thing.name, known, f"{where}.into", Reader.HOLDFAST)).expanduser()
+    into = Path(expand(thing.into or thing.name, known, f"{where}.into", ExpansionTarget.HOLDFAST)).expanduser()
     if into.is_absolute():
         place = into
     elif directory is not None:

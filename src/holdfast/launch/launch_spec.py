@@ -32,15 +32,15 @@ class Render(Protocol):
     def __call__(self, report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str: ...
 
 
-class OverNodes(Protocol):
+class MultiNodeRunner(Protocol):
     """Runs this node's part of a job over many nodes."""
 
-    def __call__(self, launch: Launch, guard_fd: int | None) -> int:
+    def __call__(self, launch: LaunchSpec, guard_fd: int | None) -> int:
         """Returns the job's final code. `guard_fd`: readable when this process's guard dies, where it has one."""
         ...
 
 
-class Warmth(msgspec.Struct, frozen=True):
+class WarmStartOptions(msgspec.Struct, frozen=True):
     """How workers are forked from a process that has done their imports already."""
 
     preload: tuple[str, ...]
@@ -129,7 +129,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
         return f"NodesOrder({self.host}:{self.port}, key from {self.key_from})"
 
 
-class Launch(msgspec.Struct, frozen=True):
+class LaunchSpec(msgspec.Struct, frozen=True):
     """Everything that a run needs besides the job itself."""
 
     spec: JobSpec
@@ -178,7 +178,7 @@ class Launch(msgspec.Struct, frozen=True):
     """How devices are watched."""
     notes: tuple[str, ...] = ()
     """Lines to print first: options that have no meaning here."""
-    warm: Warmth | None = None
+    warm: WarmStartOptions | None = None
     """None: every worker starts cold."""
     rotation: Rotation | None = None
     """The rotation of the workers' logs; None: they grow without a limit."""

@@ -15,7 +15,7 @@ from holdfast.launch.owner_placement import part_here
 from holdfast.launch.torchrun_options import OWN_BACKENDS, endpoint_parts, named, number, workers
 from holdfast.model.job_spec import JobSpec, NodePlan
 from holdfast.safe_files import not_a_file
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.wire.addresses import interfaces, is_loopback, offered, plain
 
 C10D_PORT, STATIC_PORT = 29400, 29500
@@ -27,7 +27,7 @@ _FLAGS = {"1": True, "true": True, "t": True, "yes": True, "y": True,
 _HINT = "holdfast run --nnodes 2 --rdzv-endpoint NODE:29500 …"
 
 
-class Many(msgspec.Struct, frozen=True):
+class MultiNodeJob(msgspec.Struct, frozen=True):
     """A job over many nodes, as the command line describes it."""
 
     job: JobFile
@@ -35,7 +35,9 @@ class Many(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]) -> Many:
+def over_nodes(
+    given: Mapping[str, Any], settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]
+) -> MultiNodeJob:
     """The user types the same command on every node. `nodes`: `--nnodes`. Raises `BadUsage` for mistakes."""
     backend = given.get("rdzv_backend") or "static"
     if backend not in OWN_BACKENDS:
@@ -88,7 +90,7 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
         owner_wait_s=owner_wait_s(settings),
     )
     plan = msgspec.structs.replace(plan, endpoint=shown(host, port))
-    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
+    return MultiNodeJob(with_plan(given, job, plan, slots), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- the plan
@@ -109,7 +111,7 @@ def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int],
 
 def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) -> float:
     """Our own option wins over torchrun's, and that wins over variables and files."""
-    if key in conf and settings.source(name) is not Source.OPTION:
+    if key in conf and settings.source(name) is not SettingSource.OPTION:
         return float(conf[key])
     return settings.number(name) or 0.0
 
@@ -223,7 +225,7 @@ def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
     from holdfast.wire.job_key import VARIABLE, job_key
 
     path = settings.text("job-key")
-    typed = settings.source("job-key") is Source.OPTION
+    typed = settings.source("job-key") is SettingSource.OPTION
     key = job_key(path if typed else None, {VARIABLE: path} if path else {}, home)
     return key.secret(), str(key.path)
 

@@ -10,7 +10,14 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import JobSpec, Seat
 from holdfast.model.peer_addresses import gather, ports_needed
 from holdfast.runtime import openpai_variables
-from holdfast.runtime.name_expansion import Known, Reader, expand, expand_command, has_names, reader_of_script
+from holdfast.runtime.name_expansion import (
+    ExpansionTarget,
+    NameValues,
+    expand,
+    expand_command,
+    has_names,
+    reader_of_script,
+)
 
 OURS = ("PAI_", "HOLDFAST_")
 OF_WORKERS = (
@@ -39,14 +46,14 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
         from holdfast.launch.fetch_request import variables_of  # few jobs have such names
 
         environment = {**environment, **variables_of(spec, environment)}
-    here = Known.of(environment, spec.parameters)
+    here = NameValues.of(environment, spec.parameters)
     known = replace(here, later=frozenset((*OF_WORKERS, *_of_data(spec), *_of_openpai(spec))))
     in_file = where.startswith("job file")
     for role in spec.roles:
         known = replace(known, values={**here.values, **{n: v for n, v in role.env.items() if n.startswith(OURS)}})
         place = f"{where}: `roles.{role.name}.command`" if in_file else where
         if not in_file and role.command[1:2] == ("-c",):
-            expand(role.command[-1], known, place, Reader.SHELL)
+            expand(role.command[-1], known, place, ExpansionTarget.SHELL)
         else:
             expand_command(role.command, known, place)
         expand(role.script, known, place, reader_of_script(role.command))

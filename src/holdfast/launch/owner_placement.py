@@ -10,7 +10,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.wire.addresses import Interface, addresses_of, interfaces, is_loopback, plain
 
 
-class Part(Noun, frozen=True, kw_only=True):
+class OwnerPlacement(Noun, frozen=True, kw_only=True):
     """Whether this machine hosts the owner, and why. Where its port is held already, it joins that owner instead."""
 
     hosts: bool
@@ -28,27 +28,27 @@ def part(
     node_rank: int | None,
     machine: str,
     found: Iterable[Interface],
-) -> Part:
+) -> OwnerPlacement:
     """Which machine hosts the owner: `is_host`, then the node with the endpoint's address, then node rank 0.
 
     `addresses`: the addresses of the endpoint's host, as resolved here. `machine`: the name of this machine. `found`:
     its addresses.
     """
     if is_host is not None:
-        return Part(hosts=is_host, why=f"is_host={int(is_host)} says so")
+        return OwnerPlacement(hosts=is_host, why=f"is_host={int(is_host)} says so")
     for interface in found:
         if interface.address in addresses:
-            return Part(hosts=True, why=f"{interface.address} is an address of its {interface.name}")
+            return OwnerPlacement(hosts=True, why=f"{interface.address} is an address of its {interface.name}")
     if any(is_loopback(address) for address in (host, *addresses)):
-        return Part(hosts=True, why=f"{host} is this machine itself")
+        return OwnerPlacement(hosts=True, why=f"{host} is this machine itself")
     if plain(host) in (machine, machine.partition(".")[0]):
-        return Part(hosts=True, why=f"{host} is its name")
+        return OwnerPlacement(hosts=True, why=f"{host} is its name")
     if node_rank == 0:
-        return Part(hosts=True, why="its --node-rank is 0")
-    return Part(hosts=False, why=f"{host} is no address of this machine")
+        return OwnerPlacement(hosts=True, why="its --node-rank is 0")
+    return OwnerPlacement(hosts=False, why=f"{host} is no address of this machine")
 
 
-def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_resolve: bool = True) -> Part:
+def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_resolve: bool = True) -> OwnerPlacement:
     """`part` for this machine. Raises `BadUsage` where the endpoint's name decides, and cannot be resolved.
 
     `must_resolve` false: a name without an address is not this machine.
@@ -59,7 +59,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     except OSError:
         found = ()  # no netlink, as under some sandboxes: names and ranks must decide
 
-    def decide(addresses: Sequence[str]) -> Part:
+    def decide(addresses: Sequence[str]) -> OwnerPlacement:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)
 
     try:
@@ -71,4 +71,4 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
         if is_host is None and node_rank is None:
             raise
         # A Service has no address before its first pod exists: any node but the owner's keeps dialling.
-        return Part(hosts=False, why=f"{host} cannot be resolved here", resolved=False)
+        return OwnerPlacement(hosts=False, why=f"{host} cannot be resolved here", resolved=False)

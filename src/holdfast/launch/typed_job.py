@@ -23,7 +23,7 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
     from msgspec.structs import replace
 
     from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
-    from holdfast.settings.resolved_settings import Source
+    from holdfast.settings.resolved_settings import SettingSource
 
     words: tuple[str, ...] = given["words"]
     name = settings.text("name")
@@ -69,7 +69,7 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
 
     def chosen(setting: str, current: Any) -> Any:
         """The setting where the user set it, else the job's value."""
-        return settings.value(setting) if settings.source(setting) is not Source.DEFAULT else current
+        return settings.value(setting) if settings.source(setting) is not SettingSource.DEFAULT else current
 
     restarts: RestartPolicy = spec.restarts
     timers: Timers = spec.timers

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.errors import BadUsage
 from holdfast.launch.worker_program import plain_name
 from holdfast.model.job_spec import JobSpec, Role
-from holdfast.runtime.name_expansion import Known, parameters_in
+from holdfast.runtime.name_expansion import NameValues, parameters_in
 
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
@@ -58,7 +58,7 @@ def job_of_variable(given: Mapping[str, Any], environment: Mapping[str, str]) ->
 
 def secrets_in(environment: Mapping[str, str]) -> Mapping[str, str]:
     """The values of HOLDFAST_SECRET_NAME: no record and no report shows them."""
-    return Known.of(environment).secrets
+    return NameValues.of(environment).secrets
 
 
 def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:

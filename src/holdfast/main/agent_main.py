@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentOrder, By, Joining, answering, given_there
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder, StartedBy, answering, given_there
 from holdfast.main.run_command import start
 from holdfast.platforms.ssh.ssh_command import environment_there
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import OverNodes, Render
+    from holdfast.launch.launch_spec import MultiNodeRunner, Render
 
 MOST_ORDER_BYTES = 8 << 20
 ITSELF = -1
 """Used instead of the guard's descriptor: this process becomes the guard of its node."""
 
 
-def serve(render: Render, over_nodes: OverNodes) -> int:
+def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
     """Read the order from standard input, and run this node's part; returns its exit status."""
     if os.environ.get("HOLDFAST_OWNER"):
         from holdfast.main.pod_agent import serve_in_pod  # imported only there
@@ -35,7 +35,7 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
     if joining is None:
         return 0
     order = joining.order
-    if order.by is By.SSH:
+    if order.by is StartedBy.SSH:
         here = environment_there(order.environment, os.environ)
     else:
         from holdfast.platforms.slurm.text.srun_command import environment_in_step
@@ -45,7 +45,7 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
     os.environ.update(here)
     _enter(order.directory)
     given = given_there(order)
-    if order.by is By.SLURM:
+    if order.by is StartedBy.SLURM:
         from holdfast.platforms.slurm.slurm_launch import joined_here
 
         joining = replace(joining, labels=joined_here(given))
@@ -66,7 +66,7 @@ def _enter(directory: str) -> None:
         ) from None
 
 
-def _read_order() -> Joining | None:
+def _read_order() -> AgentJoin | None:
     """The order, once this host has no other agent of the same run. None: the connection ended first."""
     starter_fd = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -100,7 +100,7 @@ def _read_order() -> Joining | None:
     place = f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}"
     if not _alone(place, starter_fd):
         return None
-    return Joining(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
+    return AgentJoin(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
 
 
 _held: list[socket.socket] = []

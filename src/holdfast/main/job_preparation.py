@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from holdfast.act.time_limited import WITHIN_S, within
 from holdfast.errors import BadUsage, HoldfastError
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.safe_files import write_file
 from holdfast.safe_text import own_lines
 
 
-def place_for(launch: Launch, now: float) -> JobPlace:
+def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
     """The new job's place. `now`: seconds since the epoch. Raises BadUsage for a `--log-dir` that cannot be used."""
     if launch.log_dir is not None:
         must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))

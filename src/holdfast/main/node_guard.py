@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.act import standard_streams
-from holdfast.act.cgroups import Groups
+from holdfast.act.cgroups import ControlGroups
 from holdfast.act.guard import PASSED_ON, HandBack
-from holdfast.act.guarded_children import Birth, Guard, Ward
+from holdfast.act.guarded_children import ChildContext, Guard, ManagedChild
 from holdfast.act.linux import in_background, name_process
 from holdfast.clock import Clock
 from holdfast.decide.attempt_timers import timers_for
 from holdfast.explain.memory_kill_cause import kill_words
-from holdfast.main.job_preparation import place_for
+from holdfast.main.job_preparation import job_directory_for
 from holdfast.main.run_guard import lost
 from holdfast.observe.memory_watch import MemoryWatch
 from holdfast.owner.nodes.owner_socket import owner_socket
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.model.evidence import MemoryKill
     from holdfast.record.job_directory import JobPlace
 
@@ -39,7 +39,7 @@ OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 """What is told to the agent: the rest asks for the end of the job."""
 
 
-def take_part(launch: Launch, guard_fd: int | None) -> int:
+def take_part(launch: LaunchSpec, guard_fd: int | None) -> int:
     """This node's part of the job; the job's final code.
 
     In a process under guard (`guard_fd` is its pipe) nothing is begun: the guard itself goes on.
@@ -55,7 +55,7 @@ def take_part(launch: Launch, guard_fd: int | None) -> int:
 class _Node:
     """One node, as its guard knows it."""
 
-    def __init__(self, launch: Launch, order: NodesOrder, clock: Clock) -> None:
+    def __init__(self, launch: LaunchSpec, order: NodesOrder, clock: Clock) -> None:
         self._launch = launch
         self._order = order
         self._clock = clock
@@ -74,7 +74,7 @@ class _Node:
         if self._listener is not None:
             if (over := self._taken_over()) is not None:
                 return over
-            self._place = self._place or place_for(self._launch, self._clock.now())
+            self._place = self._place or job_directory_for(self._launch, self._clock.now())
         # A child that is started again must be there at once: it finds all its modules in this process's memory.
         for name in (
             "holdfast.node.agent.agent_process",
@@ -89,7 +89,7 @@ class _Node:
         signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
         before = standard_streams.modes(0)
         wards = self._wards()
-        self._memory = MemoryWatch(Groups.make("").container)
+        self._memory = MemoryWatch(ControlGroups.make("").container)
         status = Guard(wards, self._clock.now, _say, self._killed).keep({*heard, signal.SIGCHLD})
         if before is not None and not in_background(os.getpid()):
             standard_streams.restore(0, before)
@@ -107,25 +107,25 @@ class _Node:
 
         if not in_owners_pod(os.environ):
             return None
-        from holdfast.platforms.kubernetes.owner.job_adoption import Over, adopt  # only there
+        from holdfast.platforms.kubernetes.owner.job_adoption import JobAlreadyEnded, adopt  # only there
 
         try:
             self._place = adopt(self._launch.home, self._clock, _say)
-        except Over as over:
+        except JobAlreadyEnded as over:
             words, status = over_words(over.header)
             _say(words)
             return status
         return None
 
-    def _wards(self) -> list[Ward]:
+    def _wards(self) -> list[ManagedChild]:
         if self._listener is None:
-            return [Ward(AGENT, self._agent)]
-        wards = [Ward("holdfast-owner", self._owner)]
+            return [ManagedChild(AGENT, self._agent)]
+        wards = [ManagedChild("holdfast-owner", self._owner)]
         if self._order.takes_part:
-            wards.append(Ward(AGENT, self._agent, hears=OF_THE_WORKERS))
+            wards.append(ManagedChild(AGENT, self._agent, hears=OF_THE_WORKERS))
         if (starter := self._order.starter) is not None:
             host, port = self._order.host, self._listener.getsockname()[1]
-            wards.append(Ward("holdfast-start", lambda birth: starter(host, port, birth.fd), counts=False))
+            wards.append(ManagedChild("holdfast-start", lambda birth: starter(host, port, birth.fd), counts=False))
         return wards
 
     def _killed(self, name: str, number: int) -> str:
@@ -137,13 +137,15 @@ class _Node:
             self._memory_kill = kills[0] if kills else None
         return kill_words(kills[0]) if kills else ""
 
-    def _owner(self, birth: Birth) -> int:
-        from holdfast.owner.nodes.owner_process import own  # the agent needs none of it
+    def _owner(self, birth: ChildContext) -> int:
+        from holdfast.owner.nodes.owner_process import run_owner  # the agent needs none of it
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
-        return own(self._launch, self._order, self._place, self._listener, self._clock, birth, agent_id=self._agent_id)
+        return run_owner(
+            self._launch, self._order, self._place, self._listener, self._clock, birth, agent_id=self._agent_id
+        )
 
-    def _agent(self, birth: Birth) -> int:
+    def _agent(self, birth: ChildContext) -> int:
         from holdfast.node.agent.agent_process import serve  # the owner needs none of it
 
         port, home = self._order.port, None

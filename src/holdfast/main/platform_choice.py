@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
 from holdfast.launch.torchrun_options import alone, named, node_range
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.resolved_settings import Settings, SettingSource
 
 if TYPE_CHECKING:
-    from holdfast.launch.agent_launch import Joining
+    from holdfast.launch.agent_launch import AgentJoin
     from holdfast.launch.jobfile.job_file import JobFile
-    from holdfast.launch.multi_node import Many
+    from holdfast.launch.multi_node import MultiNodeJob
 
 _OWNERS_POD = "HOLDFAST_KUBERNETES_JOB"
 
@@ -24,18 +24,18 @@ def over_machines(
     settings: Settings,
     job_of: Callable[[bool], JobFile],
     home: Path,
-    joining: Joining | None,
+    joining: AgentJoin | None,
     guard_fd: int | None,
-) -> tuple[JobFile, Many | None, str]:
+) -> tuple[JobFile, MultiNodeJob | None, str]:
     """The job; its plan over many nodes, or None; and notes about nodes that it will not have.
 
     `job_of` makes the job, for many nodes or for one. `guard_fd` is negative in the guard itself, to which the process
     under it hands the job back after it has looked at each listed host, before anything starts.
     """
     if joining is not None:
-        from holdfast.launch.agent_launch import joined
+        from holdfast.launch.agent_launch import agent_launch_spec
 
-        many = joined(given, settings, job_of(True), joining)
+        many = agent_launch_spec(given, settings, job_of(True), joining)
         return many.job, many, ""
     nodes = node_range(given)
     if _OWNERS_POD in os.environ:
@@ -69,7 +69,7 @@ def over_machines(
         ) is not None:
             return over.job, over, ""
     spares = settings.count("spares") or 0
-    if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
+    if nodes[1] == 1 and settings.source("spares") is not SettingSource.OPTION:
         spares = 0  # a file that describes jobs over many nodes does not make this one such a job
     staying = alone(given, nodes, spares)
     if nodes[1] + spares == 1 or staying:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentOrder, Joining, given_there
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder, given_there
 from holdfast.main.run_command import start
 from holdfast.platforms.kubernetes.kubernetes_launch import mounted_key
 from holdfast.platforms.kubernetes.objects import object_names
@@ -17,7 +17,7 @@ from holdfast.platforms.kubernetes.objects.pod_context import ORDER, node_name
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import OverNodes, Render
+    from holdfast.launch.launch_spec import MultiNodeRunner, Render
 
 MOST_ORDER_BYTES = 256 << 10
 ITSELF = -1
@@ -26,7 +26,7 @@ _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, objec
 """Variables that workers do not need."""
 
 
-def serve_in_pod(render: Render, over_nodes: OverNodes) -> int:
+def serve_in_pod(render: Render, over_nodes: MultiNodeRunner) -> int:
     """Run the agent of this pod: its order is in the environment, the key in a file. Returns its exit status."""
     environment = dict(os.environ)
     host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
@@ -51,7 +51,7 @@ def serve_in_pod(render: Render, over_nodes: OverNodes) -> int:
     )
     for name in _OF_THE_AGENT:
         os.environ.pop(name, None)
-    joining = Joining(
+    joining = AgentJoin(
         order=order,
         address=host,
         starter_fd=None,

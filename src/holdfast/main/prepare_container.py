@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.bundle.tree_choice import find_tree
-from holdfast.bundle.tree_copy import Laid, lay_down
+from holdfast.bundle.tree_copy import InstalledTree, lay_down
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_reader import parsed, text_of
 from holdfast.safe_files import replace_file
@@ -29,7 +29,7 @@ def prepare(
     say: Callable[[str], None],
     draw: Callable[[str], None] | None = None,
     width: int = 80,
-) -> Laid:
+) -> InstalledTree:
     """Write the runtime into `into`, the job file beside it, and what the job has to fetch before its start.
 
     Raises HoldfastError; may be repeated. It checks the job file before it writes anything. `draw` redraws the one line

@@ -14,11 +14,11 @@ from holdfast.record.state_directory import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
-    from holdfast.launch.agent_launch import Joining
+    from holdfast.launch.agent_launch import AgentJoin
     from holdfast.launch.check_plan import CheckPlan
     from holdfast.launch.jobfile.job_file import JobFile
-    from holdfast.launch.launch_spec import Interpreter, OverNodes, Render, Warmth
-    from holdfast.launch.multi_node import Many
+    from holdfast.launch.launch_spec import Interpreter, MultiNodeRunner, Render, WarmStartOptions
+    from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
@@ -31,8 +31,8 @@ def start(
     guard_fd: int | None = None,
     *,
     render: Render,
-    over_nodes: OverNodes,
-    joining: Joining | None = None,
+    over_nodes: MultiNodeRunner,
+    joining: AgentJoin | None = None,
 ) -> int:
     """Run the command that the user typed; returns the job's final code. `unheeded` lists options without meaning here.
 
@@ -69,12 +69,12 @@ def _launch(
     settings: Settings,
     where: Path,
     render: Render,
-    joining: Joining | None,
+    joining: AgentJoin | None,
     guard_fd: int | None,
 ) -> Any:
     """Every mistake is found here, before anything is started."""
     from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.launch.log_limits import rotation_of
     from holdfast.launch.notice_plan import notice_plan
     from holdfast.launch.stream_choice import parse_std
@@ -82,7 +82,7 @@ def _launch(
     from holdfast.launch.typed_job import typed_job
     from holdfast.main.platform_choice import over_machines
     from holdfast.node.devices.visible_devices import must_fit
-    from holdfast.settings.resolved_settings import Source
+    from holdfast.settings.resolved_settings import SettingSource
 
     python = _interpreter(given, settings)
     job_of = partial(typed_job, given, settings, python.path)
@@ -123,9 +123,9 @@ def _launch(
     if given["job"] or given.get("command_from"):
         environment.setdefault("PYTHONUNBUFFERED", "1")
     # Every stream is teed unless redirected; the user's own tee wins over a redirect, as in torchrun.
-    tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
+    tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
-    return Launch(
+    return LaunchSpec(
         render=render,
         spec=spec,
         home=where,
@@ -182,7 +182,7 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
     `own`: no worker and no other machine has started this run, so the variables are about this process.
     """
-    from holdfast.settings.resolved_settings import Source
+    from holdfast.settings.resolved_settings import SettingSource
 
     log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
     if ends not in ("holdfast", "user"):
@@ -192,11 +192,11 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
         )
     found: dict[str, Any] = {"users_status": ends == "user"}
     outer = settings.text("outer")
-    if outer and (own or settings.source("outer") is not Source.ENVIRONMENT):
+    if outer and (own or settings.source("outer") is not SettingSource.ENVIRONMENT):
         from holdfast.node.outer_process import outer_of
 
         found["outer"] = outer_of(outer, settings.origin("outer"))
-    if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not Source.OPTION:
+    if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not SettingSource.OPTION:
         log = None  # a run that a worker starts writes no message for the container
     elif not log and "HOLDFAST_POD" in os.environ:
         from holdfast.node.exit_status import TERMINATION_LOG
@@ -297,7 +297,7 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
     return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
 
 
-def _notes(given: dict[str, Any], staying: str, many: Many | None) -> tuple[str, ...]:
+def _notes(given: dict[str, Any], staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
     """The notes about options that mean nothing here."""
     from holdfast.launch.torchrun_options import unused
 
@@ -307,19 +307,19 @@ def _notes(given: dict[str, Any], staying: str, many: Many | None) -> tuple[str,
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
 
 
-def _warm(job: JobFile, settings: Settings) -> Warmth | None:
+def _warm(job: JobFile, settings: Settings) -> WarmStartOptions | None:
     """How workers are started warm; None: cold. What the user typed or set beats the job file."""
-    from holdfast.launch.launch_spec import Warmth
-    from holdfast.settings.resolved_settings import Source
+    from holdfast.launch.launch_spec import WarmStartOptions
+    from holdfast.settings.resolved_settings import SettingSource
 
     asked = settings.flag("warm")
     if asked is None:
         asked = job.warm
     if not (WARM_UNLESS_TOLD if asked is None else asked):
         return None
-    preload = settings.names("preload") if settings.source("preload") is not Source.DEFAULT else job.preload
+    preload = settings.names("preload") if settings.source("preload") is not SettingSource.DEFAULT else job.preload
     limit_s = settings.number("warm-timeout")
-    return Warmth(
+    return WarmStartOptions(
         preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
     )
 
@@ -336,10 +336,10 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
     return (f"{lacks}; install it: pip install py-spy",)
 
 
-def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
-    from holdfast.settings.resolved_settings import Source
+def _standing_by(warm: WarmStartOptions | None, settings: Settings) -> tuple[str, ...]:
+    from holdfast.settings.resolved_settings import SettingSource
 
-    if warm is None and settings.flag("standby") and settings.source("standby") is Source.OPTION:
+    if warm is None and settings.flag("standby") and settings.source("standby") is SettingSource.OPTION:
         return ("--standby: nothing is kept waiting, for workers start cold; it goes with --warm",)
     return ()
 
@@ -347,7 +347,7 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
 def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
     """The workers' Python; holdfast's own where their commands name one themselves."""
     from holdfast.launch.launch_spec import Interpreter
-    from holdfast.settings.resolved_settings import Source
+    from holdfast.settings.resolved_settings import SettingSource
 
     asked = settings.text("python")
     if in_tree(sys.prefix):
@@ -359,7 +359,7 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
         from holdfast.launch.interpreter import choose  # only where there is a choice
 
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
-    if asked and settings.source("python") is Source.OPTION:
+    if asked and settings.source("python") is SettingSource.OPTION:
         other = "--job" if given["job"] else "--command-from" if given.get("command_from") else "--no-python"
         raise BadUsage(
             f"--python {asked} with {other}: the command there says by itself what runs it",

@@ -92,11 +92,11 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
     """
     from holdfast.act.cgroups import sweep
     from holdfast.record.job_views import reconcile
-    from holdfast.record.lost_owner_report import Ending
+    from holdfast.record.lost_owner_report import OwnerEnd
     from holdfast.record.state_directory import home_of
 
     kill = _memory_kill(counted) if number == _SIGKILL else None
-    ending = Ending(pid=pid, signal=number, at=time.time(), memory_kill=kill)
+    ending = OwnerEnd(pid=pid, signal=number, at=time.time(), memory_kill=kill)
     survey = reconcile(home_of(os.environ), explain_lost, ending, end_left=end_left)
     for report in survey.newly_lost:
         sweep(report.job_id)
@@ -108,8 +108,8 @@ def _memory_kill(counted: int | None) -> MemoryKill | None:
     now = memory_kills()
     if counted is None or now is None or now <= counted:
         return None
-    from holdfast.act.cgroups import Groups
+    from holdfast.act.cgroups import ControlGroups
     from holdfast.observe.memory_watch import MemoryWatch
 
-    found = MemoryWatch(Groups.make("").container, marked=False).kills({}, 0.0)
+    found = MemoryWatch(ControlGroups.make("").container, marked=False).kills({}, 0.0)
     return found[0] if found else None

@@ -12,16 +12,16 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.errors import HoldfastError
-from holdfast.launch.launch_spec import Launch
-from holdfast.main.job_preparation import place_for, refuse
+from holdfast.launch.launch_spec import LaunchSpec
+from holdfast.main.job_preparation import job_directory_for, refuse
 from holdfast.node.devices.visible_devices import devices_here, node_info
 from holdfast.node.node_side import NodeSide
 from holdfast.owner.first_events import first_events
-from holdfast.owner.idle_reporter import Quiet
-from holdfast.owner.job_records import Records
+from holdfast.owner.idle_reporter import IdleReporter
+from holdfast.owner.job_records import JobRecords
 from holdfast.owner.owner_side import OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN
-from holdfast.platforms.single_machine import Here
+from holdfast.platforms.single_machine import SingleMachine
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import NOWHERE, JobPlace
 from holdfast.safe_text import own_lines
@@ -29,21 +29,21 @@ from holdfast.wire.in_process_link import InProcess
 
 if TYPE_CHECKING:
     from holdfast.node.report_writer import ReportWriter
-    from holdfast.owner.node_queries import Questions
+    from holdfast.owner.node_queries import NodeQueries
 
 
-def run(launch: Launch, guard_fd: int) -> int:
+def run(launch: LaunchSpec, guard_fd: int) -> int:
     """Run the job in this process, which is under guard; returns the job's final code."""
     gc.freeze()  # the objects that exist now stay, and the collector never looks through them again
     gc.enable()
     clock = Clock()
     try:
-        place = place_for(launch, clock.now())
+        place = job_directory_for(launch, clock.now())
     except HoldfastError as error:
         return refuse(error)
     stdout, stderr = open_consoles()
     try:
-        return _Job(launch, place, clock, stdout, stderr).carry(guard_fd)
+        return _SingleMachineJob(launch, place, clock, stdout, stderr).carry(guard_fd)
     finally:
         stdout.drain()
         if stdout is not stderr and (missing := stdout.missing()):
@@ -54,10 +54,10 @@ def run(launch: Launch, guard_fd: int) -> int:
         place.lock.release()
 
 
-class _Job:
+class _SingleMachineJob:
     """One job, and what its two sides share: a place, a terminal, a reactor."""
 
-    def __init__(self, launch: Launch, place: JobPlace, clock: Clock, stdout: Console, stderr: Console) -> None:
+    def __init__(self, launch: LaunchSpec, place: JobPlace, clock: Clock, stdout: Console, stderr: Console) -> None:
         self._launch = launch
         self._place = place
         self._clock = clock
@@ -69,15 +69,15 @@ class _Job:
         """Run it to its end; returns its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
         link, name = InProcess(), launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
-        cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
-        records = Records(place, reactor.now, self._writer, self._say)
-        questions: Questions | Quiet | None = None
+        cluster = SingleMachine(node_info(name, launch.spec, devices_here(launch.environment)))
+        records = JobRecords(place, reactor.now, self._writer, self._say)
+        questions: NodeQueries | IdleReporter | None = None
         if launch.spec.hang_timeout_s is not None:
-            from holdfast.owner.node_queries import Questions  # few jobs ask for it
+            from holdfast.owner.node_queries import NodeQueries  # few jobs ask for it
 
-            questions = Questions(link, reactor, launch.spec, lambda word: owner.report(word))
+            questions = NodeQueries(link, reactor, launch.spec, lambda word: owner.report(word))
         elif after_s := launch.spec.hang_warning_s:
-            questions = Quiet(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
+            questions = IdleReporter(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
         judge = Owner(Gang(launch.catalogue))
         ears = questions or link
         say, out = self._say, self._stdout.say

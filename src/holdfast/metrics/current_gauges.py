@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.decide.restart_budgets import row, spent
+from holdfast.decide.restart_budgets import failures_in_row, spent_restarts
 from holdfast.errors import HoldfastError
 from holdfast.metrics import metric_table as m
-from holdfast.metrics.job_totals import CHECKED, Names, count_restart, mode_of
+from holdfast.metrics.job_totals import CHECKED, LabelNames, count_restart, mode_of
 from holdfast.metrics.samples import Samples
 from holdfast.model.codec import decode_event
 from holdfast.model.events import AgentReported
@@ -20,7 +20,7 @@ from holdfast.model.gang_protocol import Report
 from holdfast.observe.progress_reader import read_progress
 from holdfast.record.database import Unusable, open_for_reading
 from holdfast.record.job_directory import logs_of
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import JobState
 from holdfast.untrusted import Malformed
 
@@ -44,7 +44,7 @@ _REPORTS = (
 )
 
 
-def jobs_now(home: Path, jobs: Sequence[JobPast], into: Samples, names: Names) -> None:
+def jobs_now(home: Path, jobs: Sequence[PastJob], into: Samples, names: LabelNames) -> None:
     """Gauges of jobs without an end, and the restart that led to their present attempt. `jobs`: the newest first."""
     live = [job for job in jobs if job.view.state is not JobState.ENDED][:MOST_LIVE]
     if not live:
@@ -60,7 +60,7 @@ def jobs_now(home: Path, jobs: Sequence[JobPast], into: Samples, names: Names) -
             db.close()
 
 
-def _job(home: Path, db: sqlite3.Connection | None, job: JobPast, into: Samples, names: Names) -> None:
+def _job(home: Path, db: sqlite3.Connection | None, job: PastJob, into: Samples, names: LabelNames) -> None:
     view = job.view
     who = (view.name, view.id)
     into.states(m.JOB_STATE, _STATES, view.state.value.replace(" ", "_"), *who)
@@ -80,9 +80,9 @@ def _job(home: Path, db: sqlite3.Connection | None, job: JobPast, into: Samples,
     if job.spec is not None:
         policy = job.spec.restarts
         left = {
-            "user": policy.max_restarts - spent(job.attempts, charged=True, restored=False),
-            "platform": policy.platform_max_restarts - spent(job.attempts, charged=False, restored=False),
-            "in_a_row": policy.max_in_a_row - row(job.attempts),
+            "user": policy.max_restarts - spent_restarts(job.attempts, charged=True, restored=False),
+            "platform": policy.platform_max_restarts - spent_restarts(job.attempts, charged=False, restored=False),
+            "in_a_row": policy.max_in_a_row - failures_in_row(job.attempts),
         }
         for budget, number in left.items():
             into.set(m.BUDGET, float(max(number, 0)), *who, budget)
@@ -117,7 +117,7 @@ def _steps(attempt: Path) -> list[tuple[int, float]]:
     return [told for path in found if (told := read_progress(path)) is not None]
 
 
-def checks_now(jobs: Iterable[JobPast], into: Samples) -> None:
+def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
     """The last run of each check before an attempt. `jobs`: the newest first."""
     seen: set[tuple[str, str]] = set()
     for job in jobs:

@@ -8,14 +8,14 @@ from pathlib import Path
 from holdfast.decide.faults.compiled_rules import asked_for
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.metrics import metric_table as m
-from holdfast.metrics.job_totals import Names
+from holdfast.metrics.job_totals import LabelNames
 from holdfast.metrics.samples import Samples
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.record.device_standings import RowKind, Standings, StandingsUnusable
 from holdfast.untrusted import Malformed, json_as
 
 
-def count_devices(home: Path, kept_seq: int, into: Samples, nodes: Names) -> None:
+def count_devices(home: Path, kept_seq: int, into: Samples, nodes: LabelNames) -> None:
     """Faults that began after the entry `kept_seq` of the fault log, and every reset that was tried."""
     try:
         count_faults(home, kept_seq, None, into, nodes)
@@ -25,7 +25,7 @@ def count_devices(home: Path, kept_seq: int, into: Samples, nodes: Names) -> Non
         return  # `holdfast devices` says why
 
 
-def count_faults(home: Path, after: int, before: float | None, into: Samples, nodes: Names) -> int:
+def count_faults(home: Path, after: int, before: float | None, into: Samples, nodes: LabelNames) -> int:
     """Count entries that follow `after` and are older than `before` (seconds since the epoch); the last one's place.
 
     Raises `StandingsUnusable`.

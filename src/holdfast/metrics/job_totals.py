@@ -11,8 +11,8 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.lost_steps import lost_steps
 from holdfast.model.phrases import Phrase
-from holdfast.record.job_history import JobPast
-from holdfast.report.statistics.goodput import Spent, of_attempt, recoveries
+from holdfast.record.job_history import PastJob
+from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries
 
 MOST_NAMES = 500
 """So many jobs and so many nodes are values of labels, the first ones; further ones count as `OTHERS`."""
@@ -25,7 +25,7 @@ CHECKED = {"passed": "passed", "passed with a warning": "warning", "failed": "fa
 """How a check of a round ended, and its label. A check that did not run has none."""
 
 
-class Names:
+class LabelNames:
     """The names that may be labels: the first ones keep theirs, so that no series changes its name."""
 
     def __init__(self, first: Iterable[str] = ()) -> None:
@@ -39,7 +39,7 @@ class Names:
         return name
 
 
-def count(jobs: Iterable[JobPast], into: Samples, names: Names, nodes: Names) -> None:
+def count(jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
     """Add the totals of these jobs. `jobs`: the oldest first."""
     for job in jobs:
         name = names.label(job.view.name)
@@ -65,7 +65,7 @@ def count_restart(before: AttemptRecord, name: str, mode: str, into: Samples) ->
         into.add(m.RESTARTS, 1.0, name, before.report.phrase, "user" if before.decision.charged else "platform", mode)
 
 
-def _count_end(job: JobPast, name: str, into: Samples) -> None:
+def _count_end(job: PastJob, name: str, into: Samples) -> None:
     view = job.view
     if view.outcome is None:
         return
@@ -75,14 +75,14 @@ def _count_end(job: JobPast, name: str, into: Samples) -> None:
         into.add(m.JOB_SECONDS, max(view.ended - view.created, 0.0), view.outcome.value)
 
 
-def _count_attempt(record: AttemptRecord, name: str, nodes: Names, into: Samples) -> None:
+def _count_attempt(record: AttemptRecord, name: str, nodes: LabelNames, into: Samples) -> None:
     report, decision = record.report, record.decision
     into.add(m.ATTEMPTS, 1.0, name, report.phrase, report.blame.value, decision.kind.value)
     for part, seconds in record.parts.items():
         if part not in _BESIDE and seconds > 0:
             into.add(m.PARTS, seconds, name, part)
     for spent, seconds in of_attempt(record).items():
-        if spent is Spent.PRODUCTIVE:
+        if spent is TimeUse.PRODUCTIVE:
             into.add(m.GOODPUT, seconds, name)
         else:
             into.add(m.BADPUT, seconds, name, spent.value)
@@ -96,7 +96,7 @@ def _count_attempt(record: AttemptRecord, name: str, nodes: Names, into: Samples
                 into.add(m.CHECK_RUNS, 1.0, line.name, result)
 
 
-def _count_failure(record: AttemptRecord, report: ExitReport, name: str, nodes: Names, into: Samples) -> None:
+def _count_failure(record: AttemptRecord, report: ExitReport, name: str, nodes: LabelNames, into: Samples) -> None:
     blame = report.blame.value
     if (seconds := record.parts.get("detection")) is not None:
         into.add(m.DETECTION, seconds, blame)

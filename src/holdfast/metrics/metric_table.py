@@ -11,7 +11,7 @@ import enum
 from holdfast.model.noun_base import Noun
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     """A metric's type as Prometheus' text format writes it."""
 
     COUNTER = "counter"
@@ -23,7 +23,7 @@ class Metric(Noun, frozen=True, kw_only=True):
     """One metric. `states`: a gauge for each state that its last label can have, 1 for the present one, else 0."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     help: str
     states: bool = False
@@ -34,10 +34,10 @@ class Metric(Noun, frozen=True, kw_only=True):
 _SHORT = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 _LONG = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 
-def _metric(name: str, kind: Kind, labels: str, told: str, buckets: tuple[float, ...] = ()) -> Metric:
+def _metric(name: str, kind: MetricKind, labels: str, told: str, buckets: tuple[float, ...] = ()) -> Metric:
     return Metric(name=f"holdfast_{name}", kind=kind, labels=tuple(labels.split()), help=told, buckets=buckets)
 
 

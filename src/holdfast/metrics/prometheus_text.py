@@ -11,10 +11,10 @@ from holdfast import __version__
 from holdfast.metrics import metric_table as m
 from holdfast.metrics.current_gauges import checks_now, devices_now, jobs_now
 from holdfast.metrics.device_counters import count_devices
-from holdfast.metrics.job_totals import Names
+from holdfast.metrics.job_totals import LabelNames
 from holdfast.metrics.pruned_totals import add_up, keep, kept_in
 from holdfast.metrics.samples import Samples
-from holdfast.record.job_history import past
+from holdfast.record.job_history import job_history
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,9 +28,9 @@ def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, un
     samples = Samples()
     samples.set(m.BUILD, 1.0, __version__, platform.python_version())
     samples.set(m.READ_AT, now)
-    names, nodes, whole = Names(), Names(), True
+    names, nodes, whole = LabelNames(), LabelNames(), True
     for home in homes:
-        seen = past(home, most=None)
+        seen = job_history(home, most=None)
         whole = whole and not seen.trouble
         kept, oldest_first = kept_in(home), seen.jobs[::-1]
         if keeping and not seen.trouble:

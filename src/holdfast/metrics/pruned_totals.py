@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.metrics.device_counters import count_faults
-from holdfast.metrics.job_totals import Names, count
+from holdfast.metrics.job_totals import LabelNames, count
 from holdfast.metrics.samples import Samples
 from holdfast.model.codec import encode
 from holdfast.model.noun_base import Noun
 from holdfast.record.device_standings import StandingsUnusable
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
@@ -48,7 +48,7 @@ def kept_in(home: Path) -> Kept:
         return Kept()
 
 
-def add_up(kept: Kept, jobs: Iterable[JobPast], into: Samples, names: Names, nodes: Names) -> None:
+def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
     """All totals: the kept ones, and those of these jobs. `jobs`: the oldest first."""
     for series, labels, value in kept.counts:
         into.merge(series, labels, value)
@@ -56,7 +56,7 @@ def add_up(kept: Kept, jobs: Iterable[JobPast], into: Samples, names: Names, nod
     count((job for job in jobs if job.view.id not in done), into, names, nodes)
 
 
-def keep(home: Path, kept: Kept, jobs: Sequence[JobPast], now: float) -> Kept:
+def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
     """Add jobs that ended a day before `now` to the kept totals, on the disk too. `jobs`: the oldest first.
 
     Raises OSError where that cannot be written.
@@ -64,7 +64,7 @@ def keep(home: Path, kept: Kept, jobs: Sequence[JobPast], now: float) -> Kept:
     done = frozenset(kept.jobs)
     old = [job for job in jobs if job.view.ended is not None and job.view.ended < now - AFTER_S]
     fresh = [job for job in old if job.view.id not in done]
-    samples, names, nodes = Samples(), Names(kept.names), Names(kept.nodes)
+    samples, names, nodes = Samples(), LabelNames(kept.names), LabelNames(kept.nodes)
     faults_seq = kept.faults_seq
     with contextlib.suppress(StandingsUnusable):  # `holdfast devices` says why
         faults_seq = count_faults(home, faults_seq, now - AFTER_S, samples, nodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.metrics.metric_table import METRICS, Kind, Metric
+from holdfast.metrics.metric_table import METRICS, Metric, MetricKind
 
 Labels = tuple[str, ...]
 MOST_LABEL = 128
@@ -13,7 +13,7 @@ INFINITE = float("inf")
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS
-    for end in (("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",))
+    for end in (("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
 """How many labels each series has."""
 
@@ -37,7 +37,7 @@ class Samples:
     def add(self, metric: Metric, value: float, *labels: str) -> None:
         """Count an occurrence, or a duration in seconds."""
         key = _fitting(metric, labels)
-        if metric.kind is not Kind.HISTOGRAM:
+        if metric.kind is not MetricKind.HISTOGRAM:
             self._add(metric.name, key, value)
             return
         for bound in (*metric.buckets, INFINITE):
@@ -59,7 +59,7 @@ class Samples:
         return "".join(line for metric in METRICS for line in self._lines(metric))
 
     def _lines(self, metric: Metric) -> Iterator[str]:
-        histogram = metric.kind is Kind.HISTOGRAM
+        histogram = metric.kind is MetricKind.HISTOGRAM
         names = [f"{metric.name}{end}" for end in ("_bucket", "_sum", "_count")] if histogram else [metric.name]
         if not any(self.numbers.get(name) for name in names):
             return

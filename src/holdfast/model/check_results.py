@@ -55,7 +55,7 @@ class FailedAction(Noun, frozen=True, kw_only=True):
     """For RETRY, the number of further tries; 0: the check's own limit holds."""
 
 
-class Answer(enum.StrEnum):
+class CheckOutcome(enum.StrEnum):
     """How one run of a check ended."""
 
     GOOD = "good"
@@ -76,7 +76,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     """The result of one run of one check."""
 
     check: str
-    answer: Answer
+    answer: CheckOutcome
     node: str = ""
     """The machine on which it ran."""
     result: int = 0

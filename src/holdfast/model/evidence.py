@@ -10,7 +10,7 @@ import enum
 
 from holdfast.model.exit_report import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
-from holdfast.model.flight_records import Flight
+from holdfast.model.flight_records import FlightDump
 from holdfast.model.noun_base import At, Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Count
@@ -216,7 +216,7 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     CheckFailed."""
 
 
-class Muster(Noun, frozen=True, kw_only=True):
+class GangShortfall(Noun, frozen=True, kw_only=True):
     """The nodes of a gang that has waited too long for others."""
 
     least: int
@@ -252,7 +252,7 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     """Why its agent died, and its workers with it."""
 
 
-class Surroundings(Noun, frozen=True, kw_only=True):
+class HostFacts(Noun, frozen=True, kw_only=True):
     """What this machine knows about the file, module, port or space that the workers lacked."""
 
     python: str = ""
@@ -330,13 +330,13 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """The ranks that were not ready when that deadline passed."""
     late_words: tuple[str, ...] = ()
     """The first of them: role, index, rank and node, and the last that was heard from them."""
-    muster: Muster | None = None
+    muster: GangShortfall | None = None
     """The nodes that had joined when the deadline for joining passed."""
     container: str = ""
     """A container engine's statement about the job's container."""
     pai_errors: tuple[Evidence, ...] = ()
     """Lines of `*.pai.error` files; `source` is the file's name without its suffix."""
-    flights: tuple[Flight, ...] = ()
+    flights: tuple[FlightDump, ...] = ()
     """The collectives of the ranks in this attempt, from PyTorch's flight recorder."""
     store: str = ""
     """What happened to the workers' rendezvous store, where it ended before the attempt."""
@@ -357,7 +357,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     name."""
     checkpoints: tuple[str, ...] = ()
     """Files that workers had opened for writing in this attempt and completed."""
-    surroundings: Surroundings | None = None
+    surroundings: HostFacts | None = None
     addresses: dict[str, str] = {}
     """The address of each node by name, where peers reach it; empty where there is one node."""
     platform: tuple[Evidence, ...] = ()

@@ -50,7 +50,7 @@ def bar(word: FetchMoved, width: int) -> str:
     return text[: max(0, width - 1)]
 
 
-def said(word: FetchWord) -> str:
+def fetch_sentence(word: FetchWord) -> str:
     """One sentence for a message, without the name of holdfast before it."""
     match word:
         case FetchBegan():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.noun_base import Noun
 
 
-class Flown(Noun, frozen=True, kw_only=True):
+class CollectiveRecord(Noun, frozen=True, kw_only=True):
     """One collective, as its rank recorded it."""
 
     number: int
@@ -28,13 +28,13 @@ class GroupFlight(Noun, frozen=True, kw_only=True):
     """Its description, else its name: `default_pg`."""
     ranks: tuple[int, ...] = ()
     """Its members; empty where the dump does not list them."""
-    last: Flown | None = None
+    last: CollectiveRecord | None = None
     """The last one that the rank has called."""
-    waits: Flown | None = None
+    waits: CollectiveRecord | None = None
     """The first one that is not complete."""
 
 
-class Flight(Noun, frozen=True, kw_only=True):
+class FlightDump(Noun, frozen=True, kw_only=True):
     """The dump of one rank."""
 
     rank: int

@@ -31,7 +31,7 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     """With native frames, for which a process is halted for a moment."""
 
 
-class Heard(Noun, frozen=True, kw_only=True):
+class RankActivity(Noun, frozen=True, kw_only=True):
     """One live rank."""
 
     rank: int
@@ -44,7 +44,7 @@ class RanksSeen(Message, frozen=True, kw_only=True):
 
     attempt: int
     number: int
-    heard: tuple[Heard, ...] = ()
+    heard: tuple[RankActivity, ...] = ()
     """Each rank of the attempt that is alive there."""
     look: tuple[RankSnapshot, ...] = ()
     """Empty where only the times of last lines were requested."""

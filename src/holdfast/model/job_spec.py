@@ -23,7 +23,7 @@ _TOLD = ("PAI_", "HOLDFAST_PEERS", "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_
 """Variables that only jobs that ask for OpenPAI's environment use."""
 
 
-class Kind(enum.StrEnum):
+class JobKind(enum.StrEnum):
     TRAINING = "training"
     INFERENCE = "inference"
 
@@ -179,7 +179,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
 
     name: str
     roles: tuple[Role, ...]
-    kind: Kind = Kind.TRAINING
+    kind: JobKind = JobKind.TRAINING
     restarts: RestartPolicy = RestartPolicy()
     timers: Timers = Timers()
     checks: tuple[CheckChoice, ...] | None = None

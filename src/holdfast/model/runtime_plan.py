@@ -40,7 +40,7 @@ class Daemon(Noun, frozen=True, kw_only=True):
     """How often it is restarted at most within one attempt."""
 
 
-class Moment(enum.StrEnum):
+class HookMoment(enum.StrEnum):
     """When a hook runs: before the workers in the order written, after them in the reverse order."""
 
     BEFORE = "taskStarts"
@@ -59,7 +59,7 @@ class OnFailure(enum.StrEnum):
 class Hook(Noun, frozen=True, kw_only=True):
     """A command that runs once before or after an attempt's workers, on each node that has one of its roles."""
 
-    when: Moment
+    when: HookMoment
     command: tuple[str, ...]
     name: str = ""
     roles: tuple[str, ...] = ()

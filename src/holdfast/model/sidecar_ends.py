@@ -6,7 +6,7 @@ import enum
 
 from holdfast.model.exit_report import Outcome, signal_name
 from holdfast.model.noun_base import Noun
-from holdfast.model.runtime_plan import Hook, Moment, RuntimePlan
+from holdfast.model.runtime_plan import Hook, HookMoment, RuntimePlan
 
 
 class SideKind(enum.StrEnum):
@@ -23,7 +23,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
     kind: SideKind
     name: str
     node: str = ""
-    when: Moment | None = None
+    when: HookMoment | None = None
     """When the hook runs; of a hook only."""
     exit_code: int | None = None
     signal: int | None = None
@@ -82,10 +82,10 @@ class AttemptEnd(Noun, frozen=True, kw_only=True):
     reason: str
 
     @property
-    def moments(self) -> frozenset[Moment]:
+    def moments(self) -> frozenset[HookMoment]:
         """The hooks that run after such an end."""
-        mine = Moment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else Moment.FAILED
-        return frozenset({mine, Moment.ENDED})
+        mine = HookMoment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else HookMoment.FAILED
+        return frozenset({mine, HookMoment.ENDED})
 
 
 def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
@@ -95,14 +95,14 @@ def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
 
 def hooks_before_s(plan: RuntimePlan) -> float:
     """Seconds that the hooks before an attempt's workers may take together."""
-    return sum(hook.limit_s for hook in plan.hooks if hook.when is Moment.BEFORE)
+    return sum(hook.limit_s for hook in plan.hooks if hook.when is HookMoment.BEFORE)
 
 
 def hooks_after_s(plan: RuntimePlan) -> float:
     """Seconds that the hooks after an attempt's workers may take together; 0: there are none."""
-    after = [(hook.when, hook.limit_s) for hook in plan.hooks if hook.when is not Moment.BEFORE]
-    always = sum(limit_s for when, limit_s in after if when is Moment.ENDED)
+    after = [(hook.when, hook.limit_s) for hook in plan.hooks if hook.when is not HookMoment.BEFORE]
+    always = sum(limit_s for when, limit_s in after if when is HookMoment.ENDED)
     return always + max(
-        (sum(limit_s for when, limit_s in after if when is one) for one in (Moment.SUCCEEDED, Moment.FAILED)),
+        (sum(limit_s for when, limit_s in after if when is one) for one in (HookMoment.SUCCEEDED, HookMoment.FAILED)),
         default=0.0,
     )

@@ -42,7 +42,7 @@ class Weight(enum.IntEnum):
     """The line only reports that something else failed."""
 
 
-class Quote(Noun, frozen=True, kw_only=True):
+class QuotedLine(Noun, frozen=True, kw_only=True):
     """One line of a log."""
 
     text: str
@@ -95,7 +95,7 @@ class UncaughtException(Noun, frozen=True, kw_only=True):
 class EndNote(Noun, frozen=True, kw_only=True):
     """One process's end as a launcher or a shell reported it."""
 
-    line: Quote
+    line: QuotedLine
     rank: int | None = None
     exit_code: int | None = None
     signal: int | None = None
@@ -110,7 +110,7 @@ class EndNote(Noun, frozen=True, kw_only=True):
     """The file with its exception."""
 
 
-class Place(Noun, frozen=True, order=True):
+class LinePlace(Noun, frozen=True, order=True):
     """The place of a line in a worker's logs: earlier is smaller."""
 
     text: int = 0
@@ -124,8 +124,8 @@ class Clue(Noun, frozen=True, kw_only=True):
 
     weight: Weight
     phrase: str
-    line: Quote
-    place: Place = Place()
+    line: QuotedLine
+    place: LinePlace = LinePlace()
     stream: str = ""
     """The writer of the line, within one text."""
     wording: str = ""
@@ -150,10 +150,10 @@ class OwnMatch(Noun, frozen=True, kw_only=True):
     """The first line that counts for a pattern of a user's rows of another schema."""
 
     pattern: str
-    line: Quote
+    line: QuotedLine
 
 
-class Tried(Noun, frozen=True, kw_only=True):
+class UnreachedPeer(Noun, frozen=True, kw_only=True):
     """An address at which a rank looked for its peers in vain."""
 
     host: str
@@ -162,10 +162,10 @@ class Tried(Noun, frozen=True, kw_only=True):
     """The system's error: `No route to host`, `Name or service not known`; empty: there was no answer."""
 
 
-class MeetingWords(Noun, frozen=True, kw_only=True):
+class FailedRendezvous(Noun, frozen=True, kw_only=True):
     """A rank's account of the start of its group, which failed."""
 
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[UnreachedPeer, ...] = ()
     awaits: int | None = None
     """The rank for whose key in the store it waited in vain."""
     key: str = ""
@@ -196,7 +196,7 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     own_matches: tuple[OwnMatch, ...] = ()
     lines: int = 0
     """How many lines were read."""
-    end: Quote | None = None
+    end: QuotedLine | None = None
     """The last line with any text."""
     spoke: bool = False
     """Whether any line has any text."""
@@ -219,6 +219,6 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     """Its last exception is its own, and not about a peer."""
     of_peers: bool = False
     """Its last lines report that another rank is lost or did not answer."""
-    meeting: MeetingWords | None = None
+    meeting: FailedRendezvous | None = None
     bug: str = ""
     """An error of holdfast itself while reading it."""

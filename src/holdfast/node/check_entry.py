@@ -10,14 +10,14 @@ from holdfast.decide.gate import Progress
 from holdfast.launch.check_plan import CheckPlan, DuringJob, PlannedCheck, choices_from_text, during_job
 from holdfast.node.prechecks.check_planning import catalogue, plan_checks
 from holdfast.node.prechecks.check_round import CheckRound, run_round
-from holdfast.node.prechecks.check_scheduler import CheckWatch, Noticed
+from holdfast.node.prechecks.check_scheduler import CheckChange, CheckWatch
 
 __all__ = [
+    "CheckChange",
     "CheckPlan",
     "CheckRound",
     "CheckWatch",
     "DuringJob",
-    "Noticed",
     "PlannedCheck",
     "Progress",
     "catalogue",

@@ -23,7 +23,7 @@ GAP_S = 5.0
 COST_FACTOR = 100.0
 
 
-class Saving:
+class CheckpointPoller:
     """`heard_at`: when any worker last wrote. `pids`: rank → pid of the workers that live. `clock`: now."""
 
     def __init__(

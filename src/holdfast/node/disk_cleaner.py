@@ -19,7 +19,7 @@ from holdfast.launch.disk_limit import Limit
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
-from holdfast.node.disk_shares import Shares, User
+from holdfast.node.disk_shares import DiskShares, User
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units, written_files
 from holdfast.record.job_directory import JobPlace
 from holdfast.safe_files import open_file
@@ -30,7 +30,7 @@ SOON_S = 1.0
 LOCK_NAME = ".disk-cleaner.lock"
 
 
-class Cleaning:
+class DiskCleaner:
     """Watches the file systems of `places` (directories the job writes to) for one job."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Cleaning:
         self._places = tuple(places)
         self._pids = pids
         self._say = say
-        self._shares = Shares(job_dir, tuple(str(path) for path in own))
+        self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
         self._shares.note({})  # from now on other jobs know it as one that may be stopped
         self._next_at = now + EVERY_S / 10
         self._asked = False

@@ -16,7 +16,7 @@ from holdfast.act.linux import descendants
 from holdfast.model.codec import encode
 from holdfast.model.noun_base import Noun
 from holdfast.observe.disk_usage import still_there, taken, written_files
-from holdfast.record.owner_lock import Life, life_of, read_owner
+from holdfast.record.owner_lock import OwnerLiveness, life_of, read_owner
 from holdfast.safe_files import read_file, write_file
 from holdfast.untrusted import Malformed, json_as
 
@@ -29,7 +29,7 @@ SILENT_S = 60.0
 """A job on another host, whose lock cannot be judged from here, counts as live if its share was touched this late."""
 
 
-class Share(Noun, frozen=True, kw_only=True):
+class DiskShare(Noun, frozen=True, kw_only=True):
     """The files that belong to one job."""
 
     directories: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class User(Noun, frozen=True, kw_only=True):
     """It runs under a disk limit, so the cleaner may stop it."""
 
 
-class Shares:
+class DiskShares:
     """The shares of all jobs in one state directory, as one of these jobs sees them."""
 
     def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
@@ -74,7 +74,7 @@ class Shares:
         """Add these to this job's share: written again where that changed it, only touched otherwise."""
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
-        data = encode(Share(directories=self._directories, files=self._files))
+        data = encode(DiskShare(directories=self._directories, files=self._files))
         try:
             if data == self._written:
                 os.utime(self._path)  # a sign of life for other hosts
@@ -100,7 +100,7 @@ class Shares:
 
     def users(self, device: int) -> list[User]:
         """This job and all others that count, each with how much it uses of the file system `device` (`st_dev`)."""
-        mine = Share(directories=self._directories, files=self._files)
+        mine = DiskShare(directories=self._directories, files=self._files)
         found = [(self._job_dir.name, mine, self._path.name == STOPPED_NAME, True)]
         for directory in self._others():
             known = self._share_of(directory)
@@ -124,24 +124,24 @@ class Shares:
             return
         yield from (path for path in found if path != self._job_dir and path.name not in self._over)
 
-    def _share_of(self, directory: Path) -> tuple[Share, bool, bool] | None:
+    def _share_of(self, directory: Path) -> tuple[DiskShare, bool, bool] | None:
         """The share of another job, whether the cleaner stopped it, whether it has a limit; None: it does not count."""
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
         # This look comes last: a job that is stopped meanwhile renames its share before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
-        if life is Life.DEAD:
+        if life is OwnerLiveness.DEAD:
             self._over.add(directory.name)
-        if life is Life.OUT_OF_SIGHT:
+        if life is OwnerLiveness.OUT_OF_SIGHT:
             return (share, False, True) if share is not None and self._is_fresh(directory / SHARE_NAME) else None
-        if life is not Life.ALIVE:
+        if life is not OwnerLiveness.ALIVE:
             return None
         seen, own = self._seen_from_outside(directory), (str(directory), *_logs(directory))
         if share is None:
-            return Share(directories=own, files=seen), False, (directory / SHARE_NAME).exists()
+            return DiskShare(directories=own, files=seen), False, (directory / SHARE_NAME).exists()
         directories = tuple(dict.fromkeys((*own, *share.directories)))
-        return Share(directories=directories, files={**share.files, **seen}), False, True
+        return DiskShare(directories=directories, files={**share.files, **seen}), False, True
 
     def _seen_from_outside(self, directory: Path) -> dict[str, int]:
         """The files that the processes of another live job on this host write now."""
@@ -157,9 +157,9 @@ class Shares:
         except OSError:
             return False
 
-    def _read(self, path: Path) -> Share | None:
+    def _read(self, path: Path) -> DiskShare | None:
         try:
-            return json_as(read_file(path, SHARE_BYTES), Share)
+            return json_as(read_file(path, SHARE_BYTES), DiskShare)
         except FileNotFoundError:
             return None
         except (OSError, Malformed) as error:

@@ -31,10 +31,10 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return
-    from holdfast.explain.openpai_exit_file import refusal
+    from holdfast.explain.openpai_exit_file import refused_exit_file
 
     try:
-        write_given(Path(place), refusal(code, reason, solution))
+        write_given(Path(place), refused_exit_file(code, reason, solution))
     except OSError:
         pass  # the message is on stderr too
 

@@ -28,7 +28,7 @@ from holdfast.safe_files import opened, read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
 
 if TYPE_CHECKING:
-    from holdfast.explain.row_lint import Problem
+    from holdfast.explain.row_lint import RowProblem
 
 __all__ = [
     "catalogue_with",
@@ -174,7 +174,7 @@ def read_rows_file(name: str) -> bytes:
         raise BadUsage(f"{name} cannot be read: {error.strerror or error}", hint=f"ls -l {name}") from None
 
 
-def lint_file(name: str) -> list[Problem]:
+def lint_file(name: str) -> list[RowProblem]:
     """The mistakes in a file of rows, in its order; empty where it has none."""
     from holdfast.explain.row_lint import lint
 

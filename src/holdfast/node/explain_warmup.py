@@ -45,7 +45,7 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 """
 
 
-class Rehearsal:
+class ExplainWarmup:
     """`idle`: whether the supervisor has nothing better to do.
 
     `first(now)` runs first, step by step: it does what a job needs soon, but not for its start.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.model.hang_messages import Closeness, Heard, LookAtRanks, RanksSeen
+from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen
 from holdfast.observe.progress_reader import read_progress
 from holdfast.observe.rank_look import HangProbe, bounded, look_lightly
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-class Hanging:
+class HangSampler:
     """Looks at one node's ranks. One look is under way at a time; a new one ends it.
 
     `tell` sends the result to the owner. `pids`: rank → pid of the workers that live. `last_output_at`: seconds since
@@ -49,7 +49,7 @@ class Hanging:
         self._asked = asked
         pids = self._pids()
         if asked.closeness is Closeness.WORDS:
-            heard = tuple(Heard(rank=rank, at=self._heard_at(asked.attempt, rank, now)) for rank in pids)
+            heard = tuple(RankActivity(rank=rank, at=self._heard_at(asked.attempt, rank, now)) for rank in pids)
             self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard))
             return
         outputs = {rank: at for rank in pids if (at := self._last_output_at(rank)) is not None}

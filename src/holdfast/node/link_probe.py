@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-class Peering:
+class LinkProbe:
     """`among`: first and last port that it may open, for firewalls; None: any. `tell` sends the result to the owner."""
 
     def __init__(

@@ -11,14 +11,14 @@ from holdfast.model.exit_report import Evidence
 from holdfast.observe.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
-    from holdfast.act.cgroups import Groups
+    from holdfast.act.cgroups import ControlGroups
     from holdfast.observe.kernel_log import KernelLog
 
 
 class MachineLog:
     """The machine log of one node. Each entry names the node: equal pids on two nodes are two processes."""
 
-    def __init__(self, node: str, groups: Groups, kernel: KernelLog) -> None:
+    def __init__(self, node: str, groups: ControlGroups, kernel: KernelLog) -> None:
         self._node = node
         self._groups = groups
         self._kernel = kernel

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.launch.interpreter import environments, has_module, python_of, same_place
-from holdfast.model.evidence import AttemptEvidence, Surroundings
+from holdfast.model.evidence import AttemptEvidence, HostFacts
 
 _MODULE = re.compile(r"No module named [\"']?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _IN_USE = re.compile(r"[Aa]ddress already in use|EADDRINUSE|[Pp]ort \d+ (?:is )?already|Errno 98")
@@ -34,7 +34,7 @@ def look_around(
     *,
     places: Sequence[Path] = (),
     held: tuple[int, str] | None = None,
-) -> Surroundings | None:
+) -> HostFacts | None:
     """`command`: the workers'. `chosen`: the Python that holdfast puts into one. None: the workers lacked none of this.
 
     `places`: where the workers write, their working directory first. `held`: a port that a rank held at the death, and
@@ -68,7 +68,7 @@ def look_around(
         python = (shutil.which(python, path=env.get("PATH")) or "") if is_python else ""
     beside = [*places[:1], *(Path(word).absolute().parent for word in command[1:2] if word.endswith(".py"))]
     others = [python_of(prefix) for prefix in environments(env, beside) if module and has_module(prefix, module)]
-    return Surroundings(
+    return HostFacts(
         python=python,
         by_command=command[0] != chosen,
         module=module,

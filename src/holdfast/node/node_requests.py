@@ -1,6 +1,6 @@
 """What a node does for the owner: commands for its agent, evidence, the stations' phases.
 
-`Hands` join the agent and its host: the host obeys the agent, and the agent gets facts about processes.
+`AgentDriver` join the agent and its host: the host obeys the agent, and the agent gets facts about processes.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from holdfast.node.worker_context import surroundings_of
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
-    from holdfast.act.cgroups import Groups
+    from holdfast.act.cgroups import ControlGroups
     from holdfast.act.host import Host, LocalHost
     from holdfast.act.store.store_process import Store
     from holdfast.decide.agent import Agent
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import AttemptRecord
     from holdfast.model.gang_protocol import Command, Report
-    from holdfast.node.checkpoint_watch import Saving
-    from holdfast.node.devices.device_faults import FaultStation
-    from holdfast.node.hang_sampler import Hanging
-    from holdfast.node.link_probe import Peering
+    from holdfast.node.checkpoint_watch import CheckpointPoller
+    from holdfast.node.devices.device_faults import DeviceFaults
+    from holdfast.node.hang_sampler import HangSampler
+    from holdfast.node.link_probe import LinkProbe
     from holdfast.node.machine_log import MachineLog
-    from holdfast.node.prechecks.attempt_checks import Checking
+    from holdfast.node.prechecks.attempt_checks import AttemptChecks
     from holdfast.node.prechecks.checks_during_job import DuringChecks
-    from holdfast.node.sidecars.node_sidecars import Beside
-    from holdfast.node.signal_handler import SignalDesk
-    from holdfast.node.stop_files import KillOrders
+    from holdfast.node.sidecars.node_sidecars import NodeSidecars
+    from holdfast.node.signal_handler import SignalHandler
+    from holdfast.node.stop_files import StopFiles
     from holdfast.node.worker_output import WorkerOutput
     from holdfast.reactor import Reactor
-    from holdfast.wire.link_interface import Request, ToOwner
+    from holdfast.wire.link_interface import OwnerLink, Request
 
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
 """Where one of these is blamed, the next attempt repeats the checks, however fresh the last pass is."""
 
 
-class Hands:
+class AgentDriver:
     """A node's agent and its host. `report` sends the agent's reports to the owner."""
 
     def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
@@ -86,29 +86,29 @@ class Hands:
                 queue.extend(self._agent.learn(fact, now))
 
 
-class Duties:
+class NodeRequests:
     """`write_agg` writes the exit file beside an attempt's logs."""
 
     def __init__(
         self,
         reactor: Reactor,
-        link: ToOwner,
-        hands: Hands,
+        link: OwnerLink,
+        hands: AgentDriver,
         host: LocalHost,
-        launch: Launch,
+        launch: LaunchSpec,
         logs: Path,
         *,
-        groups: Groups,
+        groups: ControlGroups,
         machine: MachineLog,
         output: WorkerOutput,
         store: Store | None,
-        desk: SignalDesk,
-        checking: Checking,
-        faults: FaultStation,
-        saving: Saving,
-        orders: KillOrders,
+        desk: SignalHandler,
+        checking: AttemptChecks,
+        faults: DeviceFaults,
+        saving: CheckpointPoller,
+        orders: StopFiles,
         during: DuringChecks | None,
-        beside: Beside | None,
+        beside: NodeSidecars | None,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
@@ -131,8 +131,8 @@ class Duties:
         self._orders = orders
         self._during = during
         self._beside = beside
-        self._hanging: Hanging | None = None
-        self._peering: Peering | None = None
+        self._hanging: HangSampler | None = None
+        self._peering: LinkProbe | None = None
         self._write_agg = write_agg
         self._say = say
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
@@ -180,7 +180,7 @@ class Duties:
             self._peering.close()
             self._peering = None
 
-    def _looks(self) -> Hanging:
+    def _looks(self) -> HangSampler:
         return hang_looks(self.view, self._logs, self._reactor, self._host, self._pump, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:

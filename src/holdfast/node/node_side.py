@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.act.cgroups import Groups
+from holdfast.act.cgroups import ControlGroups
 from holdfast.act.guard import end_all
 from holdfast.act.host import LocalHost
 from holdfast.act.time_limited import given_up
@@ -17,29 +17,29 @@ from holdfast.clock import Clock
 from holdfast.decide.agent import Agent
 from holdfast.decide.placement import names_here
 from holdfast.decide.placement import place as place_ranks
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.job_spec import NodeInfo
-from holdfast.node.checkpoint_watch import Saving
-from holdfast.node.devices.device_faults import FaultStation
+from holdfast.node.checkpoint_watch import CheckpointPoller
+from holdfast.node.devices.device_faults import DeviceFaults
 from holdfast.node.machine_log import MachineLog
-from holdfast.node.node_requests import Duties, Hands
+from holdfast.node.node_requests import AgentDriver, NodeRequests
 from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
-from holdfast.node.prechecks.attempt_checks import Checking
-from holdfast.node.signal_handler import SignalDesk
+from holdfast.node.prechecks.attempt_checks import AttemptChecks
+from holdfast.node.signal_handler import SignalHandler
 from holdfast.node.signal_pipe import Signals
-from holdfast.node.stop_files import KillOrders
+from holdfast.node.stop_files import StopFiles
 from holdfast.node.worker_context import kept_out, nurseries, setting_of, streams
 from holdfast.node.worker_output import WorkerOutput, watch_above
 from holdfast.observe.kernel_log import KernelLog
-from holdfast.observe.output_pump import Logs, Screen
+from holdfast.observe.output_pump import Logs, OutputScreen
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import JobPlace
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord
     from holdfast.model.evidence import AttemptEvidence
-    from holdfast.wire.link_interface import ToOwner
+    from holdfast.wire.link_interface import OwnerLink
 
 
 class NodeSide:
@@ -50,16 +50,16 @@ class NodeSide:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         place: JobPlace,
         node: NodeInfo,
         *,
         agent: Agent,
         clock: Clock,
         reactor: Reactor,
-        link: ToOwner,
-        stdout: Screen,
-        stderr: Screen,
+        link: OwnerLink,
+        stdout: OutputScreen,
+        stderr: OutputScreen,
         guard_fd: int,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
@@ -68,8 +68,8 @@ class NodeSide:
         """`logs`: the process that writes the workers' files; None: this one."""
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say, self._logs = reactor, say, logs
-        hands = Hands(agent, reactor, link.report)
-        self._groups = Groups.make(place.tree or place.job_id)
+        hands = AgentDriver(agent, reactor, link.report)
+        self._groups = ControlGroups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
         self._out = WorkerOutput(launch, reactor, stdout, stderr, say, logs)
         self._streams = streams(launch)
@@ -86,8 +86,10 @@ class NodeSide:
         beside = sides_of(launch, place, self._host, reactor, node.name, hands.learn, link.report, say, logs)
         hands.serve(beside or self._host)
         site = launch.site(node.name, place.home)
-        checking = Checking(launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment)
-        self._faults = FaultStation(
+        checking = AttemptChecks(
+            launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment
+        )
+        self._faults = DeviceFaults(
             launch.faults,
             home=place.home,
             job_dir=place.directory,
@@ -103,11 +105,13 @@ class NodeSide:
         )
         during = checks_during(launch, site, reactor, lambda: self.running, say)
         timers = torch_timers(launch, place.directory, reactor, self._host, say)
-        orders = KillOrders(reactor, place.logs, launch.catalogue, say)
-        saving = Saving(lambda: self._out.pump.heard_at, self._host.workers.pids, (place.home, place.logs), reactor.now)
-        desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
+        orders = StopFiles(reactor, place.logs, launch.catalogue, say)
+        saving = CheckpointPoller(
+            lambda: self._out.pump.heard_at, self._host.workers.pids, (place.home, place.logs), reactor.now
+        )
+        desk = SignalHandler(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
         watch_above(guard_fd, launch.outer, reactor, desk.by_guard, say)
-        self._duties = Duties(
+        self._duties = NodeRequests(
             reactor,
             link,
             hands,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from holdfast.model.hang_messages import RanksSeen
     from holdfast.model.link_check_messages import PeerMeasured, PortOpen
     from holdfast.model.process_messages import Fact
-    from holdfast.node.disk_cleaner import Cleaning
-    from holdfast.node.hang_sampler import Hanging
-    from holdfast.node.link_probe import Peering
+    from holdfast.node.disk_cleaner import DiskCleaner
+    from holdfast.node.hang_sampler import HangSampler
+    from holdfast.node.link_probe import LinkProbe
     from holdfast.node.prechecks.checks_during_job import DuringChecks
-    from holdfast.node.sidecars.node_sidecars import Beside
-    from holdfast.node.sidecars.ssh_server import Door
-    from holdfast.node.torch_timers import Timers
-    from holdfast.observe.output_pump import Logs, Pump
-    from holdfast.observe.worker_stream import Log
+    from holdfast.node.sidecars.node_sidecars import NodeSidecars
+    from holdfast.node.sidecars.ssh_server import SshServer
+    from holdfast.node.torch_timers import TorchTimers
+    from holdfast.observe.output_pump import Logs, OutputPump
+    from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
@@ -35,7 +35,7 @@ Running = Callable[[], int | None]
 
 
 def rendezvous_store(
-    launch: Launch, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
+    launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
     """The process that hosts the workers' store; None for a single worker, which the store need not outlive."""
     if launch.spec.world_size < 2:
@@ -48,7 +48,7 @@ def rendezvous_store(
 
 
 def sides_of(
-    launch: Launch,
+    launch: LaunchSpec,
     place: JobPlace,
     host: LocalHost,
     reactor: Reactor,
@@ -57,18 +57,18 @@ def sides_of(
     tell: Callable[[Event], None],
     say: Callable[[str], None],
     logs: Logs | None,
-) -> Beside | None:
+) -> NodeSidecars | None:
     """The parts beside the workers, for a job with hooks, daemons or sshd. `learn`: takes facts for the agent. `logs`:
     writes the workers' files."""
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
         return None
     from holdfast.explain.secret_filter import without_secrets
-    from holdfast.node.sidecars.attempt_sidecars import Surroundings
-    from holdfast.node.sidecars.node_sidecars import Beside
+    from holdfast.node.sidecars.attempt_sidecars import SidecarContext
+    from holdfast.node.sidecars.node_sidecars import NodeSidecars
     from holdfast.observe.log_file import LogFile
 
-    def open_log(path: Path, source: str) -> Log:
+    def open_log(path: Path, source: str) -> StreamLog:
         if logs is not None:
             return logs.open(path, source, shown=False)
         now, kept = reactor.now(), launch.rotation
@@ -76,7 +76,7 @@ def sides_of(
             path, source, lambda text, about: say(text), shown=False, now=now, clock=reactor.now, rotation=kept
         )
 
-    around = Surroundings(
+    around = SidecarContext(
         plan,
         reactor,
         say,
@@ -90,33 +90,33 @@ def sides_of(
         door=_door(launch, place),
         let_go=host.ports.give_up,
     )
-    station = Beside(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
+    station = NodeSidecars(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
     host.heard_by(station.learn)
     return station
 
 
-def _door(launch: Launch, place: JobPlace) -> Door | None:
+def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     """The ssh server for debugging, where the job asks for one."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
-    from holdfast.node.sidecars.ssh_server import Door
+    from holdfast.node.sidecars.ssh_server import SshServer
     from holdfast.record.job_directory import DOOR
 
     # Nodes of one job derive the same ssh keys from the job's key. A single node shares its keys with no other.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
-    return Door(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
+    return SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
 
 
 def disk_cleaner(
-    launch: Launch, place: JobPlace, host: LocalHost, now: float, say: Callable[[str], None]
-) -> Cleaning | None:
+    launch: LaunchSpec, place: JobPlace, host: LocalHost, now: float, say: Callable[[str], None]
+) -> DiskCleaner | None:
     if launch.disk_limit is None:
         return None
-    from holdfast.node.disk_cleaner import Cleaning
+    from holdfast.node.disk_cleaner import DiskCleaner
 
-    return Cleaning.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
+    return DiskCleaner.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
 
 
 def forget_logs(logs: Path, last: int) -> None:
@@ -131,13 +131,13 @@ def forget_logs(logs: Path, last: int) -> None:
 
 
 def hang_looks(
-    view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: Pump, tell: Callable[[RanksSeen], None]
-) -> Hanging:
+    view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: OutputPump, tell: Callable[[RanksSeen], None]
+) -> HangSampler:
     """Looks for the attempt that runs (`view`); made when the owner asks for the first look."""
-    from holdfast.node.hang_sampler import Hanging
+    from holdfast.node.hang_sampler import HangSampler
 
     names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
-    return Hanging(
+    return HangSampler(
         reactor,
         tell,
         pids=host.workers.pids,
@@ -147,15 +147,15 @@ def hang_looks(
     )
 
 
-def peering(launch: Launch, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> Peering:
+def peering(launch: LaunchSpec, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> LinkProbe:
     """Made when the owner wants to measure the links between nodes."""
-    from holdfast.node.link_probe import Peering
+    from holdfast.node.link_probe import LinkProbe
 
-    return Peering(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
+    return LinkProbe(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
 
 
 def checks_during(
-    launch: Launch, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
+    launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
     """The checks of the plan that also run during a job, if any."""
     if launch.checks is None:
@@ -167,22 +167,22 @@ def checks_during(
 
 
 def torch_timers(
-    launch: Launch, job_dir: Path, reactor: Reactor, host: LocalHost, say: Callable[[str], None]
-) -> Timers | None:
+    launch: LaunchSpec, job_dir: Path, reactor: Reactor, host: LocalHost, say: Callable[[str], None]
+) -> TorchTimers | None:
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return None
-    from holdfast.node.torch_timers import Timers, timer_file
+    from holdfast.node.torch_timers import TorchTimers, timer_file
 
     path = timer_file(launch.environment, job_dir, launch.cwd)
     assert path is not None
     try:
-        return Timers(path, reactor, processes=host.processes, rank_of=host.workers.rank_of, say=say)
+        return TorchTimers(path, reactor, processes=host.processes, rank_of=host.workers.rank_of, say=say)
     except OSError as error:
         say(f"torch's timers are off: {path}: {error.strerror}")
         return None
 
 
-def word_of_container(launch: Launch, since: float) -> str:
+def word_of_container(launch: LaunchSpec, since: float) -> str:
     """What a container engine has reported about the job's container since then; empty: nothing, or no engine."""
     if launch.container_status is None:
         return ""

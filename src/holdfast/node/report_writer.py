@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.act.console import Console
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
@@ -22,7 +22,7 @@ class ReportWriter:
 
     def __init__(
         self,
-        order: Launch,
+        order: LaunchSpec,
         place: JobPlace,
         now: Callable[[], float],
         stdout: Console,

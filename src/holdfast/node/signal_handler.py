@@ -30,20 +30,20 @@ SAME_S = 1.0
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Via(enum.Enum):
+class SignalRoute(enum.Enum):
     """The process that a signal was sent to."""
 
     GUARD = enum.auto()
     SUPERVISOR = enum.auto()
 
 
-class Ways:
+class SignalRoutes:
     """Which signals arrived both ways."""
 
     def __init__(self) -> None:
-        self._first: dict[int, tuple[Via, float]] = {}
+        self._first: dict[int, tuple[SignalRoute, float]] = {}
 
-    def both(self, number: int, via: Via, now: float) -> bool:
+    def both(self, number: int, via: SignalRoute, now: float) -> bool:
         """A signal has arrived this way. True where the same one arrived the other way a moment ago."""
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
@@ -53,7 +53,7 @@ class Ways:
         return False
 
 
-class Below(Protocol):
+class ProcessesBelow(Protocol):
     """The processes below this one, and which of them are workers."""
 
     workers: Workers
@@ -63,14 +63,14 @@ class Below(Protocol):
     def resized(self) -> None: ...
 
 
-class SignalDesk:
+class SignalHandler:
     """Turns signals into stop requests, and passes on those that are meant for the workers."""
 
     def __init__(
         self,
         signals: Signals,
         reactor: Reactor,
-        below: Below,
+        below: ProcessesBelow,
         say: Callable[[str], None],
         *,
         grace_s: float,
@@ -83,7 +83,7 @@ class SignalDesk:
         self._grace_s = grace_s
         self._node = node if on_platform(os.environ) else ""
         """Empty: no platform can explain a signal."""
-        self._ways = Ways()
+        self._ways = SignalRoutes()
         self._asked = False
         self._held: dict[int, float] = {}
         """Signals for the workers, and when they are passed on, unless they turn out to have been sent to all."""
@@ -100,14 +100,17 @@ class SignalDesk:
         if signal.SIGCHLD in numbers:
             self._below.reap(now)
         return [
-            event for number in numbers if number != signal.SIGCHLD for event in self.heard(number, Via.SUPERVISOR, now)
+            event
+            for number in numbers
+            if number != signal.SIGCHLD
+            for event in self.heard(number, SignalRoute.SUPERVISOR, now)
         ]
 
     def by_guard(self, number: int, typed: bool, now: float) -> list[ev.Event]:
         """The guard got a signal."""
-        return self.heard(number, Via.GUARD, now, typed=typed)
+        return self.heard(number, SignalRoute.GUARD, now, typed=typed)
 
-    def heard(self, number: int, via: Via, now: float, *, typed: bool = False) -> list[ev.Event]:
+    def heard(self, number: int, via: SignalRoute, now: float, *, typed: bool = False) -> list[ev.Event]:
         """A signal has arrived. `typed`: at the terminal, whose signals do not reach the workers by themselves."""
         if number == signal.SIGWINCH:
             self._below.resized()

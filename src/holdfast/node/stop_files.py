@@ -30,7 +30,7 @@ MOST_BYTES = 16 * 1024
 NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to go on."
 
 
-class KillOrders:
+class StopFiles:
     """`logs`: where the `attempt-<n>` folders are."""
 
     def __init__(

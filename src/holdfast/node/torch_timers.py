@@ -13,14 +13,14 @@ from pathlib import Path
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
-from holdfast.observe.timer_pipe import Timer, TimerPipe
+from holdfast.observe.timer_pipe import TimerPipe, TorchTimer
 from holdfast.reactor import Reactor
 
 ENABLE = "TORCHELASTIC_ENABLE_FILE_TIMER"
 FILE = "TORCHELASTIC_TIMER_FILE"
 
 
-class Timers:
+class TorchTimers:
     """`processes`: every process of the job now; `rank_of`: the rank of a process."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Timers:
         self._pipe.read()  # a worker may have finished its block a moment ago
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
-        killed: dict[int, Timer] = {}
+        killed: dict[int, TorchTimer] = {}
         for timer in late:
             if timer.pid not in killed and 0 < timer.signal < signal.NSIG:
                 killed[timer.pid] = timer
@@ -71,7 +71,7 @@ class Timers:
         )
         return [ev.StopRequested(request=request)]
 
-    def _whose(self, timer: Timer) -> str:
+    def _whose(self, timer: TorchTimer) -> str:
         rank = self._rank_of(timer.pid)
         who = f"rank {rank} (pid {timer.pid})" if rank is not None else f"pid {timer.pid}"
         return f"the timer {timer.scope_id[:200]!r} of {who}"

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.act.standard_streams import Streams
-from holdfast.act.worker_config import Setting
+from holdfast.act.worker_config import WorkerConfig
 from holdfast.errors import HoldfastError
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import shown
-from holdfast.model.evidence import AttemptEvidence, Surroundings
+from holdfast.model.evidence import AttemptEvidence, HostFacts
 from holdfast.node.devices.visible_devices import devices_here, kept_out_here
 
 if TYPE_CHECKING:
     from holdfast.act.warm.nurseries import Warm
     from holdfast.model.faults import DeviceStanding
     from holdfast.model.job_spec import NodeInfo
-    from holdfast.node.devices.device_faults import FaultStation
+    from holdfast.node.devices.device_faults import DeviceFaults
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
 
-def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
+def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
     """The processes that warm workers are forked from; None: all start cold."""
     wanted = launch.warm
     if wanted is None:
@@ -46,9 +46,9 @@ def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home
     )
 
 
-def setting_of(launch: Launch, place: JobPlace, streams: Streams) -> Setting:
+def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerConfig:
     """What stays the same for all workers of a run."""
-    return Setting(
+    return WorkerConfig(
         spec=launch.spec,
         job_id=place.job_id,
         run_id=launch.run_id or place.job_id,
@@ -67,14 +67,14 @@ def setting_of(launch: Launch, place: JobPlace, streams: Streams) -> Setting:
     )
 
 
-def _config(launch: Launch) -> bytes:
+def _config(launch: LaunchSpec) -> bytes:
     from holdfast.explain.secret_filter import without_secrets
     from holdfast.model.codec import encode
 
     return encode(without_secrets(launch.spec))
 
 
-def _with_data(launch: Launch, environment: Mapping[str, str]) -> Mapping[str, str]:
+def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[str, str]:
     """The environment with the paths of the job's prerequisites."""
     if not launch.spec.runtime.prerequisites:
         return environment
@@ -84,7 +84,7 @@ def _with_data(launch: Launch, environment: Mapping[str, str]) -> Mapping[str, s
 
 
 def kept_out(
-    faults: FaultStation, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
+    faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
     """This node and its devices as far as this job may not use them; without those that are reset before its start."""
     try:
@@ -99,7 +99,7 @@ def kept_out(
     return tuple(stands for stands in found if stands.device not in reset_first)
 
 
-def surroundings_of(evidence: AttemptEvidence, launch: Launch, held: tuple[int, str] | None) -> Surroundings | None:
+def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
     """What this machine knows about what the workers lacked.
 
     `held`: a port that one rank held when another asked for it, and the rank that held it.
@@ -113,7 +113,7 @@ def surroundings_of(evidence: AttemptEvidence, launch: Launch, held: tuple[int, 
     return look_around(evidence, command, launch.python, launch.master_port, env, places=places, held=held)
 
 
-def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
+def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
     """The base of every worker's environment: holdfast's own, and where torch's timers report, if they do."""
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return launch.environment
@@ -122,7 +122,7 @@ def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
     return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
 
 
-def _with_door(launch: Launch, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
+def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
     """Where a job has an ssh server for debugging, with what `ssh -F` takes."""
     if launch.spec.runtime.ssh is None:
         return environment
@@ -131,7 +131,7 @@ def _with_door(launch: Launch, place: JobPlace, environment: Mapping[str, str]) 
     return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
 
 
-def screens(launch: Launch) -> tuple[int | None, int | None]:
+def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
     """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
 
     With several workers each line needs a prefix, and a terminal would promise what they cannot have.
@@ -145,7 +145,7 @@ def screens(launch: Launch) -> tuple[int | None, int | None]:
     return (place if out and os.isatty(place) else None), (2 if err and os.isatty(2) else None)
 
 
-def streams(launch: Launch) -> Streams:
+def streams(launch: LaunchSpec) -> Streams:
     """Where the workers' standard streams lead. This process's parent is the guard, which the shell knows."""
     given = launch.stdin is not None and sys.stdin is not None
     return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.act.guard import WORD
-from holdfast.launch.launch_spec import Launch
+from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import shown
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
@@ -16,8 +16,8 @@ from holdfast.model.job_spec import Seat
 from holdfast.model.phrases import Phrase
 from holdfast.node.port_conflicts import TAIL_BYTES, TakenPorts
 from holdfast.node.worker_context import screens
-from holdfast.observe.output_pump import TEMPLATE_VARIABLE, Logs, Pump, Screen, line_prefix
-from holdfast.reactor import Reactor, Turn
+from holdfast.observe.output_pump import TEMPLATE_VARIABLE, Logs, OutputPump, OutputScreen, line_prefix
+from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
 
@@ -27,14 +27,14 @@ class WorkerOutput:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         reactor: Reactor,
-        stdout: Screen,
-        stderr: Screen,
+        stdout: OutputScreen,
+        stderr: OutputScreen,
         say: Callable[[str], None],
         logs: Logs | None,
     ) -> None:
-        self.pump = Pump(reactor, stdout, stderr, say, launch.spec.world_size, logs, launch.rotation)
+        self.pump = OutputPump(reactor, stdout, stderr, say, launch.spec.world_size, logs, launch.rotation)
         self._launch = launch
         self._screens = screens(launch)
         self.taken_ports = TakenPorts()
@@ -111,7 +111,7 @@ class GuardWatch:
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
         """`heard(number, typed, now)` returns what follows from a signal; `typed`: at a terminal."""
         self._heard = heard
-        self._watch = reactor.watch(fd, self._ready, turn=Turn.GUARD)
+        self._watch = reactor.watch(fd, self._ready, turn=CallbackPriority.GUARD)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
         if told := os.read(fd, _WORDS * WORD):

@@ -14,7 +14,7 @@ from holdfast.clock import Clock
 from holdfast.model.codec import encode
 from holdfast.model.notice_messages import Beginning, Notice, NoticeKind
 from holdfast.notices.message_limits import Messages
-from holdfast.notices.send_queue import Lane, ours
+from holdfast.notices.send_queue import SendQueue, ours
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
@@ -22,13 +22,13 @@ _READ = 1 << 16
 _MOST_BYTES = 64 << 20
 
 
-class Teller:
+class NoticeProcess:
     """All lanes of one job."""
 
     def __init__(self, begin: Beginning, reactor: Reactor) -> None:
         self.plan = plan = begin.plan
         self._begin = begin
-        self.lanes: list[Lane] = []
+        self.lanes: list[SendQueue] = []
         self._events = self._lane("--on-event", plan.on_event)
         self._end = self._lane("--on-end", plan.on_end)
         self._summary = self._lane("--summary", plan.summary)
@@ -42,10 +42,10 @@ class Teller:
         for lane in self.lanes:
             lane.join(reactor)
 
-    def _lane(self, name: str, asked: str) -> Lane | None:
+    def _lane(self, name: str, asked: str) -> SendQueue | None:
         if not asked:
             return None
-        lane = Lane(name, self.plan.limit_s, _say)
+        lane = SendQueue(name, self.plan.limit_s, _say)
         self.lanes.append(lane)
         return lane
 
@@ -85,7 +85,7 @@ def main() -> None:
     become_subreaper()
     name_process("holdfast notices")
     reactor = Reactor(Clock().now)
-    teller: Teller | None = None
+    teller: NoticeProcess | None = None
     pending = bytearray()
     open_ = True
 
@@ -98,7 +98,7 @@ def main() -> None:
             del pending[: end + 1]
             try:
                 if teller is None:
-                    teller = Teller(json_as(line, Beginning, most_bytes=_MOST_BYTES), reactor)
+                    teller = NoticeProcess(json_as(line, Beginning, most_bytes=_MOST_BYTES), reactor)
                 else:
                     teller.tell(json_as(line, Notice, most_bytes=_MOST_BYTES))
             except Malformed as error:

@@ -36,7 +36,7 @@ _WORDS = slice(2, 6)
 """Exception, place, collective and text of a fingerprint."""
 
 
-class Told(Noun, frozen=True, kw_only=True):
+class MessageGroup(Noun, frozen=True, kw_only=True):
     """The messages about one cause so far."""
 
     key: str
@@ -48,10 +48,10 @@ class Told(Noun, frozen=True, kw_only=True):
     unsent: int = 0
 
 
-class Book(Noun, frozen=True, kw_only=True):
+class GroupBook(Noun, frozen=True, kw_only=True):
     """The file."""
 
-    told: tuple[Told, ...] = ()
+    told: tuple[MessageGroup, ...] = ()
 
 
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
@@ -68,11 +68,11 @@ def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -
     return blake2b("\0".join(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def told(book: Book, key: str, job: str, now: float) -> tuple[Book, str | None]:
+def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[GroupBook, str | None]:
     """The book with this message in it, and the message's addition about other jobs; None: it is not sent. Pure."""
     old = next((one for one in book.told if one.key == key), None)
     if old is None or not 0 <= now - old.since < WINDOW_S:
-        new = Told(key=key, since=now, jobs=1, last=(job,))
+        new = MessageGroup(key=key, since=now, jobs=1, last=(job,))
         words: str | None = ""
         if old is not None and old.unsent:
             words = f"Before, {old.jobs} jobs had the same within {WINDOW_S / 60:g} minutes; {_unsent(old.unsent)}."
@@ -87,14 +87,14 @@ def told(book: Book, key: str, job: str, now: float) -> tuple[Book, str | None]:
             words = None
             new = replace(old, jobs=jobs, last=last, unsent=old.unsent + 1)
     others = sorted((one for one in book.told if one.key != key), key=lambda one: one.since)
-    return Book(told=(*others[-(MOST_TOLD - 1) :], new)), words
+    return GroupBook(told=(*others[-(MOST_TOLD - 1) :], new)), words
 
 
 def enter(home: Path, key: str, job: str) -> str | None:
-    """Record this message in the state directory; as `told`. Empty where the file cannot be used."""
+    """Record this message in the state directory; as `with_message`. Empty where the file cannot be used."""
     try:
         with _Locked(home) as book:
-            new, words = told(book.read(), key, job, Clock().now())
+            new, words = with_message(book.read(), key, job, Clock().now())
             book.write(new)
             return words
     except (OSError, Malformed):
@@ -106,7 +106,7 @@ def failed(home: Path, key: str, job: str) -> None:
     try:
         with _Locked(home) as book:
             others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))
-            book.write(Book(told=others))
+            book.write(GroupBook(told=others))
     except (OSError, Malformed):
         pass  # then each message goes out, as `enter` finds the same
 
@@ -144,15 +144,15 @@ class _Locked:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def read(self) -> Book:
+    def read(self) -> GroupBook:
         try:
-            return json_as(read_file(self._path, _MOST_BYTES), Book)
+            return json_as(read_file(self._path, _MOST_BYTES), GroupBook)
         except FileNotFoundError:
-            return Book()
+            return GroupBook()
         except Malformed:
-            return Book()  # another release's, or damaged: it holds nothing that is needed
+            return GroupBook()  # another release's, or damaged: it holds nothing that is needed
 
-    def write(self, book: Book) -> None:
+    def write(self, book: GroupBook) -> None:
         replace_file(self._path, encode(book))
 
 

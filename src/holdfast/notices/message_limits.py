@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast.model.codec import encode
 from holdfast.model.notice_messages import Beginning, Notice
 from holdfast.notices.message_grouping import key_of
-from holdfast.notices.send_queue import Lane, ours
+from holdfast.notices.send_queue import SendQueue, ours
 
 MOST = 5
 """Messages of a job before its end, at most. The end is always sent."""
@@ -18,7 +18,7 @@ _MOST_TEXT = 2000
 class Messages:
     """The messages of one job. `urls`: in apprise's form."""
 
-    def __init__(self, urls: Sequence[str], begin: Beginning, lane: Lane) -> None:
+    def __init__(self, urls: Sequence[str], begin: Beginning, lane: SendQueue) -> None:
         self._urls = urls
         self._begin = begin
         self._lane = lane

@@ -14,7 +14,7 @@ from holdfast.notices import message_grouping
 from holdfast.untrusted import json_as
 
 
-class Message(Noun, frozen=True, kw_only=True):
+class OutgoingMessage(Noun, frozen=True, kw_only=True):
     """The content of standard input."""
 
     urls: tuple[str, ...]
@@ -28,7 +28,7 @@ class Message(Noun, frozen=True, kw_only=True):
 
 def main() -> int:
     """The exit status: 0 where every address accepted it."""
-    message = json_as(sys.stdin.buffer.read(), Message)
+    message = json_as(sys.stdin.buffer.read(), OutgoingMessage)
     try:
         import apprise  # an extra
     except ImportError:

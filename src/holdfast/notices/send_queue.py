@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast import children
 from holdfast.act.linux import descendants
 from holdfast.act.termination import kill
-from holdfast.reactor import Moment, Reactor
+from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
 MOST_WAITING = 64
@@ -23,7 +23,7 @@ def ours(module: str, *words: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module, *words)
 
 
-class Lane:
+class SendQueue:
     """`name`: the option that requested it. `say`: prints one line."""
 
     def __init__(self, name: str, limit_s: float, say: Callable[[str], None]) -> None:
@@ -34,7 +34,7 @@ class Lane:
         self._child: children.Child | None = None
         self._words = -1
         self._last = b""
-        self._late: Moment | None = None
+        self._late: DueCall | None = None
         self._lost = 0
         self._said = ""
         self._reactor: Reactor
@@ -92,11 +92,11 @@ class Lane:
             os.close(writing)
         self._last = b""
         os.set_blocking(self._words, False)
-        self._reactor.watch(self._words, self._hear)
+        self._reactor.watch(self._words, self._on_readable)
         self._reactor.watch(self._child.pidfd, self._ended)
         self._late = self._reactor.at(self._reactor.now() + self._limit_s, self._too_late)
 
-    def _hear(self, fd: int, now: float) -> None:
+    def _on_readable(self, fd: int, now: float) -> None:
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -107,8 +107,8 @@ class Lane:
 
     def _ended(self, fd: int, now: float) -> None:
         if self._reactor.watched(self._words) is not None:
-            self._hear(self._words, now)
-        status = self._let_go().reap()
+            self._on_readable(self._words, now)
+        status = self._release().reap()
         if status:
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             lines = [line for line in self._last.decode(errors="replace").splitlines() if line.strip()]
@@ -126,12 +126,12 @@ class Lane:
     def _kill(self) -> None:
         assert self._child is not None
         below = descendants(self._child.pid)  # before it dies: its children then lose their parent
-        child = self._let_go()
+        child = self._release()
         child.kill()
         kill(below)
         child.end()
 
-    def _let_go(self) -> children.Child:
+    def _release(self) -> children.Child:
         assert self._child is not None
         child, self._child = self._child, None
         for fd in (child.pidfd, self._words):

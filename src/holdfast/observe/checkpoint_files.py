@@ -33,7 +33,7 @@ _UNFINISHED = Lazy(r"(?i)(?:\.(?:tmp|temp|part|partial|incomplete|writing|inprog
 _TEMPORARY = Lazy(r"(?i)^(?:\.?tmp[._-]|\.)")
 
 
-class _Open(NamedTuple):
+class _OpenFile(NamedTuple):
     path: str
     holders: frozenset[int]
 
@@ -43,7 +43,7 @@ class CheckpointWatch:
 
     def __init__(self, ours: Iterable[str] = ()) -> None:
         self._ours = tuple(f"{directory.rstrip('/')}/" for directory in ours)
-        self._open: dict[tuple[int, int], _Open] = {}
+        self._open: dict[tuple[int, int], _OpenFile] = {}
         self.finished: list[str] = []
 
     @property
@@ -53,13 +53,13 @@ class CheckpointWatch:
 
     def look(self, pids: Iterable[int]) -> None:
         """Look at these processes and their descendants. A process that ends meanwhile is simply not seen."""
-        now: dict[tuple[int, int], _Open] = {}
+        now: dict[tuple[int, int], _OpenFile] = {}
         for pid in self._processes(pids):
             for key, path in self._written_by(pid):
                 known = now.get(key)
                 holders = frozenset({pid}) if known is None else known.holders | {pid}
                 if known is not None or len(now) < MOST_FILES:
-                    now[key] = _Open(path, holders)
+                    now[key] = _OpenFile(path, holders)
         for key, was in self._open.items():
             # The kernel closes the files of a process that dies, whole or not: only the living finish one.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):

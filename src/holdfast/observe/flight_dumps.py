@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.flight_records import Flight, Flown, GroupFlight
+from holdfast.model.flight_records import CollectiveRecord, FlightDump, GroupFlight
 from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_value
@@ -41,7 +41,9 @@ def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def read_flights(environment: Mapping[str, str], cwd: Path, ranks: Sequence[int], since: float) -> tuple[Flight, ...]:
+def read_flights(
+    environment: Mapping[str, str], cwd: Path, ranks: Sequence[int], since: float
+) -> tuple[FlightDump, ...]:
     """The dumps of these ranks that were written at `since` or later. What cannot be read is left out."""
     found = []
     for rank in ranks:
@@ -56,7 +58,7 @@ def read_flights(environment: Mapping[str, str], cwd: Path, ranks: Sequence[int]
     return tuple(found)
 
 
-def flight(data: bytes, rank: int, source: str = "") -> Flight:
+def flight(data: bytes, rank: int, source: str = "") -> FlightDump:
     """One dump. Raises `Malformed`."""
     told = json_value(data, most_bytes=MOST_BYTES) if data[:1] in (b"{", b"[") else plain_pickle(data)
     if isinstance(told, list):
@@ -69,7 +71,7 @@ def flight(data: bytes, rank: int, source: str = "") -> Flight:
             entries.setdefault(_group(entry), []).append(entry)
     known = _members(told.get("pg_config"))
     groups = [_flown(name, of_group, known) for name, of_group in list(entries.items())[:MOST_GROUPS]]
-    return Flight(rank=rank, groups=tuple(groups), source=source)
+    return FlightDump(rank=rank, groups=tuple(groups), source=source)
 
 
 def _flown(name: str, entries: Sequence[dict[str, Any]], known: Mapping[str, tuple[int, ...]]) -> GroupFlight:
@@ -83,10 +85,10 @@ def _flown(name: str, entries: Sequence[dict[str, Any]], known: Mapping[str, tup
     )
 
 
-def _one(entry: dict[str, Any]) -> Flown:
+def _one(entry: dict[str, Any]) -> CollectiveRecord:
     sizes, kinds = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
     said = f"{sizes} {', '.join(str(kind) for kind in kinds[:4])}" if sizes and isinstance(kinds, list | tuple) else ""
-    return Flown(
+    return CollectiveRecord(
         number=_number(entry),
         name=str(entry.get("profiling_name") or "a collective")[:80],
         sizes=said[:120],

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 from holdfast.model.link_check_messages import TOKEN_BYTES, MeasurePeer, OpenPort, PeerMeasured
-from holdfast.reactor import Moment, Reactor
+from holdfast.reactor import DueCall, Reactor
 
 PINGS = 5
 PEERS = 16
@@ -79,7 +79,7 @@ class _Stream:
         self._reactor = reactor
         link.setblocking(False)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._limit: Moment = reactor.at(limit, self._late)
+        self._limit: DueCall = reactor.at(limit, self._late)
         self._writes: bool | None = None
         self._out = memoryview(b"")
         self._closed = False

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.observe.log_file import LogFile, Rotation, amount
-from holdfast.observe.worker_stream import DEFAULT_PIPE_BYTES, Hushed, Log, Sink, Stream, enlarge, keep_large_blocks
+from holdfast.observe.worker_stream import (
+    DEFAULT_PIPE_BYTES,
+    Sink,
+    StackCutoff,
+    Stream,
+    StreamLog,
+    enlarge,
+    keep_large_blocks,
+)
 
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
@@ -32,7 +40,7 @@ WAIT_S = 10.0
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 
-class Screen(Protocol):
+class OutputScreen(Protocol):
     """A terminal that takes what it can and never blocks: `holdfast.act.console.Console`."""
 
     name: str
@@ -70,7 +78,7 @@ class Logs(Protocol):
         """The process that writes them."""
         ...
 
-    def open(self, path: Path, source: str, *, shown: bool) -> Log: ...
+    def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
         """Call `then(now)` when everything given so far is in the files."""
@@ -98,7 +106,7 @@ def line_prefix(
     return f"[{role}-{rank}] "
 
 
-class Pump:
+class OutputPump:
     """Owns the workers' streams; shows them on two screens, which may be one and the same.
 
     The loop that owns `reactor` asks for `next_wake()` before each wait, and calls `tick(now)` when that moment has
@@ -108,8 +116,8 @@ class Pump:
     def __init__(
         self,
         reactor: Reactor,
-        stdout: Screen,
-        stderr: Screen,
+        stdout: OutputScreen,
+        stderr: OutputScreen,
         say: Callable[[str], None],
         workers: int = 1,
         logs: Logs | None = None,
@@ -117,10 +125,10 @@ class Pump:
     ) -> None:
         """`logs`: the writer of the files; None: this process, which rotates them by `rotation`."""
         self._reactor = reactor
-        self._screens: list[Screen] = [stdout] if stdout is stderr else [stdout, stderr]
+        self._screens: list[OutputScreen] = [stdout] if stdout is stderr else [stdout, stderr]
         self._stdout = stdout
         self._stderr = stderr
-        self._taken: dict[Screen, int] = {}
+        self._taken: dict[OutputScreen, int] = {}
         self._unkept = 0
         self._say = say
         self._logs = logs
@@ -128,12 +136,12 @@ class Pump:
         keep_large_blocks()
         self._pipe_bytes = max(DEFAULT_PIPE_BYTES, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
         self._streams: dict[int, Stream] = {}
-        self._screen_of: dict[int, Screen] = {}
+        self._screen_of: dict[int, OutputScreen] = {}
         self._ranks: dict[int, tuple[Stream, Stream]] = {}
         self._reading: set[int] = set()
-        self._waiting: dict[Screen, int] = {}
-        self._held_back: dict[Screen, float] = {}
-        self._held_s: dict[Screen, float] = {}
+        self._waiting: dict[OutputScreen, int] = {}
+        self._held_back: dict[OutputScreen, float] = {}
+        self._held_s: dict[OutputScreen, float] = {}
         self._complained: set[object] = set()
         self._not_whole: list[tuple[int, str, Path]] = []
         self._now = 0.0
@@ -177,7 +185,7 @@ class Pump:
             pair.append(stream)
         self._ranks[rank] = (pair[0], pair[1])
 
-    def _log(self, path: Path, source: str, shown: bool, now: float) -> Log:
+    def _log(self, path: Path, source: str, shown: bool, now: float) -> StreamLog:
         if self._logs is not None:
             return self._logs.open(path, source, shown=shown)
         clock, kept = self._reactor.now, self._rotation
@@ -298,8 +306,8 @@ class Pump:
     def hush(self, rank: int) -> None:
         """The worker is asked for its stacks: they go to its file, and not to the terminal."""
         for stream in self._ranks.get(rank, ())[1:]:
-            if stream.sink is not None and not isinstance(stream.sink, Hushed):
-                stream.sink = Hushed(stream.sink)
+            if stream.sink is not None and not isinstance(stream.sink, StackCutoff):
+                stream.sink = StackCutoff(stream.sink)
 
     def tail_stream(self, rank: int) -> str:
         """The stream that `tail` is of: `stderr` or `stdout`; empty where the worker wrote nothing."""
@@ -347,7 +355,7 @@ class Pump:
             for note in screen.take_notes():
                 self._say(note)
 
-    def _count_wait(self, screen: Screen) -> None:
+    def _count_wait(self, screen: OutputScreen) -> None:
         before = self._held_s.get(screen, 0.0)
         after = self._held_s[screen] = before + self._now - self._held_back[screen]
         self._held_back[screen] = self._now

@@ -19,7 +19,7 @@ MOST_BYTES = 64 * 1024
 MOST_TIMERS = 10_000
 
 
-class Timer(msgspec.Struct, frozen=True):
+class TorchTimer(msgspec.Struct, frozen=True):
     """One worker's timer. Seconds since the epoch; a signal of 0 or less: the worker is not to be killed."""
 
     pid: int
@@ -43,7 +43,7 @@ class TimerPipe:
         # To write as well: so the last worker that closes it leaves no end of file behind.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
-        self._timers: dict[tuple[int, str], Timer] = {}
+        self._timers: dict[tuple[int, str], TorchTimer] = {}
 
     def fileno(self) -> int:
         return self._fd
@@ -58,7 +58,7 @@ class TimerPipe:
         self._rest = rest if len(rest) <= MOST_BYTES else b""
         for line in lines:
             try:
-                timer = json_as(line, Timer)
+                timer = json_as(line, TorchTimer)
             except Malformed:
                 continue
             if timer.expiration_time > LATEST_S:
@@ -73,7 +73,7 @@ class TimerPipe:
         """When the next timer expires."""
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
-    def over(self, now: float) -> list[Timer]:
+    def over(self, now: float) -> list[TorchTimer]:
         """Expired timers, the earliest first; all timers of their workers are dropped."""
         found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
         gone = {timer.pid for timer in found}

@@ -16,7 +16,7 @@ DEFAULT_PIPE_BYTES = 64 * 1024
 TAIL_BYTES = 16 * 1024
 
 
-class Log(Protocol):
+class StreamLog(Protocol):
     """The destination of a stream's bytes: `holdfast.observe.log_file.LogFile`, or its substitute elsewhere."""
 
     path: Path
@@ -29,7 +29,7 @@ class Log(Protocol):
 
 
 class Sink(Protocol):
-    """The display of a stream's bytes: `holdfast.act.prefixed_stream.Lane`."""
+    """The display of a stream's bytes: `holdfast.act.prefixed_stream.PrefixedStream`."""
 
     def write(self, block: bytes, now: float) -> None: ...
 
@@ -45,7 +45,7 @@ class Stream:
 
     __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
-    def __init__(self, fd: int, source: str, file: Log, sink: Sink | None) -> None:
+    def __init__(self, fd: int, source: str, file: StreamLog, sink: Sink | None) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
         self.source = source
@@ -117,7 +117,7 @@ class Stream:
         return self._tail
 
 
-class Hushed:
+class StackCutoff:
     """A terminal that shows nothing more once the requested stacks begin: the worker's file has them."""
 
     def __init__(self, sink: Sink) -> None:

@@ -12,19 +12,19 @@ from holdfast.wire.control_socket import Control, Line, Reply
 from holdfast.wire.fault_news import FaultsLine
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
 
-class Door:
+class ControlServer:
     """The control socket in the job's directory."""
 
     def __init__(
         self,
         reactor: Reactor,
         place: JobPlace,
-        launch: Launch,
+        launch: LaunchSpec,
         report: Callable[[ev.Event], None],
         read_faults: Callable[[], None],
         say: Callable[[str], None],

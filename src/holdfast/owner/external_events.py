@@ -18,7 +18,7 @@ from holdfast.model.faults import Remedy
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.faults import FaultEvent
     from holdfast.owner.event_output import EventLines, Out
@@ -35,7 +35,7 @@ ARRIVES_S = 0.5
 within this time."""
 
 
-class Outside:
+class ExternalEvents:
     """The owner's view of the outside. `platform`: None: there is none, and a signal needs no explanation."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Outside:
         platform: Platform | None,
         place: JobPlace,
         say: Callable[[str], None],
-        launch: Launch | None = None,
+        launch: LaunchSpec | None = None,
         out: Out | None = None,
         unsaved_bytes: Callable[[], int] = lambda: 0,
     ) -> None:

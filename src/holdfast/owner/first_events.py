@@ -11,17 +11,17 @@ from holdfast.record.local_time import local
 
 if TYPE_CHECKING:
     from holdfast.decide.owner import Owner
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.faults import DeviceStanding
     from holdfast.model.job_spec import NodeInfo
-    from holdfast.owner.job_records import Records
+    from holdfast.owner.job_records import JobRecords
     from holdfast.record.job_directory import JobPlace
 
 
 def first_events(
-    launch: Launch,
+    launch: LaunchSpec,
     place: JobPlace,
-    records: Records,
+    records: JobRecords,
     owner: Owner,
     now: float,
     nodes: tuple[NodeInfo, ...] = (),

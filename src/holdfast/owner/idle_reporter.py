@@ -15,22 +15,22 @@ from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
-    from holdfast.decide.idle_warning import Stillness
+    from holdfast.decide.idle_warning import IdleWarning
     from holdfast.model.events import Event
     from holdfast.model.evidence import HangEvidence
     from holdfast.reactor import Reactor
-    from holdfast.wire.link_interface import Request, ToNodes, Word
+    from holdfast.wire.link_interface import NodesLink, Request, Word
 
 
-class Quiet:
-    """Between an owner and the link to its nodes (`holdfast.wire.link_interface.ToNodes`).
+class IdleReporter:
+    """Between an owner and the link to its nodes (`holdfast.wire.link_interface.NodesLink`).
 
     `answer` takes results for the owner. `folder`: where the stacks are written.
     """
 
     def __init__(
         self,
-        link: ToNodes,
+        link: NodesLink,
         reactor: Reactor,
         after_s: float,
         answer: Callable[[Word], None],
@@ -46,7 +46,7 @@ class Quiet:
         self._view: GangView | None = None
         self._attempt = 0
         self._began_at = 0.0
-        self._stillness: Stillness | None = None
+        self._stillness: IdleWarning | None = None
         """The watch over the attempt that runs; None before its first deadline."""
         reactor.deadlines(self._next_wake, self._due)
 
@@ -86,9 +86,9 @@ class Quiet:
 
     def _due(self, now: float) -> Iterator[Event]:
         if self._stillness is None and self._view is not None:
-            from holdfast.decide.idle_warning import Stillness  # no start needs this import
+            from holdfast.decide.idle_warning import IdleWarning  # no start needs this import
 
-            self._stillness = Stillness(self._after_s)
+            self._stillness = IdleWarning(self._after_s)
             self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)
         if self._stillness is not None:
             self._go_on(self._stillness.due(now))

@@ -11,14 +11,14 @@ from holdfast.model import events as ev
 from holdfast.record.journal import Journal
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.job_spec import NodePlan
     from holdfast.node.report_writer import ReportWriter
     from holdfast.record.job_directory import JobPlace
 
 
-class Records:
+class JobRecords:
     """One job's journal and reports. `writer` makes the part that writes and shows reports: no start needs it."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Records:
         """The part of the journal that is still in memory because its file could not be written."""
         return self._journal.unsaved_bytes
 
-    def begin(self, launch: Launch, now: float, host: str) -> None:
+    def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
         """Write the job down, and print the notes that come before its start."""
         spec, job_id = launch.spec, self._place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
@@ -53,7 +53,7 @@ class Records:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
 
-    def begin_again(self, launch: Launch, now: float, host: str, attempt: int) -> None:
+    def begin_again(self, launch: LaunchSpec, now: float, host: str, attempt: int) -> None:
         """Another run of the job continues the records of those before. `attempt`: the last one so far."""
         self._journal.begin_run(self._place.job_id, self._place.run, host=host, pid=os.getpid())
         for trouble in (self._journal.take_news(), *launch.notes):

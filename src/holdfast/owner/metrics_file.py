@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast import children
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.reactor import DueCall, News, Reactor
 
 LEAST_S = 15.0
 """The least time between the starts of two writings."""
@@ -50,7 +50,7 @@ class MetricsFile:
         self._began = 0.0
         self._next_at = 0.0
         self._wanted = False
-        self._moment: Moment | None = None
+        self._moment: DueCall | None = None
         self._last = False
         self._said = ""
 
@@ -78,7 +78,7 @@ class MetricsFile:
             self._moment.close()
             self._moment = None
         if self._child is not None:
-            child = self._let_go()
+            child = self._release()
             child.end(wait_s=0.0)  # it may hang in the disk: it ends with the guard
 
     # ------------------------------------------------------------------------------------------ inside
@@ -92,7 +92,7 @@ class MetricsFile:
         self._moment = None
         if self._child is not None:
             self._trouble(f"it took longer than {LIMIT_S:g} s")
-            self._let_go().end(wait_s=0.0)
+            self._release().end(wait_s=0.0)
         self._wanted = False
         self._began = now
         words, writing = os.pipe()
@@ -118,7 +118,7 @@ class MetricsFile:
             told = os.read(self._words, _WORD_BYTES).decode(errors="replace").strip()
         except BlockingIOError:
             told = ""
-        status = self._let_go().reap()
+        status = self._release().reap()
         if status:
             self._trouble(told.partition("\n")[0] or f"its writer ended with status {status}")
         else:
@@ -134,7 +134,7 @@ class MetricsFile:
         elif self._wanted:
             self._begin(now)
 
-    def _let_go(self) -> children.Child:
+    def _release(self) -> children.Child:
         assert self._child is not None
         child, self._child = self._child, None
         self._reactor.forget(child.pidfd)

@@ -17,29 +17,29 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec.structs import replace
 
 from holdfast.decide.link_measurement import NAME as LINKS
-from holdfast.decide.link_measurement import Links, Orders, with_links, worth_measuring
+from holdfast.decide.link_measurement import LinkMeasurement, Orders, with_links, worth_measuring
 from holdfast.decide.phases import Phase
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.events import ChecksFinished, HangFound
 from holdfast.model.gang_protocol import Report
 from holdfast.model.hang_messages import LookAtRanks, RanksSeen, WantLastWords
 from holdfast.model.link_check_messages import TOKEN_BYTES, PeerMeasured, PortOpen
-from holdfast.owner.idle_reporter import Quiet
+from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.record.local_time import local
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
-    from holdfast.decide.answer_collection import Roundup
+    from holdfast.decide.answer_collection import AnswerCollection
     from holdfast.decide.gang_view import GangView
-    from holdfast.decide.hang_detection import Next, Silence
+    from holdfast.decide.hang_detection import HangDetection, Next
     from holdfast.model.events import Event
     from holdfast.model.job_spec import JobSpec
     from holdfast.reactor import Reactor
-    from holdfast.wire.link_interface import Request, ToNodes, Word
+    from holdfast.wire.link_interface import NodesLink, Request, Word
 
 
-class Questions:
-    """The owner's link (`holdfast.wire.link_interface.ToNodes`).
+class NodeQueries:
+    """The owner's link (`holdfast.wire.link_interface.NodesLink`).
 
     `link` reaches the nodes; `answer` takes results for the owner. `address_of`: where peers reach a node. `warn`:
     reports that a gang without a hang time-out is too still, and has the place for its stacks.
@@ -47,7 +47,7 @@ class Questions:
 
     def __init__(
         self,
-        link: ToNodes,
+        link: NodesLink,
         reactor: Reactor,
         spec: JobSpec,
         answer: Callable[[Word], None],
@@ -58,27 +58,27 @@ class Questions:
         self._address_of = address_of
         self._measures = spec.checks is None or any(choice.name == LINKS for choice in spec.checks)
         self._round: RunChecks | None = None
-        self._links: Links | None = None
+        self._links: LinkMeasurement | None = None
         self._checked: ChecksFinished | None = None
         self._reactor = reactor
         self._answer = answer
-        self._roundup: Roundup | None = None
-        self._silence: Silence | None = None
+        self._roundup: AnswerCollection | None = None
+        self._silence: HangDetection | None = None
         self._began_at = 0.0
         if spec.nodes.many:
-            from holdfast.decide.answer_collection import Roundup  # a single node answers for itself
+            from holdfast.decide.answer_collection import AnswerCollection  # a single node answers for itself
 
-            self._roundup = Roundup()
+            self._roundup = AnswerCollection()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
             reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
-            from holdfast.decide.hang_detection import Silence  # few jobs ask for it
+            from holdfast.decide.hang_detection import HangDetection  # few jobs ask for it
 
-            self._silence = Silence(spec.hang_timeout_s)
+            self._silence = HangDetection(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)
-        self._quiet: Quiet | None = None
+        self._quiet: IdleReporter | None = None
         if warn is not None and spec.hang_timeout_s is None and spec.hang_warning_s:
-            self._quiet = Quiet(link, reactor, spec.hang_warning_s, answer, *warn)
+            self._quiet = IdleReporter(link, reactor, spec.hang_warning_s, answer, *warn)
 
     # ------------------------------------------------------------------------------------------ to the nodes
 
@@ -129,12 +129,12 @@ class Questions:
         if self._measures and order is not None and isinstance(event, ChecksFinished) and worth_measuring(event, order):
             addresses = {node: self._address_of(node) for node in order.nodes}
             self._checked = event
-            self._links = Links(order, addresses, os.urandom(TOKEN_BYTES).hex(), self._reactor.now())
+            self._links = LinkMeasurement(order, addresses, os.urandom(TOKEN_BYTES).hex(), self._reactor.now())
             self._tell(self._links, self._links.begin())
         else:
             self._answer(event)
 
-    def _tell(self, links: Links, orders: Orders) -> None:
+    def _tell(self, links: LinkMeasurement, orders: Orders) -> None:
         for node, order in orders:
             self._link.send(node, order)
         if links.verdict is not None and links is self._links and self._checked is not None:

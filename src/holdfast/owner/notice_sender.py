@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.model.exit_report import ExitReport
     from holdfast.model.faults import FaultEvent
     from holdfast.model.job_spec import JobSpec
-    from holdfast.reactor import News, Reactor, Watch
+    from holdfast.reactor import DescriptorWatch, News, Reactor
     from holdfast.record.job_directory import JobPlace
 
 MOST_LINES = 256
@@ -53,7 +53,7 @@ class Notices:
         self._lost = 0
         self._child: children.Child | None = None
         self._to = self._from = -1
-        self._writes: Watch | None = None
+        self._writes: DescriptorWatch | None = None
         self._over = False
         self._said = 0
         self._word = b""
@@ -73,7 +73,7 @@ class Notices:
 
     def attempt(self, record: AttemptRecord) -> None:
         """An attempt has its record."""
-        from holdfast.decide.restart_budgets import restarted, spent
+        from holdfast.decide.restart_budgets import restarted, spent_restarts
         from holdfast.record.report_file import exit_report_object
 
         self._attempts.append(record)
@@ -83,7 +83,11 @@ class Notices:
         ended = f"attempt {record.attempt} of {self._job} ended: {report.phrase}: {report.reason}"
         self._tell(NoticeKind.ATTEMPT_ENDED, ended, report, body=body, variables=more)
         most = self._spec.restarts.max_restarts
-        if restarted(record) and decision.charged and 0 < most <= spent(self._attempts, charged=True, restored=False):
+        if (
+            restarted(record)
+            and decision.charged
+            and 0 < most <= spent_restarts(self._attempts, charged=True, restored=False)
+        ):
             text = f"{self._job} restarts for the last time: {most} of {most} restarts are used up ({report.phrase})"
             self._tell(NoticeKind.BUDGET_NEARLY_SPENT, text, report, wakes=True, body=body, variables=more)
 
@@ -130,7 +134,7 @@ class Notices:
             from holdfast.act.termination import kill
 
             kill(descendants(self._child.pid))
-            self._let_go().end()
+            self._release().end()
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -196,7 +200,7 @@ class Notices:
         finally:
             os.close(reading)
             os.close(writing)
-        self._reactor.watch(self._from, self._hear)
+        self._reactor.watch(self._from, self._on_readable)
         self._reactor.watch(self._child.pidfd, self._ended)
         place = self._place
         head = Beginning(plan=self._plan, job=place.job_id, name=self._spec.name, home=str(place.home))
@@ -224,7 +228,7 @@ class Notices:
             os.close(self._to)
             self._to = -1
 
-    def _hear(self, fd: int, now: float) -> None:
+    def _on_readable(self, fd: int, now: float) -> None:
         try:
             data = os.read(fd, _WORD_BYTES)
         except BlockingIOError:
@@ -239,14 +243,14 @@ class Notices:
 
     def _ended(self, fd: int, now: float) -> None:
         if self._reactor.watched(self._from) is not None:
-            self._hear(self._from, now)
-        status = self._let_go().reap()
+            self._on_readable(self._from, now)
+        status = self._release().reap()
         if status or not self._over:
             self._say(f"notices are off: their process ended with status {status}; the job goes on")
         elif self._lost:
             self._say(f"{self._lost} notices were left out: more came than could be told")
 
-    def _let_go(self) -> children.Child:
+    def _release(self) -> children.Child:
         assert self._child is not None
         child, self._child = self._child, None
         for fd in (child.pidfd, self._from, self._to):

@@ -9,10 +9,10 @@ from holdfast.decide.phases import Phase
 
 if TYPE_CHECKING:
     from holdfast.decide.gang import Gang
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.events import Event
-    from holdfast.node.explain_warmup import Rehearsal
-    from holdfast.owner.control_server import Door
+    from holdfast.node.explain_warmup import ExplainWarmup
+    from holdfast.owner.control_server import ControlServer
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
@@ -21,12 +21,12 @@ DOOR_OPENS_S = 0.05
 their start needs. No user can have typed a command before."""
 
 
-class Aside:
+class OwnerBackground:
     """`spare_time`: small steps of the nodes' own work while all is well. `report` takes other commands' requests."""
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         place: JobPlace,
         reactor: Reactor,
         gang: Gang,
@@ -44,8 +44,8 @@ class Aside:
         self._report = report
         self._read_faults = read_faults
         self._say = say
-        self.door: Door | None = None
-        self._rehearsal: Rehearsal | None = None
+        self.door: ControlServer | None = None
+        self._rehearsal: ExplainWarmup | None = None
         self._opening = reactor.at(reactor.now() + DOOR_OPENS_S, self._open_door)
 
     def close(self) -> None:
@@ -56,13 +56,13 @@ class Aside:
     def rehearse(self, now: float) -> None:
         """All workers are up: begin to rehearse."""
         if self._rehearsal is None:
-            from holdfast.node.explain_warmup import Rehearsal  # no start needs this import
+            from holdfast.node.explain_warmup import ExplainWarmup  # no start needs this import
 
-            self._rehearsal = Rehearsal(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
+            self._rehearsal = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
         self._rehearsal.begin(now)
 
     def _open_door(self, now: float) -> None:
-        from holdfast.owner.control_server import Door  # no start needs this import
+        from holdfast.owner.control_server import ControlServer  # no start needs this import
 
-        self.door = Door(self._reactor, self._place, self._launch, self._report, self._read_faults, self._say)
+        self.door = ControlServer(self._reactor, self._place, self._launch, self._report, self._read_faults, self._say)

@@ -19,8 +19,8 @@ from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.decisions import JobReport
 from holdfast.model.gang_protocol import Report
-from holdfast.owner.external_events import Outside
-from holdfast.owner.owner_background import Aside
+from holdfast.owner.external_events import ExternalEvents
+from holdfast.owner.owner_background import OwnerBackground
 from holdfast.platforms.platform import platform_of
 from holdfast.wire.link_interface import Seen
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
@@ -28,26 +28,27 @@ from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.launch.launch_spec import Launch
-    from holdfast.owner.job_records import Records
+    from holdfast.launch.launch_spec import LaunchSpec
+    from holdfast.owner.job_records import JobRecords
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
-    from holdfast.wire.link_interface import ToNodes, Word
+    from holdfast.wire.link_interface import NodesLink, Word
 
 
 class OwnerSide:
-    """Runs one job from its submission to its report. `spare_time`: see `Aside`. `out`: takes lines for stdout.
+    """Runs one job from its submission to its report. `spare_time`: see `OwnerBackground`. `out`: takes lines for
+    stdout.
 
     `owner`: None where owner and node share a process: then no node falls silent, and no report is acknowledged.
     """
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         place: JobPlace,
         reactor: Reactor,
-        link: ToNodes,
-        records: Records,
+        link: NodesLink,
+        records: JobRecords,
         spare_time: Callable[[float], Iterator[object]],
         say: Callable[[str], None],
         owner: Owner | None = None,
@@ -61,7 +62,7 @@ class OwnerSide:
         self._link = link
         self._say = say
         self._records = records
-        self.aside = Aside(
+        self.aside = OwnerBackground(
             launch,
             place,
             reactor,
@@ -74,7 +75,7 @@ class OwnerSide:
         self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
         platform = platform_of(launch.spec, reactor, say, os.environ)
-        self.outside = Outside(reactor, platform, place, say, launch, out, lambda: records.unsaved_bytes)
+        self.outside = ExternalEvents(reactor, platform, place, say, launch, out, lambda: records.unsaved_bytes)
         self._finished: JobReport | None = None
 
     # ------------------------------------------------------------------------------------------ a job's life
@@ -109,7 +110,7 @@ class OwnerSide:
             if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, Seen):  # it is an answer for `Questions`
+        elif not isinstance(word, Seen):  # it is an answer for `NodeQueries`
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:

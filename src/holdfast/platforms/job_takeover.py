@@ -26,7 +26,7 @@ from holdfast.record.state_directory import job_dir
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.decide.gang_view import GangView
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.faults import DeviceStanding
     from holdfast.record.job_directory import JobPlace
 
@@ -38,7 +38,7 @@ def times_before(environ: Mapping[str, str]) -> int:
     return restarts(environ)
 
 
-def place_of_before(launch: Launch, run: int) -> tuple[JobPlace | None, str]:
+def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:
     """The place of the job that this is another run of; or None and the reason in a sentence, or nothing.
 
     A batch script may run several jobs, one after the other or in parallel. An ended job is never taken over; each of
@@ -68,7 +68,7 @@ def place_of_before(launch: Launch, run: int) -> tuple[JobPlace | None, str]:
     return None, ""
 
 
-def _goes_on(history: History, launch: Launch) -> bool:
+def _goes_on(history: History, launch: LaunchSpec) -> bool:
     """Whether this is the history of a job with this command that has not ended."""
     first = history[0][1] if history else None
     if not isinstance(first, ev.JobSubmitted):
@@ -124,7 +124,7 @@ def of_this_run(history: History, run: int) -> Iterable[ev.Event]:
 
 
 def resumption(
-    launch: Launch,
+    launch: LaunchSpec,
     place: JobPlace,
     before: GangView,
     history: History,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.model.job_spec import NodeInfo
 
 
-class Here:
+class SingleMachine:
     """A `Cluster`. It has no other node to give; the machine's own fault log has what it keeps out of use."""
 
     def __init__(self, node: NodeInfo) -> None:

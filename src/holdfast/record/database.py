@@ -57,7 +57,7 @@ _NETWORK_FILESYSTEMS = frozenset(
 )
 
 
-class Ailment(enum.Enum):
+class DatabaseTrouble(enum.Enum):
     """The kind of trouble with the file, as far as it changes what to do."""
 
     BUSY = enum.auto()
@@ -73,18 +73,18 @@ class Ailment(enum.Enum):
     def passes(self) -> bool:
         """Whether a later retry can succeed."""
         return self in (
-            Ailment.BUSY,
-            Ailment.FULL,
-            Ailment.UNWRITABLE,
-            Ailment.UNREADABLE,
-            Ailment.BROKEN_IO,
+            DatabaseTrouble.BUSY,
+            DatabaseTrouble.FULL,
+            DatabaseTrouble.UNWRITABLE,
+            DatabaseTrouble.UNREADABLE,
+            DatabaseTrouble.BROKEN_IO,
         )
 
 
 class Unusable(HoldfastError):
     """The file cannot be used as the journal; `ailment` is the kind, the message explains it."""
 
-    def __init__(self, ailment: Ailment, detail: str) -> None:
+    def __init__(self, ailment: DatabaseTrouble, detail: str) -> None:
         super().__init__(detail)
         self.ailment = ailment
         self.detail = detail
@@ -141,7 +141,7 @@ def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
     path = home / FILE_NAME
     take_over(home)
     if why := open_to_others(home):
-        raise Unusable(Ailment.UNWRITABLE, why)
+        raise Unusable(DatabaseTrouble.UNWRITABLE, why)
     try:
         make_private_dir(home)
         _must_be_files(path)
@@ -171,14 +171,14 @@ def _look_through(db: sqlite3.Connection) -> None:
     """Raises `Unusable` where any page is damaged, before the first write changes the file."""
     said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if said != "ok":
-        raise Unusable(Ailment.DAMAGED, one_line(said.splitlines()[-1])[:120])
+        raise Unusable(DatabaseTrouble.DAMAGED, one_line(said.splitlines()[-1])[:120])
 
 
 def _must_be_files(path: Path) -> None:
     """Raises `Unusable` where the path is no regular file: a named pipe would block SQLite for ever."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         if what := not_a_file(f"{path}{suffix}"):
-            raise Unusable(Ailment.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
+            raise Unusable(DatabaseTrouble.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
 
 
 def open_for_reading(home: Path) -> sqlite3.Connection | None:
@@ -222,7 +222,7 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
     """`unusable` for a reader."""
     found = unusable(error)
-    return Unusable(Ailment.UNREADABLE, found.detail) if found.ailment is Ailment.UNWRITABLE else found
+    return Unusable(DatabaseTrouble.UNREADABLE, found.detail) if found.ailment is DatabaseTrouble.UNWRITABLE else found
 
 
 def unusable(error: OSError | sqlite3.Error) -> Unusable:
@@ -231,72 +231,72 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
 
     if isinstance(error, OSError):
         kind = {
-            errno.ENOSPC: Ailment.FULL,
-            errno.EDQUOT: Ailment.FULL,
-            errno.EIO: Ailment.BROKEN_IO,
-        }.get(error.errno or 0, Ailment.UNWRITABLE)
+            errno.ENOSPC: DatabaseTrouble.FULL,
+            errno.EDQUOT: DatabaseTrouble.FULL,
+            errno.EIO: DatabaseTrouble.BROKEN_IO,
+        }.get(error.errno or 0, DatabaseTrouble.UNWRITABLE)
         return Unusable(kind, (error.strerror or str(error)).lower())
     name = getattr(error, "sqlite_errorname", "")
     for prefix, ailment in (
-        ("SQLITE_BUSY", Ailment.BUSY),
-        ("SQLITE_LOCKED", Ailment.BUSY),
-        ("SQLITE_PROTOCOL", Ailment.BUSY),
-        ("SQLITE_FULL", Ailment.FULL),
-        ("SQLITE_READONLY", Ailment.UNWRITABLE),
-        ("SQLITE_CANTOPEN", Ailment.UNWRITABLE),
-        ("SQLITE_PERM", Ailment.UNWRITABLE),
-        ("SQLITE_AUTH", Ailment.UNWRITABLE),
-        ("SQLITE_IOERR", Ailment.BROKEN_IO),
+        ("SQLITE_BUSY", DatabaseTrouble.BUSY),
+        ("SQLITE_LOCKED", DatabaseTrouble.BUSY),
+        ("SQLITE_PROTOCOL", DatabaseTrouble.BUSY),
+        ("SQLITE_FULL", DatabaseTrouble.FULL),
+        ("SQLITE_READONLY", DatabaseTrouble.UNWRITABLE),
+        ("SQLITE_CANTOPEN", DatabaseTrouble.UNWRITABLE),
+        ("SQLITE_PERM", DatabaseTrouble.UNWRITABLE),
+        ("SQLITE_AUTH", DatabaseTrouble.UNWRITABLE),
+        ("SQLITE_IOERR", DatabaseTrouble.BROKEN_IO),
     ):
         if name.startswith(prefix):
             return Unusable(ailment, str(error))
     # Not a database, a malformed page, a missing table or column: the file is not what we wrote.
-    return Unusable(Ailment.DAMAGED, str(error))
+    return Unusable(DatabaseTrouble.DAMAGED, str(error))
 
 
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
     """One or two sentences for a person: what, where, the consequence, what to type."""
     where = f"the journal {path}"
     ailment = trouble.ailment
-    if ailment is Ailment.BROKEN_IO and _is_full(path.parent):
-        ailment = Ailment.FULL  # SQLite tells a shared-memory file that cannot grow as a failing disk
+    if ailment is DatabaseTrouble.BROKEN_IO and _is_full(path.parent):
+        ailment = DatabaseTrouble.FULL  # SQLite tells a shared-memory file that cannot grow as a failing disk
     match ailment:
-        case Ailment.BUSY:
+        case DatabaseTrouble.BUSY:
             return (
                 f"{where} has been locked by another process for longer than {BUSY_MS} ms; {consequence}. "
                 f"To see who holds it: fuser -v {path}"
             )
-        case Ailment.FULL:
+        case DatabaseTrouble.FULL:
             return (
                 f"{where} cannot grow: its disk is full, or a quota is used up ({trouble.detail}); {consequence}. "
                 f"To see how full: df -h {path.parent}"
             )
-        case Ailment.UNWRITABLE:
+        case DatabaseTrouble.UNWRITABLE:
             return (
                 f"{where} cannot be written ({trouble.detail}); {consequence}. "
                 f"To look: ls -ld {path.parent} {path}; to use another place, set HOLDFAST_HOME to a writable directory"
             )
-        case Ailment.UNREADABLE:
+        case DatabaseTrouble.UNREADABLE:
             return (
                 f"{where} cannot be read ({trouble.detail}); {consequence}. "
                 f"To look: ls -ld {path.parent} {path}; its owner can read it, and HOLDFAST_HOME names another place"
             )
-        case Ailment.BROKEN_IO:
+        case DatabaseTrouble.BROKEN_IO:
             return (
                 f"{where} failed to be read or written ({trouble.detail}): the disk, or the way to it, is in trouble; "
                 f"{consequence}. To look: dmesg | tail -50"
             )
-        case Ailment.DAMAGED:
+        case DatabaseTrouble.DAMAGED:
             return (
                 f"{where} is damaged ({trouble.detail}); it is left as it is, and {consequence}. To start a new one "
                 f"and keep the old, once no holdfast is running: {_move_away(path)}"
             )
-        case Ailment.FOREIGN:
+        case DatabaseTrouble.FOREIGN:
             return (
                 f"{path} is not a journal of holdfast ({trouble.detail}); it is left as it is, and {consequence}. "
                 f"To keep it and start a journal: {_move_away(path)}"
             )
-        case Ailment.NEWER:
+        case DatabaseTrouble.NEWER:
             return (
                 f"{where} was written by a newer holdfast ({trouble.detail}); it is left as it is, and {consequence}. "
                 "To read it: use that holdfast, or give this one a HOLDFAST_HOME of its own"
@@ -321,10 +321,10 @@ def _layout_of(db: sqlite3.Connection) -> int:
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
     if owner == APPLICATION_ID:
         if layout > LAYOUT:
-            raise Unusable(Ailment.NEWER, f"its layout is {layout}, this holdfast knows up to {LAYOUT}")
+            raise Unusable(DatabaseTrouble.NEWER, f"its layout is {layout}, this holdfast knows up to {LAYOUT}")
         return layout
     if layout or owner or db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise Unusable(Ailment.FOREIGN, "it is another program's SQLite file")
+        raise Unusable(DatabaseTrouble.FOREIGN, "it is another program's SQLite file")
     return 0
 
 

@@ -43,7 +43,7 @@ class RowKind(enum.StrEnum):
     """The effect of older events, which are removed."""
 
 
-class Row(NamedTuple):
+class StandingRow(NamedTuple):
     """One entry of the log: its place, when it was received (seconds), its kind, and its JSON."""
 
     seq: int
@@ -131,7 +131,7 @@ class Standings:
             raise _told(unusable(error), self.path, "the fault was not noted") from error
         return last
 
-    def after(self, seq: int) -> Iterator[Row]:
+    def after(self, seq: int) -> Iterator[StandingRow]:
         """Every entry after a place, in the log's one order."""
         import sqlite3
 
@@ -140,7 +140,7 @@ class Standings:
         try:
             rows = self._db.execute("SELECT seq, now, kind, body FROM fault_log WHERE seq > ? ORDER BY seq", (seq,))
             for number, now, kind, body in rows:
-                yield Row(number, now, RowKind(kind), bytes(body))
+                yield StandingRow(number, now, RowKind(kind), bytes(body))
         except (sqlite3.Error, ValueError) as error:
             trouble = unusable(error) if isinstance(error, sqlite3.Error) else None
             if trouble is None:

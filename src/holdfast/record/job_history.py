@@ -27,7 +27,7 @@ MOST_JOBS = 5_000
 MOST_ASKED = 200
 
 
-class JobPast(Noun, frozen=True, kw_only=True):
+class PastJob(Noun, frozen=True, kw_only=True):
     """One job: its line, its description, and its ended attempts. Times are seconds since the epoch."""
 
     view: JobView
@@ -36,17 +36,17 @@ class JobPast(Noun, frozen=True, kw_only=True):
     """None where only the job's directory is known."""
 
 
-class Past(Noun, frozen=True, kw_only=True):
+class JobHistory(Noun, frozen=True, kw_only=True):
     """The jobs of one state directory, the newest first, and the trouble of its journal, if there is any."""
 
     home: Path
-    jobs: tuple[JobPast, ...]
+    jobs: tuple[PastJob, ...]
     trouble: str = ""
     left_out: int = 0
     """The number of older jobs that are not among them."""
 
 
-def past(home: Path, *, most: int | None = MOST_JOBS, before: Past | None = None) -> Past:
+def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory | None = None) -> JobHistory:
     """Read the newest jobs with their attempts; all of them where `most` is None.
 
     `before`: the earlier result for the same directory; jobs that had ended in it are not read again. Raises nothing
@@ -74,8 +74,8 @@ def past(home: Path, *, most: int | None = MOST_JOBS, before: Past | None = None
         records = tuple(attempts.get(view.id, ()))
         if not records and view.state is JobState.ENDED and (report := report_file.read(home, view.id)):
             records = report.attempts
-        jobs.append(JobPast(view=view, attempts=records, spec=specs.get(view.id)))
-    return Past(home=home, jobs=tuple(jobs), trouble=survey.trouble, left_out=len(survey.jobs) - len(kept))
+        jobs.append(PastJob(view=view, attempts=records, spec=specs.get(view.id)))
+    return JobHistory(home=home, jobs=tuple(jobs), trouble=survey.trouble, left_out=len(survey.jobs) - len(kept))
 
 
 def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[AttemptRecord]]:

@@ -14,14 +14,14 @@ from pathlib import Path
 from holdfast.model.noun_base import Noun
 from holdfast.record.database import Unusable, open_for_reading, open_for_writing, unusable
 from holdfast.record.job_views import JobState, JobView
-from holdfast.record.owner_lock import LOCK_NAME, Life, life_of
+from holdfast.record.owner_lock import LOCK_NAME, OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.safe_files import open_file
 
 DAY_S = 86_400.0
 
 
-class Keep(Noun, frozen=True, kw_only=True):
+class RetentionLimits(Noun, frozen=True, kw_only=True):
     """How much is kept; each None: no limit. The newest jobs are kept first."""
 
     jobs: int | None = None
@@ -31,7 +31,7 @@ class Keep(Noun, frozen=True, kw_only=True):
     """Bytes of all job directories on the disk."""
 
 
-class Old(Noun, frozen=True, kw_only=True):
+class PrunableJob(Noun, frozen=True, kw_only=True):
     """A job to be removed."""
 
     view: JobView
@@ -39,10 +39,10 @@ class Old(Noun, frozen=True, kw_only=True):
     why: str
 
 
-class Pruned(Noun, frozen=True, kw_only=True):
+class PruneResult(Noun, frozen=True, kw_only=True):
     """The removed jobs, and those that stay although they were chosen, each with the reason."""
 
-    gone: tuple[Old, ...] = ()
+    gone: tuple[PrunableJob, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -50,7 +50,7 @@ class Pruned(Noun, frozen=True, kw_only=True):
         return sum(old.size_bytes for old in self.gone)
 
 
-def beyond(home: Path, jobs: Sequence[JobView], keep: Keep, now: float) -> list[Old]:
+def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: float) -> list[PrunableJob]:
     """The jobs beyond these limits, the oldest first. `jobs`: newest first; `now`: seconds since the epoch.
 
     Jobs without an end count towards the limits, and are never chosen. Directories are measured only where
@@ -73,20 +73,22 @@ def beyond(home: Path, jobs: Sequence[JobView], keep: Keep, now: float) -> list[
             why = "newer jobs take all the space that is kept"
         else:
             continue
-        found.append(Old(view=view, size_bytes=size, why=why))
+        found.append(PrunableJob(view=view, size_bytes=size, why=why))
     return found[::-1]
 
 
-def prune(home: Path, old: Sequence[Old], *, evidence_of: Collection[str] = (), dry_run: bool = False) -> Pruned:
+def prune(
+    home: Path, old: Sequence[PrunableJob], *, evidence_of: Collection[str] = (), dry_run: bool = False
+) -> PruneResult:
     """Remove these jobs: directory and journal. `evidence_of`: devices that are held; a job that names one of them
     stays.
 
     Raises `Unusable` where the journal cannot be written: then no job is removed.
     """
-    gone: list[Old] = []
+    gone: list[PrunableJob] = []
     kept: list[tuple[str, str]] = []
     if not old:
-        return Pruned()
+        return PruneResult()
     named = _naming(home, [each.view.id for each in old], evidence_of)
     db = None if dry_run else open_for_writing(home)
     try:
@@ -99,7 +101,7 @@ def prune(home: Path, old: Sequence[Old], *, evidence_of: Collection[str] = (), 
             if why := _in_use(directory):
                 kept.append((job, why))
                 continue
-            measured = Old(view=each.view, size_bytes=each.size_bytes or size_of(directory), why=each.why)
+            measured = PrunableJob(view=each.view, size_bytes=each.size_bytes or size_of(directory), why=each.why)
             if db is None:
                 gone.append(measured)
                 continue
@@ -111,7 +113,7 @@ def prune(home: Path, old: Sequence[Old], *, evidence_of: Collection[str] = (), 
     finally:
         if db is not None:
             db.close()
-    return Pruned(gone=tuple(gone), kept=tuple(kept))
+    return PruneResult(gone=tuple(gone), kept=tuple(kept))
 
 
 def size_of(directory: Path) -> int:
@@ -129,9 +131,9 @@ def size_of(directory: Path) -> int:
 def _in_use(directory: Path) -> str:
     """Why the job must stay; empty: it may go."""
     match life_of(directory):
-        case Life.ALIVE:
+        case OwnerLiveness.ALIVE:
             return "a supervisor holds it"
-        case Life.OUT_OF_SIGHT:
+        case OwnerLiveness.OUT_OF_SIGHT:
             return "it may be in use on another machine"
         case _:
             return ""

@@ -23,9 +23,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.record import report_file
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.journal import Journal
-from holdfast.record.lost_owner_report import Ending, ExplainLoss, report_of_loss
+from holdfast.record.lost_owner_report import ExplainLoss, OwnerEnd, report_of_loss
 from holdfast.record.owner_address import note_in
-from holdfast.record.owner_lock import LOCK_NAME, Life, OwnerInfo, boot_id, life_of, read_owner
+from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo, OwnerLiveness, boot_id, life_of, read_owner
 from holdfast.record.state_directory import job_dir
 from holdfast.untrusted import Malformed, convert, json_as, wrong_time
 
@@ -88,7 +88,7 @@ class JobDetail(Noun, frozen=True, kw_only=True):
 def reconcile(
     home: Path,
     explain: ExplainLoss,
-    ending: Ending | None = None,
+    ending: OwnerEnd | None = None,
     *,
     end_left: Callable[[str], frozenset[int]] | None = None,
     dropped: Mapping[str, str] | None = None,
@@ -219,10 +219,10 @@ def _as_it_stands(home: Path, view: JobView) -> JobView:
     """A job without an end."""
     directory = job_dir(home, view.id)
     life = life_of(directory)
-    owner = read_owner(directory) if view.platform is not None and life is not Life.ALIVE else None
+    owner = read_owner(directory) if view.platform is not None and life is not OwnerLiveness.ALIVE else None
     if owner is not None and owner.queued:
         return msgspec.structs.replace(view, state=JobState.QUEUED, queued=owner.queued)
-    return msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT) if life is Life.OUT_OF_SIGHT else view
+    return msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT) if life is OwnerLiveness.OUT_OF_SIGHT else view
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
@@ -312,9 +312,9 @@ def _end_of(report: JobReport, view: JobView) -> float:
 
 def _is_gone(home: Path, view: JobView) -> bool:
     match life_of(job_dir(home, view.id)):
-        case Life.DEAD:
+        case OwnerLiveness.DEAD:
             return True
-        case Life.UNKNOWN:
+        case OwnerLiveness.UNKNOWN:
             # The directory was removed by hand. When in doubt it runs: the number may be another process's by now.
             return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
         case _:
@@ -326,7 +326,7 @@ def _close(
     journal: Journal,
     view: JobView,
     explain: ExplainLoss,
-    ending: Ending | None,
+    ending: OwnerEnd | None,
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> tuple[JobReport, float, bool]:

@@ -16,7 +16,7 @@ from holdfast.model.codec import decode_event, encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.job_spec import JobSpec
-from holdfast.record.database import BUSY_MS, FILE_NAME, Ailment, Unusable, describe, open_for_writing, unusable
+from holdfast.record.database import BUSY_MS, FILE_NAME, DatabaseTrouble, Unusable, describe, open_for_writing, unusable
 from holdfast.record.owner_lock import OwnerInfo
 from holdfast.record.write_backlog import Backlog
 
@@ -329,7 +329,7 @@ class Journal:
                 pass  # the connection is as broken as its file, and is dropped below
             self._wait_for_locks(_RETRY_BUSY_MS)
             # A lock passes by itself. After anything else the connection's own state is not to be trusted.
-            if trouble.ailment is not Ailment.BUSY:
+            if trouble.ailment is not DatabaseTrouble.BUSY:
                 self._drop_connection()
         self._given_up = self._given_up or not trouble.ailment.passes
         self._unsaved.failed(self._clock())

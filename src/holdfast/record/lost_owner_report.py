@@ -32,7 +32,7 @@ from holdfast.record.state_directory import job_dir
 _SHOWN_EVENTS = 5
 
 
-class Ending(Noun, frozen=True, kw_only=True):
+class OwnerEnd(Noun, frozen=True, kw_only=True):
     """What the process that reaped an owner knows about its end."""
 
     pid: int
@@ -55,7 +55,7 @@ def report_of_loss(
     explain: ExplainLoss,
     *,
     boot_id: str,
-    ending: Ending | None = None,
+    ending: OwnerEnd | None = None,
     end_left: Callable[[str], frozenset[int]] | None = None,
     dropped: str = "",
 ) -> tuple[JobReport, float]:
@@ -96,7 +96,7 @@ def _found(
     attempts: Sequence[AttemptRecord],
     *,
     boot_id: str,
-    ending: Ending | None,
+    ending: OwnerEnd | None,
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:

@@ -18,7 +18,7 @@ NOTE_NAME = "owner.json"
 _MOST_BYTES = 64 * 1024
 
 
-class OwnerNote(Noun, frozen=True, kw_only=True):
+class OwnerAddress(Noun, frozen=True, kw_only=True):
     """How the owner is reached from one node."""
 
     job_id: str
@@ -39,12 +39,12 @@ class OwnerNote(Noun, frozen=True, kw_only=True):
     """The file of the job's key on this machine; empty where the key came another way."""
 
 
-def note(directory: Path, said: OwnerNote) -> None:
+def write_owner_address(directory: Path, said: OwnerAddress) -> None:
     """Write it into the owner's or an agent's own directory of the job. Raises OSError."""
     replace_file(directory / NOTE_NAME, encode(said) + b"\n")
 
 
-def noted(home: Path, job: str) -> OwnerNote | None:
+def read_owner_address(home: Path, job: str) -> OwnerAddress | None:
     """How this machine reaches the owner of a job, by the job's id or its name (the newest of that name)."""
     places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
     found = [said for each in places for said in _notes(home.glob(each))]
@@ -56,14 +56,14 @@ def noted(home: Path, job: str) -> OwnerNote | None:
     return max(usable, key=lambda said: (said.job_id, said.machine == here), default=None)
 
 
-def note_in(job_dir: Path) -> OwnerNote | None:
+def note_in(job_dir: Path) -> OwnerAddress | None:
     """One of the notes in a job's directory; None where no agent has written any."""
     return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
 
 
-def _notes(paths: Iterable[Path]) -> Iterator[OwnerNote]:
+def _notes(paths: Iterable[Path]) -> Iterator[OwnerAddress]:
     for path in paths:
         try:
-            yield json_as(read_file(path, _MOST_BYTES), OwnerNote)
+            yield json_as(read_file(path, _MOST_BYTES), OwnerAddress)
         except (OSError, Malformed):
             continue  # being written, or of another version

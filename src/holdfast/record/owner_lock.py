@@ -46,7 +46,7 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     """The owner has ended, and the platform was asked to start the job again: the reason. Empty: it was not asked."""
 
 
-class Life(enum.Enum):
+class OwnerLiveness(enum.Enum):
     """What the lock shows."""
 
     ALIVE = enum.auto()
@@ -132,26 +132,26 @@ def read_owner(job_dir: Path) -> OwnerInfo | None:
     return None if wrong_time(found.created) else found
 
 
-def life_of(job_dir: Path) -> Life:
+def life_of(job_dir: Path) -> OwnerLiveness:
     """Look whether the job's owner is alive. Waits for nothing, changes nothing."""
     try:
         fd = open_file(job_dir / LOCK_NAME, os.O_RDONLY)
     except OSError:
-        return Life.UNKNOWN
+        return OwnerLiveness.UNKNOWN
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return Life.ALIVE
+        return OwnerLiveness.ALIVE
     except OSError:
         # Some network file systems know no locks at all.
-        return Life.OUT_OF_SIGHT
+        return OwnerLiveness.OUT_OF_SIGHT
     finally:
         os.close(fd)
     supervisor = read_owner(job_dir)
     elsewhere = supervisor is not None and supervisor.host != os.uname().nodename
     if elsewhere and on_network_filesystem(job_dir):
-        return Life.OUT_OF_SIGHT
-    return Life.DEAD
+        return OwnerLiveness.OUT_OF_SIGHT
+    return OwnerLiveness.DEAD
 
 
 def survivors(job_id: str) -> list[tuple[int, str]]:

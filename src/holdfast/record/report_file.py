@@ -28,7 +28,7 @@ SCHEMA = "holdfast.report/1"
 FILE_NAME = "report.json"
 
 
-class _Job(Noun, frozen=True, kw_only=True):
+class _StoredReport(Noun, frozen=True, kw_only=True):
     id: str
     name: str
 
@@ -101,7 +101,7 @@ def from_json_object(data: dict[str, Any]) -> JobReport:
     """The report read back from its JSON. Raises `Malformed` that names the key, also for another schema."""
     if data.get("schema") != SCHEMA:
         raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
-    job = convert(data.get("job"), _Job)
+    job = convert(data.get("job"), _StoredReport)
     attempts = convert(data.get("attempts", []), list[AttemptRecord])
     for at in _times(attempts):
         if why := wrong_time(at):
@@ -159,16 +159,16 @@ def read(home: Path, job_id: str) -> JobReport | None:
 
 def read_in_place(home: Path, job_id: str) -> JobReport | None:
     """The job's report from its directory alone; None where there is none that can be read."""
-    return _read(job_dir(home, job_id) / FILE_NAME, job_id)
+    return _read_report(job_dir(home, job_id) / FILE_NAME, job_id)
 
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
     """The report that the job's directory could not take (its disk was full), from the owner's substitute place."""
     supervisor = read_owner(job_dir(home, job_id))
-    return _read(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
+    return _read_report(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
 
 
-def _read(path: Path, job_id: str) -> JobReport | None:
+def _read_report(path: Path, job_id: str) -> JobReport | None:
     try:
         report = from_json_object(json_as(read_file(path, MOST_BYTES), dict[str, Any]))
     except (OSError, Malformed):

@@ -20,7 +20,7 @@ _MOST_BYTES = 64 * 1024
 _MOST = 10_000
 
 
-class Submitted(Noun, frozen=True, kw_only=True):
+class SubmissionRecord(Noun, frozen=True, kw_only=True):
     """One submission. Its note is removed when the platform no longer knows it."""
 
     platform: PlatformJob
@@ -51,13 +51,13 @@ def job_file_place(home: Path, name: str, text: bytes) -> Path:
     return home / FOLDER / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}.yaml"
 
 
-def note(home: Path, said: Submitted) -> None:
+def write_submission(home: Path, said: SubmissionRecord) -> None:
     """Record a submission. Raises OSError."""
     make_private_dir(home / FOLDER)
     replace_file(_place(home, said.platform), encode(said) + b"\n")
 
 
-def noted(home: Path) -> Iterator[Submitted]:
+def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
     """The recorded submissions; unreadable notes are skipped."""
     try:
         files = sorted((home / FOLDER).glob("*.json"))
@@ -65,14 +65,14 @@ def noted(home: Path) -> Iterator[Submitted]:
         return
     for file in files[-_MOST:]:
         try:
-            found = json_as(read_file(file, _MOST_BYTES), Submitted)
+            found = json_as(read_file(file, _MOST_BYTES), SubmissionRecord)
         except (OSError, Malformed):
             continue  # being written, or of another version
         if not wrong_time(found.at):
             yield found
 
 
-def forget(home: Path, platform: PlatformJob) -> None:
+def remove_submission(home: Path, platform: PlatformJob) -> None:
     """The job has begun, or never will."""
     try:
         _place(home, platform).unlink(missing_ok=True)

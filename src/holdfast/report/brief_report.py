@@ -15,7 +15,7 @@ from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Outcome,
 from holdfast.model.human_format import duration, ranks, with_address
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
-from holdfast.report.failure_place import Frame, Scene
+from holdfast.report.failure_place import FailurePlace, UserFrame
 from holdfast.report.terminal_text import Style, paint, wrapped
 from holdfast.report.text_report import entry, evidence_lines, headline
 from holdfast.safe_text import one_line
@@ -56,7 +56,7 @@ _RERUN = {
 }
 
 
-def render_brief(report: JobReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
+def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
     """The job's end in about seven lines. Ends with a line end; `width` in columns. `scene`: that of the job's last
     report."""
     if report.outcome is Outcome.SUCCEEDED:
@@ -84,7 +84,7 @@ def _entry(label: str, text: str, width: int, colour: bool, style: Style | None 
     return entry(label, text, width, colour, style, label_columns=_LABEL)
 
 
-def render_exit(report: ExitReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
+def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
     """One exit explained, as `holdfast explain` prints it: in the order of a job's report, with the deciding lines."""
     style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
     what = one_line(scene.said) or _without_who(report.reason)
@@ -110,7 +110,7 @@ def render_exit(report: ExitReport, scene: Scene, *, width: int = 100, colour: b
     return "\n".join(lines) + "\n"
 
 
-def _head(report: JobReport, scene: Scene, width: int, colour: bool) -> list[str]:
+def _head(report: JobReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
     style = Style.BAD if report.outcome is Outcome.FAILED else Style.WARN
     what = one_line(scene.said) or _without_who(report.report.reason) or report.report.phrase
     begin = f"holdfast: job {report.job_id} ({one_line(report.name)}) "
@@ -169,7 +169,7 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _where(frames: Sequence[Frame], width: int, colour: bool) -> list[str]:
+def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
     """The place with its source line, and one line for its callers, the innermost first."""
     if not frames:
         return []
@@ -187,7 +187,7 @@ def _near(path: str, folder: str) -> str:
     return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
 
 
-def _place(frame: Frame, width: int) -> str:
+def _place(frame: UserFrame, width: int) -> str:
     source = one_line(frame.source)
     if len(source) > _MOST_SOURCE:
         source = source[:_MOST_SOURCE] + " …"
@@ -215,7 +215,7 @@ def _first_step(solution: str, most: int) -> str:
     return f"{text}{')' * (text.count('(') - text.count(')'))}."
 
 
-def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[str]:
+def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
     """The part of the reason that is not in the exception."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
@@ -254,7 +254,7 @@ def _class(report: ExitReport, decision: Decision | None) -> list[str]:
     return parts
 
 
-def _lines(scene: Scene) -> str:
+def _lines(scene: FailurePlace) -> str:
     if scene.last_line is None:
         return ""
     if scene.first_line is None or scene.first_line == scene.last_line:
@@ -270,7 +270,7 @@ def _others(report: ExitReport) -> str:
     return f"{who} ended because of it{how}"
 
 
-def _commands(report: JobReport, scene: Scene) -> list[str]:
+def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
     """Commands to type next, the narrowest first. The line of the log stands for `holdfast logs`."""
     last, logs = report.report, next_command(report)
     own = last.hint or logs

@@ -30,7 +30,7 @@ MOST_LINES = 400
 MOST_FRAMES = 3
 
 
-class Frame(Noun, frozen=True, kw_only=True):
+class UserFrame(Noun, frozen=True, kw_only=True):
     """One call of the user's own code."""
 
     path: str
@@ -40,12 +40,12 @@ class Frame(Noun, frozen=True, kw_only=True):
     """The source line from the log; empty where it has none."""
 
 
-class Scene(Noun, frozen=True, kw_only=True):
+class FailurePlace(Noun, frozen=True, kw_only=True):
     """The place of a failure, from the worker's log. Each part may be missing."""
 
     said: str = ""
     """The exception as the program printed it: its first line."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[UserFrame, ...] = ()
     """The innermost first, at most `MOST_FRAMES`."""
     log: str = ""
     """The log file."""
@@ -53,7 +53,7 @@ class Scene(Noun, frozen=True, kw_only=True):
     last_line: int | None = None
 
 
-def scene_of(report: ExitReport, logs: Path | None) -> Scene:
+def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     """The scene of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: no log is read.
 
     Where a log cannot be read (it is on another node, or was removed), the scene comes from the evidence.
@@ -61,20 +61,20 @@ def scene_of(report: ExitReport, logs: Path | None) -> Scene:
     item = _deciding(report)
     if item is None:
         file, count = _written(report, logs)
-        return Scene(frames=_waiting(report), log=file, last_line=count)
+        return FailurePlace(frames=_waiting(report), log=file, last_line=count)
     head, *rest = item.text.splitlines() or [""]
     said = head if report.exception and head.startswith(report.exception) else ""
     told = [_frame(found.groupdict()) for line in rest if (found := _AT.fullmatch(line))]
     frames = tuple(told[-1:]) or _waiting(report)
     source = _SOURCE.fullmatch(item.source)
     if source is None or logs is None:
-        return Scene(said=said, frames=frames)
+        return FailurePlace(said=said, frames=frames)
     path = _log(logs, report.attempt, source["role"], source["rank"], source["stream"])
     last = int(source["line"]) if source["line"] else None
     written = _end_of(path)
     block = _block(written, head) if said else []
     own = [frame for frame in _frames(block) if _users(frame.path)] or _dumped(written)[::-1]
-    return Scene(
+    return FailurePlace(
         said=said,
         frames=tuple(own[: -MOST_FRAMES - 1 : -1]) or frames,
         log=str(path) if path.is_file() else "",
@@ -110,7 +110,7 @@ def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
     return "", None
 
 
-def _waiting(report: ExitReport) -> tuple[Frame, ...]:
+def _waiting(report: ExitReport) -> tuple[UserFrame, ...]:
     """The place of a hang's culprit, from the last look at its stack: the user's frames, or the innermost one."""
     if report.first is None:
         return ()
@@ -123,11 +123,11 @@ def _waiting(report: ExitReport) -> tuple[Frame, ...]:
     return ()
 
 
-def _dumped(lines: list[str]) -> list[Frame]:
+def _dumped(lines: list[str]) -> list[UserFrame]:
     """The user's frames of the last stack that `faulthandler` wrote for the thread that crashed, the innermost
     first."""
     begins = [at for at, line in enumerate(lines) if line.startswith(_CRASHED) and line.endswith(_INNERMOST)]
-    frames: list[Frame] = []
+    frames: list[UserFrame] = []
     for line in lines[begins[-1] + 1 :][:MOST_LINES] if begins else ():
         if (found := _DUMPED.fullmatch(line)) is None:
             break
@@ -159,8 +159,8 @@ def _block(lines: list[str], head: str) -> list[str]:
     return []
 
 
-def _frames(block: list[str]) -> list[Frame]:
-    frames: list[Frame] = []
+def _frames(block: list[str]) -> list[UserFrame]:
+    frames: list[UserFrame] = []
     for at, line in enumerate(block):
         if found := _FRAME.fullmatch(line):
             below = block[at + 1] if at + 1 < len(block) else ""
@@ -169,7 +169,7 @@ def _frames(block: list[str]) -> list[Frame]:
     return frames
 
 
-def _frame(found: dict[str, str]) -> Frame:
-    return Frame(
+def _frame(found: dict[str, str]) -> UserFrame:
+    return UserFrame(
         path=found["path"], line=int(found["line"]), function=found["function"], source=found.get("source", "")
     )

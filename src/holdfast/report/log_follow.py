@@ -24,7 +24,7 @@ _EVENT = struct.Struct("iIII")
 _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class Watch:
+class LogWatch:
     """Watched directories and one lock. Raises OSError where inotify is not available."""
 
     def __init__(self, lock: Path) -> None:

@@ -35,7 +35,7 @@ class Pattern(Noun, frozen=True, kw_only=True):
     """The same for a block of many lines: it finds at least as much. None where there is no such pattern."""
 
 
-class Lines(Noun, frozen=True, kw_only=True):
+class LogLineFilter(Noun, frozen=True, kw_only=True):
     """Which lines are wanted."""
 
     since: float | None = None
@@ -67,7 +67,7 @@ def pattern_of(text: str) -> Pattern:
         ) from None
 
 
-class Reader(Protocol):
+class LogSource(Protocol):
     """How a log is read, here or on another node."""
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
@@ -84,22 +84,22 @@ class FileReader:
         self._path = path
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """As `Reader.begin`. Raises OSError where the log is not there."""
+        """As `LogSource.begin`. Raises OSError where the log is not there."""
         mark = since_mark(self._path, since) if since is not None else None
         return mark if tail is None else later(self._path, mark, tail_mark(self._path, tail))
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """As `Reader.read_on`."""
+        """As `LogSource.read_on`."""
         try:
             return read_on(self._path, since, size, whole_lines=whole_lines)
         except FileNotFoundError:
             return [], since  # it has just been given another name, and its successor is not there yet
 
 
-class Source:
+class LogCursor:
     """One log, read on from where the last reading ended."""
 
-    def __init__(self, part: LogPart, wish: Lines, block_bytes: int, reader: Reader | None = None) -> None:
+    def __init__(self, part: LogPart, wish: LogLineFilter, block_bytes: int, reader: LogSource | None = None) -> None:
         """`reader`: None for a log on this machine. Raises OSError where it does not exist."""
         self.part = part
         self._reader = reader or FileReader(part.path)
@@ -129,8 +129,8 @@ class Source:
         """The number of lines before the last ones that are wanted: counted in a separate reading, without keeping
         them."""
         fit = 0
-        first = Source(
-            self.part, Lines(since=self._wish.since, until=self._wish.until), self._block_bytes, self._reader
+        first = LogCursor(
+            self.part, LogLineFilter(since=self._wish.since, until=self._wish.until), self._block_bytes, self._reader
         )
         while (span := first.take(whole_lines=False)) is not None:
             fit += sum(1 for _ in fitting(span.data, self._wish.pattern))
@@ -200,11 +200,11 @@ class Printer:
         self._timestamps = timestamps
         self._as_json = as_json
         self._attempts = attempts
-        self._open: Source | None = None
+        self._open: LogCursor | None = None
         """The last written text is a line of this log without its end."""
         self.wrote = False
 
-    def put(self, source: Source, span: Span) -> None:
+    def put(self, source: LogCursor, span: Span) -> None:
         for data in source.wanted(span):
             self.wrote = True
             if self._as_json:
@@ -275,7 +275,7 @@ def block_bytes(logs: int) -> int:
     return max(LEAST_BLOCK_BYTES, min(BLOCK_BYTES, ALL_BLOCKS_BYTES // max(1, logs)))
 
 
-def merge(sources: Sequence[Source], put: Callable[[Source, Span], None], *, whole_lines: bool = False) -> None:
+def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], *, whole_lines: bool = False) -> None:
     """Pass all present lines to `put`, by time; lines of equal time in the order of the sources."""
     heap = [
         (at, number)

@@ -32,7 +32,7 @@ _TOKEN = Lazy(
 _IDENTIFIER = Lazy(r"\w*")
 
 
-class Reader(enum.Enum):
+class ExpansionTarget(enum.Enum):
     """The reader of the text in which names are expanded."""
 
     SHELL = "a shell"
@@ -42,7 +42,7 @@ class Reader(enum.Enum):
     """An address, the value of a variable: it is on no command line, and may contain a secret."""
 
 
-class Known(Noun, frozen=True, kw_only=True):
+class NameValues(Noun, frozen=True, kw_only=True):
     """The values of names."""
 
     values: Mapping[str, str] = {}
@@ -55,7 +55,7 @@ class Known(Noun, frozen=True, kw_only=True):
     """`script.uri`, `data.uri[0]`."""
 
     @classmethod
-    def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> Known:
+    def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> NameValues:
         """The values in a process with this environment. Secrets are variables of their own (`secret_variable`)."""
         ours = {name: value for name, value in environment.items() if name.startswith(("PAI_", "HOLDFAST_"))}
         given = {key.removeprefix(_PARAMETER): value for key, value in ours.items() if key.startswith(_PARAMETER)}
@@ -78,14 +78,14 @@ def has_names(text: str) -> bool:
     return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
 
 
-def expand(text: str, known: Known, where: str, reader: Reader) -> str:
+def expand(text: str, known: NameValues, where: str, reader: ExpansionTarget) -> str:
     """`text` with its names expanded. Raises `BadUsage` that names `where`, line and column of each unknown name."""
     if not has_names(text):
         return text
     return _Expansion(text, known, where, reader).result()
 
 
-def expand_command(words: Sequence[str], known: Known, where: str) -> tuple[str, ...]:
+def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple[str, ...]:
     """The same for the words of a command line. The text behind `sh -c` is a shell's."""
     return tuple(
         expand(word, known, where if len(words) < 2 else f"{where}, word {at + 1}", _reader(words, at))
@@ -93,17 +93,19 @@ def expand_command(words: Sequence[str], known: Known, where: str) -> tuple[str,
     )
 
 
-def reader_of_script(command: Sequence[str]) -> Reader:
+def reader_of_script(command: Sequence[str]) -> ExpansionTarget:
     """The reader of a script that this command runs: `/bin/sh -e`, `/usr/bin/env python3`."""
     words = [piece for word in command for piece in word.split()]
-    return Reader.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else Reader.PROGRAM
+    return (
+        ExpansionTarget.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else ExpansionTarget.PROGRAM
+    )
 
 
-def _reader(words: Sequence[str], at: int) -> Reader:
+def _reader(words: Sequence[str], at: int) -> ExpansionTarget:
     before = words[at - 1] if at else ""
     asked = before.startswith("-") and not before.startswith("--") and before.endswith("c")
     shell = any(word.rpartition("/")[2] in SHELLS for word in words[: max(at - 1, 0)])
-    return Reader.SHELL if asked and shell else Reader.PROGRAM
+    return ExpansionTarget.SHELL if asked and shell else ExpansionTarget.PROGRAM
 
 
 def _safe(name: str) -> str:
@@ -113,14 +115,14 @@ def _safe(name: str) -> str:
 class _Expansion:
     """One text."""
 
-    def __init__(self, text: str, known: Known, where: str, reader: Reader) -> None:
+    def __init__(self, text: str, known: NameValues, where: str, reader: ExpansionTarget) -> None:
         self._text, self._known, self._where, self._reader = text, known, where, reader
         self._wrong: list[str] = []
 
     def result(self) -> str:
         text, pieces, end = self._text, [], 0
         tokens = list(_TOKEN.finditer(text))
-        shell = self._reader is Reader.SHELL
+        shell = self._reader is ExpansionTarget.SHELL
         quotes = quotes_at(text, [token.start() for token in tokens]) if shell else [Quote.PLAIN] * len(tokens)
         for token, quote in zip(tokens, quotes, strict=True):
             said = token["group"]
@@ -152,13 +154,15 @@ class _Expansion:
         assert word is not None
         identifier = word[0]
         if name is None or (braced and name != braced):
-            if self._reader is Reader.SHELL and (self._set_here(identifier) or (braced and identifier != written)):
+            if self._reader is ExpansionTarget.SHELL and (
+                self._set_here(identifier) or (braced and identifier != written)
+            ):
                 return None  # the script's own name, or a form of the shell's such as ${PAI_X-none}
             self._unknown(
                 start, f"${identifier}" if plain else f"${{{braced}}}", [*self._known.values, *self._known.later]
             )
             return None
-        if name not in self._known.values or (self._reader is Reader.SHELL and name == identifier):
+        if name not in self._known.values or (self._reader is ExpansionTarget.SHELL and name == identifier):
             return None
         stop = None if braced else start + 1 + len(name)
         return slashes + self._known.values[name], stop
@@ -211,9 +215,9 @@ class _Expansion:
         if _safe(key) not in self._known.secrets and key not in self._known.secrets:
             self._unknown(at, f"$secrets.{key}", [f"$secrets.{name}" for name in self._known.secrets])
             return None
-        if self._reader is Reader.HOLDFAST:
+        if self._reader is ExpansionTarget.HOLDFAST:
             return self._known.secrets.get(key, "") or self._known.secrets.get(_safe(key), ""), None
-        match quote if self._reader is Reader.SHELL else Quote.LITERAL:
+        match quote if self._reader is ExpansionTarget.SHELL else Quote.LITERAL:
             case Quote.PLAIN:
                 return f'"${{{variable}}}"', None
             case Quote.DOUBLE | Quote.DOCUMENT:

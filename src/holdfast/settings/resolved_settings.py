@@ -16,14 +16,14 @@ from holdfast.errors import BadUsage
 from holdfast.file_modes import distrust
 from holdfast.safe_files import read_file
 from holdfast.settings.settings_table import BY_NAME, SECTIONS, SETTINGS, Setting
-from holdfast.settings.value_kinds import DiskLimit, Value, disk_limit, read
+from holdfast.settings.value_kinds import DiskLimit, Value, disk_limit, read_value
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
 FILE_NAME = "config.yaml"
 SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
 
 
-class Source(enum.IntEnum):
+class SettingSource(enum.IntEnum):
     """Where a value came from, the strongest highest."""
 
     DEFAULT = 0
@@ -36,14 +36,14 @@ class Source(enum.IntEnum):
 class Settings:
     """Every setting's value, and where it came from."""
 
-    def __init__(self, found: Mapping[str, tuple[Value, Source, str]]) -> None:
+    def __init__(self, found: Mapping[str, tuple[Value, SettingSource, str]]) -> None:
         self._found = found
 
     def value(self, name: str) -> Value:
         """The value; None where nothing is set and there is no default."""
         return self._found[name][0]
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> SettingSource:
         """The kind of place it came from."""
         return self._found[name][1]
 
@@ -110,25 +110,25 @@ def resolve(
     """
     options = {name.replace("_", "-"): value for name, value in cli_values.items()}
     home_file = home / FILE_NAME
-    places: tuple[tuple[Source, Mapping[str, object], Path | None], ...] = (
-        (Source.OPTION, options, None),
-        (Source.ENVIRONMENT, {s.name: env[name] for s in SETTINGS if (name := s.set_by(env))}, None),
-        (Source.HOME_FILE, _trusted(home_file), home_file),
-        (Source.SYSTEM_FILE, _trusted(system_file), system_file),
+    places: tuple[tuple[SettingSource, Mapping[str, object], Path | None], ...] = (
+        (SettingSource.OPTION, options, None),
+        (SettingSource.ENVIRONMENT, {s.name: env[name] for s in SETTINGS if (name := s.set_by(env))}, None),
+        (SettingSource.HOME_FILE, _trusted(home_file), home_file),
+        (SettingSource.SYSTEM_FILE, _trusted(system_file), system_file),
     )
-    found: dict[str, tuple[Value, Source, str]] = {}
+    found: dict[str, tuple[Value, SettingSource, str]] = {}
     for setting in SETTINGS:
-        found[setting.name] = (setting.default, Source.DEFAULT, "built-in default")
+        found[setting.name] = (setting.default, SettingSource.DEFAULT, "built-in default")
         for source, values, path in reversed(places):
             raw = values.get(setting.name)
             if raw is None or raw == ():
                 continue
             match source:
-                case Source.OPTION:
+                case SettingSource.OPTION:
                     off = setting.no_option and raw is False
                     origin = where = f"--no-{setting.name}" if off else f"--{setting.name}"
                     hint = "holdfast run --help"
-                case Source.ENVIRONMENT:
+                case SettingSource.ENVIRONMENT:
                     origin = where = setting.set_by(env) or setting.variable
                     hint = f"unset {where}"
                 case _:
@@ -140,7 +140,7 @@ def resolve(
 
 def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value:
     """A value as given (text, or what YAML made of it) as the setting's kind. Raises `BadUsage` naming `where`."""
-    value = read(setting.kind, raw)
+    value = read_value(setting.kind, raw)
     if value is None:
         raise BadUsage(
             f"{where}: expected {setting.kind.value}, got {'another value' if setting.secret else _quoted(raw)}",

@@ -11,7 +11,7 @@ from holdfast.model.noun_base import Noun
 Value = str | bool | int | float | tuple[str, ...] | None
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """The kind of a value; its text describes the expected form."""
 
     TEXT = "text"
@@ -33,24 +33,24 @@ class DiskLimit(Noun, frozen=True, kw_only=True):
     inodes: int | None = None
 
 
-def read(kind: Kind, raw: object) -> Value:
+def read_value(kind: ValueKind, raw: object) -> Value:
     """The value of this kind that was given as text, or as YAML has it; None where it is not of the kind."""
     match kind:
-        case Kind.FLAG:
+        case ValueKind.FLAG:
             return _flag(raw)
-        case Kind.COUNT:
+        case ValueKind.COUNT:
             return _count(raw)
-        case Kind.TIMES:
+        case ValueKind.TIMES:
             return times(raw)
-        case Kind.SECONDS:
+        case ValueKind.SECONDS:
             return _seconds(raw)
-        case Kind.LIMIT:
+        case ValueKind.LIMIT:
             return str(raw).strip() if disk_limit(raw) is not None else None
-        case Kind.NAMES:
+        case ValueKind.NAMES:
             return _names(raw)
-        case Kind.FILES:
+        case ValueKind.FILES:
             return _files(raw)
-        case Kind.TEXT | Kind.FILE:
+        case ValueKind.TEXT | ValueKind.FILE:
             plain = isinstance(raw, str | int) and not isinstance(raw, bool)
             return (str(raw) or None) if plain else None
         case _:

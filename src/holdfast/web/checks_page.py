@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.page_parts import Ask, Page
+from holdfast.web.page_parts import Page, PageRequest
 
 MOST_NODES = 40
 """Nodes with a failed check first, then those that were checked last."""
@@ -49,7 +49,7 @@ class Checks(Noun, frozen=True, kw_only=True):
         return next((cell.runs for cell in self.cells if (cell.check, cell.node) == (check, node)), ())
 
 
-def read(ask: Ask) -> Checks:
+def read(ask: PageRequest) -> Checks:
     """The last runs of all checks, by node."""
     found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     trouble: list[str] = []

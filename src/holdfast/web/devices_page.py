@@ -12,17 +12,17 @@ from holdfast.model.faults import FaultEvent, Standing, is_verdict_of_a_check
 from holdfast.model.noun_base import Noun
 from holdfast.node.devices.fault_commands import list_devices, load_policy
 from holdfast.node.devices.fault_log import FaultLog, Release
-from holdfast.record.device_standings import Row, RowKind, Standings
+from holdfast.record.device_standings import RowKind, StandingRow, Standings
 from holdfast.record.state_directory import unreadable
 from holdfast.untrusted import Malformed, json_as
-from holdfast.web.page_parts import Ask, Home, Page
+from holdfast.web.page_parts import Home, Page, PageRequest
 
 MOST_PAST = 60
 """Entries of a state directory's history, the last ones."""
 MOST_DEVICES = 2000
 
 
-class Device(Noun, frozen=True, kw_only=True):
+class DeviceEntry(Noun, frozen=True, kw_only=True):
     """One device or node."""
 
     name: str
@@ -41,7 +41,7 @@ class Device(Noun, frozen=True, kw_only=True):
     """Whether the user of this server may change it."""
 
 
-class Happened(Noun, frozen=True, kw_only=True):
+class DeviceHistoryEntry(Noun, frozen=True, kw_only=True):
     """One entry of the history: a reported fault, or a person's action."""
 
     at: float
@@ -54,17 +54,17 @@ class Devices(Noun, frozen=True, kw_only=True):
     """The content of the page."""
 
     title: str = "Devices"
-    devices: tuple[Device, ...] = ()
-    past: tuple[Happened, ...] = ()
+    devices: tuple[DeviceEntry, ...] = ()
+    past: tuple[DeviceHistoryEntry, ...] = ()
     refused: dict[str, int] = {}
     """Refused events, by reason."""
     trouble: tuple[str, ...] = ()
 
 
-def read(ask: Ask) -> Devices:
+def read(ask: PageRequest) -> Devices:
     """All devices of all state directories, the worst first."""
-    found: list[Device] = []
-    past: list[Happened] = []
+    found: list[DeviceEntry] = []
+    past: list[DeviceHistoryEntry] = []
     refused: dict[str, int] = {}
     trouble = []
     for home in ask.homes:
@@ -90,7 +90,7 @@ def read(ask: Ask) -> Devices:
 PAGE = Page("/devices", "devices.html", read, "Devices")
 
 
-def devices_of(home: Home, now: float) -> Iterable[Device]:
+def devices_of(home: Home, now: float) -> Iterable[DeviceEntry]:
     """Each device of one state directory and of this machine. Raises `HoldfastError` and OSError."""
     here = socket.gethostname()
     with FaultLog(home.path, load_policy(None, None).policy, now, writable=False, keep=True) as log:
@@ -100,7 +100,7 @@ def devices_of(home: Home, now: float) -> Iterable[Device]:
         if is_verdict_of_a_check(codes):
             continue
         standing = Standing(row["standing"])
-        yield Device(
+        yield DeviceEntry(
             name=row["device"],
             node=row["node"] or here,
             standing=standing,
@@ -125,7 +125,7 @@ def _ends(standing: Standing, codes: tuple[str, ...]) -> str:
             return f"its fault{named} is over: the source of the fault tells it, or a person reports it"
 
 
-def _past(home: Home) -> tuple[list[Happened], dict[str, int]]:
+def _past(home: Home) -> tuple[list[DeviceHistoryEntry], dict[str, int]]:
     store = Standings.for_reading(home.path)
     try:
         rows = deque(store.after(0), maxlen=MOST_PAST)
@@ -139,19 +139,21 @@ def _past(home: Home) -> tuple[list[Happened], dict[str, int]]:
     return found, refused
 
 
-def _happened(row: Row) -> list[Happened]:
+def _happened(row: StandingRow) -> list[DeviceHistoryEntry]:
     match row.kind:
         case RowKind.RELEASE:
             release = json_as(row.body, Release)
             was = f", held for: {release.was}" if release.was else ""
             return [
-                Happened(at=row.now, device=release.device, what=f"released: {release.reason}{was}", who=release.who)
+                DeviceHistoryEntry(
+                    at=row.now, device=release.device, what=f"released: {release.reason}{was}", who=release.who
+                )
             ]
         case RowKind.EVENT:
             event = json_as(row.body, FaultEvent)
             text = f": {event.text}" if event.text else ""
             source = f" ({event.source})" if event.source else ""
             what = f"{event.code} {event.assertion.value}{source}{text}"
-            return [Happened(at=row.now, device=event.device, what=what)]
+            return [DeviceHistoryEntry(at=row.now, device=event.device, what=what)]
         case _:
             return []

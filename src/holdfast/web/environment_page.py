@@ -11,7 +11,7 @@ from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
 
 
-class Compared(Noun, frozen=True, kw_only=True):
+class EnvironmentComparison(Noun, frozen=True, kw_only=True):
     """The environments of one rank in two attempts."""
 
     before: int
@@ -21,7 +21,7 @@ class Compared(Noun, frozen=True, kw_only=True):
     """Variables that differ in every two attempts, and are not compared."""
 
 
-def compared(directories: Sequence[tuple[int, Path]], attempt: int) -> Compared | None:
+def compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) -> EnvironmentComparison | None:
     """The comparison with the attempt before. `directories`: those of the rank, by attempt. None: one of the two kept
     no environment."""
     earlier = [number for number, _ in directories if number < attempt]
@@ -30,7 +30,7 @@ def compared(directories: Sequence[tuple[int, Path]], attempt: int) -> Compared 
         return None
     before = max(earlier)
     old, new = _kept(places[before]), _kept(places[attempt])
-    return Compared(before=before, differences=differences(old, new)) if old and new else None
+    return EnvironmentComparison(before=before, differences=differences(old, new)) if old and new else None
 
 
 def _kept(directory: Path) -> dict[str, str]:

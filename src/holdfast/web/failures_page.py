@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from holdfast.model.noun_base import Noun
 from holdfast.report.statistics.failure_statistics import (
     WEEK_S,
-    Failure,
-    Group,
+    FailedAttempt,
+    FailureGroup,
     by_week,
     failures,
     groups,
@@ -18,7 +18,7 @@ from holdfast.report.statistics.failure_statistics import (
     week_of,
 )
 from holdfast.web.history_filter import chosen, day
-from holdfast.web.page_parts import Ask, Home, Page
+from holdfast.web.page_parts import Home, Page, PageRequest
 
 MOST_GROUPS = 60
 MOST_WEEKS = 26
@@ -82,7 +82,7 @@ class NodeRow(Noun, frozen=True, kw_only=True):
     phrases: dict[str, int]
 
 
-class Figures(Noun, frozen=True, kw_only=True):
+class FailuresPage(Noun, frozen=True, kw_only=True):
     """The content of the page. Times are seconds."""
 
     title: str = "Failures"
@@ -104,7 +104,7 @@ class Figures(Noun, frozen=True, kw_only=True):
     trouble: tuple[str, ...]
 
 
-def read(ask: Ask) -> Figures:
+def read(ask: PageRequest) -> FailuresPage:
     """Raises `Refused` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     jobs = wanted.of()
@@ -116,7 +116,7 @@ def read(ask: Ask) -> Figures:
     recovery = mttr_s(jobs)
     weeks = _weeks(ask.now, every, wanted.days)
     several = len(machines(jobs)) > 1
-    return Figures(
+    return FailuresPage(
         count=len(found),
         jobs=len(jobs),
         mtbf_s=mtbf_s(jobs),
@@ -137,7 +137,7 @@ def read(ask: Ask) -> Figures:
 PAGE = Page("/failures", "failures.html", read, "Failures")
 
 
-def _weeks(now: float, found: Sequence[Failure], days: int) -> tuple[float, ...]:
+def _weeks(now: float, found: Sequence[FailedAttempt], days: int) -> tuple[float, ...]:
     """The Mondays of the map, the newest last."""
     last = week_of(now)
     first = min((week_of(failure.at) for failure in found), default=last)
@@ -145,7 +145,9 @@ def _weeks(now: float, found: Sequence[Failure], days: int) -> tuple[float, ...]
     return tuple(last - WEEK_S * back for back in reversed(range(max(count, 1))))
 
 
-def _classes(found: Iterable[Failure], weeks: tuple[float, ...], recovery: dict[str, float]) -> Iterable[ClassRow]:
+def _classes(
+    found: Iterable[FailedAttempt], weeks: tuple[float, ...], recovery: dict[str, float]
+) -> Iterable[ClassRow]:
     counted = by_week(found)
     worst = max((count for of_class in counted.values() for count in of_class.values()), default=1)
     for phrase, of_class in counted.items():
@@ -158,7 +160,7 @@ def _classes(found: Iterable[Failure], weeks: tuple[float, ...], recovery: dict[
         )
 
 
-def _group(ask: Ask, homes: dict[str, Home], group: Group, several: bool) -> GroupRow:
+def _group(ask: PageRequest, homes: dict[str, Home], group: FailureGroup, several: bool) -> GroupRow:
     links = []
     for failure in group.failures:
         link = JobLink(
@@ -185,7 +187,7 @@ def _group(ask: Ask, homes: dict[str, Home], group: Group, several: bool) -> Gro
     )
 
 
-def _shared(group: Group, several: bool) -> str:
+def _shared(group: FailureGroup, several: bool) -> str:
     """A device is more precise than its node; and where all jobs ran on one node, the node proves nothing."""
     for counted in (group.devices, group.nodes) if several else (group.devices,):
         for place, count in list(counted.items())[:1]:
@@ -194,7 +196,7 @@ def _shared(group: Group, several: bool) -> str:
     return ""
 
 
-def _nodes(found: Iterable[Failure]) -> tuple[NodeRow, ...]:
+def _nodes(found: Iterable[FailedAttempt]) -> tuple[NodeRow, ...]:
     counted: dict[str, dict[str, int]] = {}
     for failure in found:
         report = failure.record.report

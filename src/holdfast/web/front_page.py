@@ -14,15 +14,15 @@ from holdfast.model.faults import Standing
 from holdfast.model.noun_base import Noun
 from holdfast.observe.progress_reader import read_progress
 from holdfast.record.job_directory import logs_of
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import JobState
-from holdfast.record.owner_lock import Life, life_of
+from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.web.devices_page import devices_of
 from holdfast.web.job_budgets import next_failure
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.page_parts import Ask, Home, Page
+from holdfast.web.page_parts import Home, Page, PageRequest
 from holdfast.web.replayed_gang import REPLAYED, waits
 
 DAY_S = 86_400.0
@@ -32,7 +32,7 @@ MOST_RANKS = 512
 """Ranks whose files are examined for a sign of life, at most."""
 
 
-class Want(Noun, frozen=True, kw_only=True):
+class AttentionItem(Noun, frozen=True, kw_only=True):
     """One entry that needs a person."""
 
     kind: str
@@ -65,20 +65,20 @@ class Running(Noun, frozen=True, kw_only=True):
     dots: tuple[Dot, ...] = ()
 
 
-class Now(Noun, frozen=True, kw_only=True):
+class FrontPage(Noun, frozen=True, kw_only=True):
     """The content of the page."""
 
-    title: str = "Now"
-    wants: tuple[Want, ...] = ()
+    title: str = "FrontPage"
+    wants: tuple[AttentionItem, ...] = ()
     more_wants: int = 0
     running: tuple[Running, ...] = ()
     more_running: int = 0
     trouble: tuple[str, ...] = ()
 
 
-def read(ask: Ask) -> Now:
+def read(ask: PageRequest) -> FrontPage:
     """The present state of all jobs and devices."""
-    wants: list[Want] = []
+    wants: list[AttentionItem] = []
     running: list[Running] = []
     trouble = []
     live = 0
@@ -90,10 +90,10 @@ def read(ask: Ask) -> Now:
             if job.view.state is JobState.ENDED:
                 wants += _ended(ask, home, job)
                 continue
-            gone = job.view.state is JobState.RUNNING and life_of(job_dir(home.path, job.view.id)) is Life.DEAD
+            gone = job.view.state is JobState.RUNNING and life_of(job_dir(home.path, job.view.id)) is OwnerLiveness.DEAD
             if gone:
                 wants.append(
-                    Want(
+                    AttentionItem(
                         kind="gone",
                         what=f"job {job.view.name}: the process that looked after it is gone",
                         to_do="Type `holdfast jobs`: it writes down how the job ended.",
@@ -104,7 +104,7 @@ def read(ask: Ask) -> Now:
             live += 1
             if len(running) < MOST_RUNNING:
                 running.append(_running(ask, home, job))
-    return Now(
+    return FrontPage(
         wants=tuple(wants[:MOST_WANTED]),
         more_wants=max(len(wants) - MOST_WANTED, 0),
         running=tuple(running),
@@ -116,11 +116,11 @@ def read(ask: Ask) -> Now:
 PAGE = Page("/", "now.html", read, "Now")
 
 
-def _devices(home: Home, now: float) -> Iterable[Want]:
+def _devices(home: Home, now: float) -> Iterable[AttentionItem]:
     try:
         for device in sorted(devices_of(home, now), key=lambda one: one.standing is not Standing.HELD):
             if device.standing in (Standing.HELD, Standing.ISOLATED):
-                yield Want(
+                yield AttentionItem(
                     kind="device",
                     at=device.since,
                     what=f"{device.name} on {device.node} is {device.standing.value}",
@@ -131,7 +131,7 @@ def _devices(home: Home, now: float) -> Iterable[Want]:
         return  # the page of devices says what is wrong
 
 
-def _ended(ask: Ask, home: Home, job: JobPast) -> Iterable[Want]:
+def _ended(ask: PageRequest, home: Home, job: PastJob) -> Iterable[AttentionItem]:
     """A job of the last day that ended with a failure, or that its checks prevented from starting."""
     view = job.view
     if view.outcome is not Outcome.FAILED or view.ended is None or ask.now - view.ended > DAY_S:
@@ -141,13 +141,13 @@ def _ended(ask: Ask, home: Home, job: JobPast) -> Iterable[Want]:
         for line in last.checks.checks:
             if line.state == "failed":
                 what = f"check {line.name} failed on {view.host}: {line.message}"
-                yield Want(kind="check", at=view.ended, what=what, href="/checks")
+                yield AttentionItem(kind="check", at=view.ended, what=what, href="/checks")
     what = f"job {view.name} stopped for good: {last.report.reason if last else view.phrase or 'no reason is known'}"
     to_do = last.report.solution if last else ""
-    yield Want(kind="failed", at=view.ended, what=what, to_do=to_do, href=f"/job/{view.id}{ask.at(home)}")
+    yield AttentionItem(kind="failed", at=view.ended, what=what, to_do=to_do, href=f"/job/{view.id}{ask.at(home)}")
 
 
-def _running(ask: Ask, home: Home, job: JobPast) -> Running:
+def _running(ask: PageRequest, home: Home, job: PastJob) -> Running:
     view = job.view
     owners = REPLAYED.view(home.path, view.id)
     attempt = owners.attempt if owners else len(job.attempts) + 1

@@ -9,17 +9,17 @@ from urllib.parse import urlencode
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.lost_steps import lost_steps
 from holdfast.model.noun_base import Noun
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.failure_statistics import week_of
-from holdfast.report.statistics.goodput import Goodput, Spent, goodput
-from holdfast.web.history_filter import Chosen, chosen, day
-from holdfast.web.page_parts import Ask, Page, Refused
+from holdfast.report.statistics.goodput import Goodput, TimeUse, goodput
+from holdfast.web.history_filter import HistoryFilter, chosen, day
+from holdfast.web.page_parts import BadRequest, Page, PageRequest
 
 MOST_ROWS = 60
 _DAYS = 90
 
 
-class By(enum.StrEnum):
+class GroupedBy(enum.StrEnum):
     WEEK = "week"
     NAME = "name"
 
@@ -27,7 +27,7 @@ class By(enum.StrEnum):
 class Piece(Noun, frozen=True, kw_only=True):
     """One colour of a bar: it begins at `x` and is `width` wide, in thousandths."""
 
-    kind: Spent
+    kind: TimeUse
     seconds: float
     x: float
     width: float
@@ -35,7 +35,7 @@ class Piece(Noun, frozen=True, kw_only=True):
     """`detection 12 s (0.4 %)`"""
 
 
-class Row(Noun, frozen=True, kw_only=True):
+class GoodputRow(Noun, frozen=True, kw_only=True):
     """A week, a name, or all."""
 
     label: str
@@ -47,34 +47,34 @@ class Row(Noun, frozen=True, kw_only=True):
     """Productive time ÷ all time, 0 to 1."""
     lost_steps: int = 0
     """Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed."""
-    seconds: dict[Spent, float]
+    seconds: dict[TimeUse, float]
     pieces: tuple[Piece, ...] = ()
 
 
-class Figures(Noun, frozen=True, kw_only=True):
+class GoodputPage(Noun, frozen=True, kw_only=True):
     """The content of the page."""
 
     title: str = "Goodput"
-    all: Row
-    rows: tuple[Row, ...]
+    all: GoodputRow
+    rows: tuple[GoodputRow, ...]
     left_out: int = 0
-    by: By
+    by: GroupedBy
     days: int
     name: str
     names: tuple[str, ...]
-    kinds: tuple[Spent, ...] = tuple(Spent)
+    kinds: tuple[TimeUse, ...] = tuple(TimeUse)
     trouble: tuple[str, ...] = ()
 
 
-def read(ask: Ask) -> Figures:
-    """Raises `Refused` for an address with an invalid choice."""
+def read(ask: PageRequest) -> GoodputPage:
+    """Raises `BadRequest` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     try:
-        by = By(ask.query.get("by", By.WEEK))
+        by = GroupedBy(ask.query.get("by", GroupedBy.WEEK))
     except ValueError:
-        raise Refused(f"by={ask.query['by']}: expected week or name") from None
-    rows = _by_week(wanted.of()) if by is By.WEEK else _by_name(wanted)
-    return Figures(
+        raise BadRequest(f"by={ask.query['by']}: expected week or name") from None
+    rows = _by_week(wanted.of()) if by is GroupedBy.WEEK else _by_name(wanted)
+    return GoodputPage(
         all=_row("all", len(wanted.jobs), _attempts(wanted.of()), _steps(wanted.of())),
         rows=tuple(rows[:MOST_ROWS]),
         left_out=max(len(rows) - MOST_ROWS, 0),
@@ -89,7 +89,7 @@ def read(ask: Ask) -> Figures:
 PAGE = Page("/goodput", "goodput.html", read, "Goodput")
 
 
-def _by_week(jobs: Iterable[JobPast]) -> list[Row]:
+def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
     """The newest week first; an attempt counts in the week of its end."""
     weeks: dict[float, list[AttemptRecord]] = {}
     names: dict[float, set[str]] = {}
@@ -105,9 +105,9 @@ def _by_week(jobs: Iterable[JobPast]) -> list[Row]:
     return [_row(day(week), len(names[week]), weeks[week], steps.get(week, 0)) for week in sorted(weeks, reverse=True)]
 
 
-def _by_name(wanted: Chosen) -> list[Row]:
+def _by_name(wanted: HistoryFilter) -> list[GoodputRow]:
     """Names with the most lost time first."""
-    named: dict[str, list[JobPast]] = {}
+    named: dict[str, list[PastJob]] = {}
     for job in wanted.of():
         named.setdefault(job.view.name, []).append(job)
     rows = [
@@ -123,17 +123,17 @@ def _by_name(wanted: Chosen) -> list[Row]:
     return sorted(rows, key=lambda row: (-row.lost_s, row.label))
 
 
-def _attempts(jobs: Iterable[JobPast]) -> Iterable[AttemptRecord]:
+def _attempts(jobs: Iterable[PastJob]) -> Iterable[AttemptRecord]:
     return (record for job in jobs for record in job.attempts)
 
 
-def _steps(jobs: Iterable[JobPast]) -> int:
+def _steps(jobs: Iterable[PastJob]) -> int:
     return sum(lost for job in jobs for _, lost in lost_steps(job.attempts))
 
 
-def _row(label: str, jobs: int, attempts: Iterable[AttemptRecord], steps: int, href: str = "") -> Row:
+def _row(label: str, jobs: int, attempts: Iterable[AttemptRecord], steps: int, href: str = "") -> GoodputRow:
     found = goodput(attempts)
-    return Row(
+    return GoodputRow(
         label=label,
         href=href,
         jobs=jobs,

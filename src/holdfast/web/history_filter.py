@@ -6,34 +6,34 @@ from collections.abc import Iterable
 
 from holdfast.model.human_format import clock
 from holdfast.model.noun_base import Noun
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.page_parts import Ask, Home, Refused
+from holdfast.web.page_parts import BadRequest, Home, PageRequest
 
 DAY_S = 86_400.0
 _MOST_DAYS = 36_500
 
 
-class Chosen(Noun, frozen=True, kw_only=True):
+class HistoryFilter(Noun, frozen=True, kw_only=True):
     """The choice: jobs that began within `days` (0: of any age), with one name (empty: any)."""
 
-    jobs: tuple[tuple[Home, JobPast], ...]
+    jobs: tuple[tuple[Home, PastJob], ...]
     days: int
     name: str
     names: tuple[str, ...]
     """All names, for the form."""
     trouble: tuple[str, ...]
 
-    def of(self) -> tuple[JobPast, ...]:
+    def of(self) -> tuple[PastJob, ...]:
         return tuple(job for _, job in self.jobs)
 
 
-def chosen(ask: Ask, *, days: int) -> Chosen:
-    """`days`: where the address has none. Raises `Refused` for an invalid number of days."""
+def chosen(ask: PageRequest, *, days: int) -> HistoryFilter:
+    """`days`: where the address has none. Raises `BadRequest` for an invalid number of days."""
     days = days_of(ask.query.get("days", ""), days)
     name = ask.query.get("name", "")
     trouble: list[str] = []
-    found: list[tuple[Home, JobPast]] = []
+    found: list[tuple[Home, PastJob]] = []
     for home in ask.homes:
         seen = REMEMBERED.past(home.path)
         trouble += [seen.trouble] if seen.trouble else []
@@ -42,7 +42,7 @@ def chosen(ask: Ask, *, days: int) -> Chosen:
         found += [(home, job) for job in seen.jobs]
     since = ask.now - days * DAY_S if days else 0.0
     kept = [(home, job) for home, job in found if job.view.created >= since and name in ("", job.view.name)]
-    return Chosen(
+    return HistoryFilter(
         jobs=tuple(kept), days=days, name=name, names=names_of(job for _, job in found), trouble=tuple(trouble)
     )
 
@@ -57,10 +57,10 @@ def days_of(text: str, otherwise: int) -> int:
     if not text:
         return otherwise
     if not (text.isascii() and text.isdigit() and int(text[:9]) <= _MOST_DAYS):
-        raise Refused(f"days={text}: expected a number from 0 (all) to {_MOST_DAYS}")
+        raise BadRequest(f"days={text}: expected a number from 0 (all) to {_MOST_DAYS}")
     return int(text)
 
 
-def names_of(jobs: Iterable[JobPast]) -> tuple[str, ...]:
+def names_of(jobs: Iterable[PastJob]) -> tuple[str, ...]:
     """Each name once, in order; at most 500."""
     return tuple(sorted({job.view.name for job in jobs})[:500])

@@ -14,10 +14,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.record.local_time import clock, local
 from holdfast.report.merged_logs import stamp
 from holdfast.report.swimlane import Swimlane, figure
-from holdfast.report.swimlane.swimlane_model import Lane, NodeLanes
+from holdfast.report.swimlane.swimlane_model import NodeLanes, SwimlaneRow
 from holdfast.safe_text import harmless
-from holdfast.web.page_parts import Ask, Page
-from holdfast.web.web_job_page import Log
+from holdfast.web.page_parts import Page, PageRequest
+from holdfast.web.web_job_page import LogLink
 
 MOST_TEXT = 4000
 """Characters of one text, such as a piece of evidence."""
@@ -47,14 +47,14 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[Log]) -> Markup:
+def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[LogLink]) -> Markup:
     """The swimlane. Its own module escapes its texts. `address`: that of the page of a moment; `more`: its query.
 
     `logs`: the address for a row of one of these ranks.
     """
     to = {log.rank: log.href for log in logs}
 
-    def row(_: NodeLanes, lane: Lane) -> str | None:
+    def row(_: NodeLanes, lane: SwimlaneRow) -> str | None:
         return to.get(lane.ranks[0]) if lane.ranks else None
 
     return Markup(figure(swimlane, local, link=row, at=lambda moment: f"{address}?t={moment:.3f}{more}"))
@@ -91,25 +91,25 @@ class Rendering:
             "form_token": form,
         }
 
-    def page(self, template: str, value: Noun, ask: Ask, path: str) -> str:
+    def page(self, template: str, value: Noun, ask: PageRequest, path: str) -> str:
         """A whole page. `path`: that of the request, for the navigation and the page's twin."""
         twin = f"{'/now' if path == '/' else path}.json" + (f"?{_query(ask)}" if ask.query else "")
         return self._env.get_template(template).render(it=value, ask=ask, path=path, twin=twin)
 
     def done(self, heading: str, text: str) -> str:
         """The page after a change, with its result."""
-        empty = Ask((), 0.0, {}, {})
+        empty = PageRequest((), 0.0, {}, {})
         return self._env.get_template("done.html").render(
             heading=heading, text=text, it=None, ask=empty, path="", twin=""
         )
 
     def trouble(self, status: int, text: str, to: str) -> str:
         """The page of an error, with a link to an existing page."""
-        empty = Ask((), 0.0, {}, {})
+        empty = PageRequest((), 0.0, {}, {})
         return self._env.get_template("trouble.html").render(
             status=status, text=text, to=to, it=None, ask=empty, path="", twin=""
         )
 
 
-def _query(ask: Ask) -> str:
+def _query(ask: PageRequest) -> str:
     return urlencode(dict(ask.query))

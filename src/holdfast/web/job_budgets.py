@@ -24,16 +24,16 @@ class Budget(Noun, frozen=True, kw_only=True):
 def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tuple[Budget, ...]:
     """All limits of a job's restarts, with their use by the attempts so far."""
     failed = [record for record in attempts if restart_budgets.failed(record)]
-    row = restart_budgets.row(failed)
+    row = restart_budgets.failures_in_row(failed)
     return (
         Budget(
             name="restarts for failures of the program (--max-restarts)",
-            used=restart_budgets.spent(attempts, charged=True, restored=False),
+            used=restart_budgets.spent_restarts(attempts, charged=True, restored=False),
             most=policy.max_restarts,
         ),
         Budget(
             name="restarts for hardware, network and platform",
-            used=restart_budgets.spent(attempts, charged=False, restored=False),
+            used=restart_budgets.spent_restarts(attempts, charged=False, restored=False),
             most=policy.platform_max_restarts,
         ),
         Budget(name="failures in a row without progress", used=row, most=policy.max_in_a_row),

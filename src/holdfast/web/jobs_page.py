@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exit_report import Outcome
 from holdfast.model.noun_base import Noun
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.page_parts import Ask, Home, Page, Refused
+from holdfast.web.page_parts import BadRequest, Home, Page, PageRequest
 
 A_PAGE = 100
 """Jobs on one page."""
@@ -20,7 +20,7 @@ MOST_DOTS = 20
 """A job's last attempts that are shown."""
 
 
-class Order(enum.StrEnum):
+class JobSortOrder(enum.StrEnum):
     LOST = "lost"
     NEWEST = "newest"
     NAME = "name"
@@ -74,8 +74,8 @@ class Jobs(Noun, frozen=True, kw_only=True):
     trouble: tuple[str, ...] = ()
 
 
-def read(ask: Ask) -> Jobs:
-    """All jobs that match the address. Raises `Refused` for an invalid order or page."""
+def read(ask: PageRequest) -> Jobs:
+    """All jobs that match the address. Raises `BadRequest` for an invalid order or page."""
     rows, trouble = [], []
     for home in ask.homes:
         history = REMEMBERED.past(home.path)
@@ -108,13 +108,13 @@ PAGE = Page("/jobs", "jobs.html", read, "Jobs")
 
 _FIELDS = ("state", "class", "blame", "node", "name")
 _KEYS = {
-    Order.LOST: lambda row: (-row.lost_s, -row.created),
-    Order.NEWEST: lambda row: (-row.created, row.id),
-    Order.NAME: lambda row: (row.name, -row.created),
+    JobSortOrder.LOST: lambda row: (-row.lost_s, -row.created),
+    JobSortOrder.NEWEST: lambda row: (-row.created, row.id),
+    JobSortOrder.NAME: lambda row: (row.name, -row.created),
 }
 
 
-def row_of(ask: Ask, home: Home, job: JobPast) -> JobRow:
+def row_of(ask: PageRequest, home: Home, job: PastJob) -> JobRow:
     """One job's line."""
     view, last = job.view, job.attempts[-1].report if job.attempts else None
     first = last.first if last is not None else None
@@ -176,20 +176,20 @@ def _fits(row: JobRow, name: str, value: str) -> bool:
             return value.lower() in row.name.lower() or row.id.startswith(value)
 
 
-def _order(ask: Ask) -> Order:
-    given = ask.query.get("sort", Order.LOST.value)
+def _order(ask: PageRequest) -> JobSortOrder:
+    given = ask.query.get("sort", JobSortOrder.LOST.value)
     try:
-        return Order(given)
+        return JobSortOrder(given)
     except ValueError:
-        raise Refused(f"`sort` is {given!r}; expected one of {', '.join(Order)}", hint="/jobs") from None
+        raise BadRequest(f"`sort` is {given!r}; expected one of {', '.join(JobSortOrder)}", hint="/jobs") from None
 
 
-def _number(ask: Ask) -> int:
+def _number(ask: PageRequest) -> int:
     given = ask.query.get("page", "1")
     if not given.isascii() or not given.isdigit() or not 0 < int(given[:9]) < 10**8:
-        raise Refused(f"`page` is {given!r}; expected a number from 1 on", hint="/jobs")
+        raise BadRequest(f"`page` is {given!r}; expected a number from 1 on", hint="/jobs")
     return int(given[:9])
 
 
-def _address(ask: Ask, number: int) -> str:
+def _address(ask: PageRequest, number: int) -> str:
     return "/jobs?" + urlencode({**ask.query, "page": str(number)})

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.events import Event
-from holdfast.record.job_history import Past, past
+from holdfast.record.job_history import JobHistory, job_history
 from holdfast.record.job_views import JobView, events_after
 from holdfast.record.state_directory import unreadable
 from holdfast.report.swimlane import Swimlane, swimlane_of
@@ -25,19 +25,19 @@ MOST_LANES = 32
 Dated = tuple[float, Event]
 
 
-class Remembered:
+class JournalCache:
     """The cache over the state directories of this server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._past: dict[Path, Past] = {}
+        self._past: dict[Path, JobHistory] = {}
         self._events: OrderedDict[tuple[Path, str], tuple[int, list[Dated]]] = OrderedDict()
         self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
-    def past(self, home: Path) -> Past:
+    def past(self, home: Path) -> JobHistory:
         """The newest jobs of a state directory with their attempts, in their present state; its trouble, if there is
         any."""
-        seen = past(home, before=self._past.get(home))
+        seen = job_history(home, before=self._past.get(home))
         if not seen.trouble and (gone := unreadable(home)):
             seen = replace(seen, trouble=gone)
         self._past[home] = seen
@@ -73,5 +73,5 @@ class Remembered:
         return lane
 
 
-REMEMBERED = Remembered()
+REMEMBERED = JournalCache()
 """Of this process."""

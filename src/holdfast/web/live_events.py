@@ -30,7 +30,7 @@ _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
 _EVENT = struct.Struct("iIII")
 
 
-class Listener:
+class EventListener:
     """One open page."""
 
     def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
@@ -45,7 +45,7 @@ class Live:
 
     def __init__(self, homes: tuple[Path, ...]) -> None:
         self._homes = homes
-        self._listeners: list[Listener] = []
+        self._listeners: list[EventListener] = []
         self._fd: int | None = None
         self._watched: dict[int, Path] = {}
         self._journals: dict[Path, tuple[sqlite3.Connection, int]] = {}
@@ -55,7 +55,7 @@ class Live:
     def is_full(self) -> bool:
         return len(self._listeners) >= MOST_LISTENERS
 
-    async def news(self, listener: Listener) -> AsyncIterator[str]:
+    async def news(self, listener: EventListener) -> AsyncIterator[str]:
         """The events of one page, until the page is closed or the server ends."""
         self._begin(listener)
         ended = asyncio.ensure_future(self._ended.wait())
@@ -81,7 +81,7 @@ class Live:
         """No page gets further events: the server ends."""
         self._ended.set()
 
-    def _begin(self, listener: Listener) -> None:
+    def _begin(self, listener: EventListener) -> None:
         self._listeners.append(listener)
         if self._fd is None:
             self._open()

@@ -26,7 +26,7 @@ MOST_FOUND = 200
 _AROUND = MOST_LINES // 2
 
 
-class Line(Noun, frozen=True, kw_only=True):
+class ExcerptLine(Noun, frozen=True, kw_only=True):
     """One line of a log."""
 
     number: int
@@ -37,18 +37,18 @@ class Line(Noun, frozen=True, kw_only=True):
     """When it was read, in seconds since the epoch; None: this was not recorded."""
 
 
-class Timed(Noun, frozen=True, kw_only=True):
+class TimedLine(Noun, frozen=True, kw_only=True):
     """One line among those of all streams."""
 
     stream: str
-    line: Line
+    line: ExcerptLine
 
 
 class Excerpt(Noun, frozen=True, kw_only=True):
     """Some lines of one stream."""
 
     stream: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ExcerptLine, ...] = ()
     total: int = 0
     """The number of lines of the log, as far as it was read."""
     bytes: int = 0
@@ -62,8 +62,8 @@ class Excerpt(Noun, frozen=True, kw_only=True):
 
 def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, wanted: str = "") -> Excerpt:
     """The lines that contain `wanted`; else those around line `around`; else the last ones."""
-    reader = _Lines(path)
-    kept: deque[tuple[Mark, Line]] = deque(maxlen=None if wanted or around else MOST_LINES)
+    reader = _PieceLines(path)
+    kept: deque[tuple[Mark, ExcerptLine]] = deque(maxlen=None if wanted or around else MOST_LINES)
     found = 0
     sought = wanted.lower().encode(errors="replace")
     first, last = max(around - _AROUND, 1), max(around - _AROUND, 1) + MOST_LINES
@@ -77,7 +77,7 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
                 continue
         elif around and not first <= number < last:
             continue
-        kept.append((mark, Line(number=number, text=shown(raw), deciding=number == deciding)))
+        kept.append((mark, ExcerptLine(number=number, text=shown(raw), deciding=number == deciding)))
     times = _times(path, (mark for mark, _ in kept))
     return Excerpt(
         stream=stream,
@@ -90,7 +90,7 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
     )
 
 
-def by_time(excerpts: Iterable[Excerpt]) -> tuple[Timed, ...]:
+def by_time(excerpts: Iterable[Excerpt]) -> tuple[TimedLine, ...]:
     """The lines of all streams in the order in which they were read, for the time span that every excerpt covers.
 
     Empty where a line has no time, as in a log whose times were not kept.
@@ -103,10 +103,10 @@ def by_time(excerpts: Iterable[Excerpt]) -> tuple[Timed, ...]:
     begin = max((some[0][0] for some, each in pairs if each.lines[0].number > 1), default=0.0)
     end = min((some[-1][0] for some, each in pairs if each.lines[-1].number < each.total), default=float("inf"))
     ordered = merge(*lines, key=lambda one: one[0])
-    return tuple(Timed(stream=stream, line=line) for at, stream, line in ordered if begin <= at <= end)
+    return tuple(TimedLine(stream=stream, line=line) for at, stream, line in ordered if begin <= at <= end)
 
 
-class _Lines:
+class _PieceLines:
     """All lines of a log over its pieces, the oldest first."""
 
     def __init__(self, path: Path) -> None:

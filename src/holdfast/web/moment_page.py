@@ -9,9 +9,9 @@ from holdfast.model.decisions import AttemptRecord
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_views import JobView, Survey, detail
 from holdfast.report.log_files import LogPart, attempts_of, parts_of
-from holdfast.report.merged_logs import Lines, Source, fitting
+from holdfast.report.merged_logs import LogCursor, LogLineFilter, fitting
 from holdfast.web.log_excerpt import shown
-from holdfast.web.page_parts import Ask, Home, Missing, Page, Refused
+from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 
 WINDOW_S = 60.0
 """Seconds before the moment in which a rank's lines are searched."""
@@ -25,14 +25,14 @@ BLOCK_BYTES = 64 << 10
 STEPS_S = (-10.0, -1.0, 1.0, 10.0)
 
 
-class Told(Noun, frozen=True, kw_only=True):
+class LoggedLine(Noun, frozen=True, kw_only=True):
     """One line. `at`: when it was written, in seconds since the epoch; None where that is not known."""
 
     at: float | None
     text: str
 
 
-class Stream(Noun, frozen=True, kw_only=True):
+class StreamTail(Noun, frozen=True, kw_only=True):
     """The last lines of one stream of one rank before the moment."""
 
     rank: int
@@ -40,19 +40,19 @@ class Stream(Noun, frozen=True, kw_only=True):
     stream: str
     href: str
     culprit: bool = False
-    lines: tuple[Told, ...] = ()
+    lines: tuple[LoggedLine, ...] = ()
     cut: bool = False
     """The window had so many bytes that the last lines before the moment were not reached."""
 
 
-class Step(Noun, frozen=True, kw_only=True):
+class NearMoment(Noun, frozen=True, kw_only=True):
     """A moment near this one."""
 
     name: str
     href: str
 
 
-class Moment(Noun, frozen=True, kw_only=True):
+class MomentPage(Noun, frozen=True, kw_only=True):
     """The content of the page."""
 
     title: str
@@ -65,18 +65,18 @@ class Moment(Noun, frozen=True, kw_only=True):
     begun: float
     over: float
     """The bounds of the attempt; for a running one, `over` is now."""
-    streams: tuple[Stream, ...] = ()
+    streams: tuple[StreamTail, ...] = ()
     silent: tuple[int, ...] = ()
     """Ranks that wrote nothing in the window."""
     more: int = 0
     """The number of ranks that are not shown."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[NearMoment, ...] = ()
     address: str
     home_key: str = ""
 
 
-def read(ask: Ask) -> Moment:
-    """Raises `Missing` where no attempt of the job ran then, `Refused` for a moment that is no number."""
+def read(ask: PageRequest) -> MomentPage:
+    """Raises `NoSuchPage` where no attempt of the job ran then, `BadRequest` for a moment that is no number."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     at = _asked(ask, view)
@@ -95,7 +95,7 @@ def read(ask: Ask) -> Moment:
     spoke = {stream.rank for stream in streams if stream.lines or stream.cut}
     address = f"/job/{view.id}/at"
     more = f"&home={home.key}" if len(ask.homes) > 1 else ""
-    return Moment(
+    return MomentPage(
         title=f"{view.name} at one moment",
         job=view.id,
         name=view.name,
@@ -107,7 +107,7 @@ def read(ask: Ask) -> Moment:
         streams=tuple(stream for stream in streams if stream.lines or stream.cut),
         silent=tuple(sorted(set(chosen) - spoke)),
         more=len(order) - len(chosen),
-        steps=tuple(Step(name=f"{step:+g} s", href=f"{address}?t={at + step:.3f}{more}") for step in STEPS_S),
+        steps=tuple(NearMoment(name=f"{step:+g} s", href=f"{address}?t={at + step:.3f}{more}") for step in STEPS_S),
         address=address,
         home_key=home.key if len(ask.homes) > 1 else "",
     )
@@ -116,7 +116,7 @@ def read(ask: Ask) -> Moment:
 PAGE = Page("/job/{job}/at", "moment.html", read)
 
 
-def _asked(ask: Ask, view: JobView) -> float:
+def _asked(ask: PageRequest, view: JobView) -> float:
     """The moment; without one, the job's end."""
     text = ask.query.get("t", "")
     if not text:
@@ -126,17 +126,17 @@ def _asked(ask: Ask, view: JobView) -> float:
     except ValueError:
         at = math.nan
     if not math.isfinite(at):
-        raise Refused(f"`t={text[:40]}` is no moment: expected seconds since 1970, as 1795000000.25", hint="/jobs")
+        raise BadRequest(f"`t={text[:40]}` is no moment: expected seconds since 1970, as 1795000000.25", hint="/jobs")
     return at
 
 
 def _attempt(
-    ask: Ask, home: Home, view: JobView, records: tuple[AttemptRecord, ...], at: float
+    ask: PageRequest, home: Home, view: JobView, records: tuple[AttemptRecord, ...], at: float
 ) -> tuple[int, float, float]:
     """The attempt that ran at that moment or was the last to begin before it; when it began and ended."""
     numbers = attempts_of(home.path, view.id)
     if not numbers:
-        raise Missing(f"job `{view.id}` has no logs here", hint=f"/job/{view.id}")
+        raise NoSuchPage(f"job `{view.id}` has no logs here", hint=f"/job/{view.id}")
     spans = [(record.attempt, record.started_at, record.ended_at) for record in records if record.attempt in numbers]
     last_end = records[-1].ended_at if records else view.created
     if numbers[-1] not in [number for number, _, _ in spans]:
@@ -145,24 +145,24 @@ def _attempt(
     return begun[-1] if begun else spans[0]
 
 
-def _stream(part: LogPart, at: float, href: str, culprit: int | None) -> Stream:
-    last: deque[Told] = deque(maxlen=MOST_LINES)
+def _stream(part: LogPart, at: float, href: str, culprit: int | None) -> StreamTail:
+    last: deque[LoggedLine] = deque(maxlen=MOST_LINES)
     cut = False
     try:
         # A line of the moment itself is meant: times have milliseconds.
-        source = Source(part, Lines(since=at - WINDOW_S, until=at + 0.001), BLOCK_BYTES)
+        source = LogCursor(part, LogLineFilter(since=at - WINDOW_S, until=at + 0.001), BLOCK_BYTES)
         taken = 0
         while (span := source.take(whole_lines=False)) is not None:
             if span.at is None:
                 break  # a log without times: which of its lines were there by then is not known
             taken += len(span.data)
-            last.extend(Told(at=span.at, text=shown(line.rstrip(b"\n"))) for line in fitting(span.data, None))
+            last.extend(LoggedLine(at=span.at, text=shown(line.rstrip(b"\n"))) for line in fitting(span.data, None))
             if taken > MOST_BYTES:
                 cut = True
                 break
     except OSError:
         last.clear()  # it was thrown away meanwhile
-    return Stream(
+    return StreamTail(
         rank=part.rank,
         role=part.role,
         stream=part.stream,

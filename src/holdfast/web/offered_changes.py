@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 
 from holdfast.errors import HoldfastError
-from holdfast.web.page_parts import Home, Refused
+from holdfast.web.page_parts import BadRequest, Home
 from holdfast.web.token_access import form_token, is_loopback
 
 MOST_BODY = 16 * 1024
@@ -32,12 +32,12 @@ class Forbidden(HoldfastError):
 
 
 async def fields_of(request: Request, token: str) -> dict[str, str]:
-    """The form of a request that may make a change. Raises `Forbidden` and `Refused`."""
+    """The form of a request that may make a change. Raises `Forbidden` and `BadRequest`."""
     body = b""
     async for block in request.stream():
         body += block
         if len(body) > MOST_BODY:
-            raise Refused(f"the form has more than {MOST_BODY} bytes", hint="/devices")
+            raise BadRequest(f"the form has more than {MOST_BODY} bytes", hint="/devices")
     given = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), max_num_fields=20).items()}
     if not hmac.compare_digest(given.get("form", "").encode(), form_token(token).encode()):
         raise Forbidden("this form is not of a page that this server has sent: open the page anew", hint="/devices")
@@ -47,23 +47,23 @@ async def fields_of(request: Request, token: str) -> dict[str, str]:
     _must_be_same_user(request)
     for name, value in given.items():
         if len(value) > MOST_FIELD or "\0" in value:
-            raise Refused(f"`{name}` is longer than {MOST_FIELD} characters, or has a NUL in it", hint="/devices")
+            raise BadRequest(f"`{name}` is longer than {MOST_FIELD} characters, or has a NUL in it", hint="/devices")
     return given
 
 
 def release_of(given: Mapping[str, str]) -> list[str]:
-    """The command `holdfast release` with its arguments. Raises `Refused`."""
+    """The command `holdfast release` with its arguments. Raises `BadRequest`."""
     device, reason = given.get("device", "").strip(), given.get("reason", "").strip()
     if not device or not reason:
-        raise Refused("a device and the reason why it may work again were expected", hint="/devices")
+        raise BadRequest("a device and the reason why it may work again were expected", hint="/devices")
     return ["release", f"--reason={reason}", "--", device]
 
 
 def report_of(given: Mapping[str, str]) -> list[str]:
-    """The command `holdfast faults report` with its arguments. Raises `Refused`."""
+    """The command `holdfast faults report` with its arguments. Raises `BadRequest`."""
     device, code, assertion = (given.get(name, "").strip() for name in ("device", "code", "assertion"))
     if not device or not code or assertion not in ASSERTIONS:
-        raise Refused(f"a device, a code and one of {', '.join(ASSERTIONS)} were expected", hint="/devices")
+        raise BadRequest(f"a device, a code and one of {', '.join(ASSERTIONS)} were expected", hint="/devices")
     node, text = given.get("node", "").strip(), given.get("text", "").strip()
     words = ["faults", "report", f"--device={device}", f"--code={code}", f"--{assertion}", f"--text={text}"]
     return [*words, f"--node={node}"] if node else words

@@ -15,11 +15,11 @@ from holdfast.model.noun_base import Noun
 from holdfast.record.job_views import JobView, Survey, look
 
 
-class Missing(HoldfastError):
+class NoSuchPage(HoldfastError):
     """There is no such page: the request, and the existing ones."""
 
 
-class Refused(HoldfastError):
+class BadRequest(HoldfastError):
     """The request asks for something forbidden, or has an invalid value."""
 
 
@@ -33,7 +33,7 @@ class Home(NamedTuple):
     """It belongs to the user of this server: changes are allowed."""
 
 
-class Ask(NamedTuple):
+class PageRequest(NamedTuple):
     """One request. `now`: seconds since the epoch."""
 
     homes: tuple[Home, ...]
@@ -53,17 +53,17 @@ class Ask(NamedTuple):
         for home in self.homes:
             if key in ("", home.key):
                 return home
-        raise Missing(f"no state directory is served under the key `{key}`", hint="/")
+        raise NoSuchPage(f"no state directory is served under the key `{key}`", hint="/")
 
     def job(self) -> tuple[Home, JobView]:
-        """The job in the address. Raises `Missing`."""
+        """The job in the address. Raises `NoSuchPage`."""
         wanted, key = self.path.get("job", ""), self.query.get("home", "")
         for home, survey in self.surveys():
             if key in ("", home.key):
                 for view in survey.jobs:
                     if view.id == wanted:
                         return home, view
-        raise Missing(f"there is no job `{wanted}`", hint="/jobs")
+        raise NoSuchPage(f"there is no job `{wanted}`", hint="/jobs")
 
     def at(self, home: Home) -> str:
         """The end of an address that selects this state directory; empty where there is only one."""
@@ -82,5 +82,5 @@ class Page(NamedTuple):
     path: str
     """`/jobs`, `/job/{job}`; its twin ends with `.json`."""
     template: str
-    read: Callable[[Ask], Noun]
+    read: Callable[[PageRequest], Noun]
     name: str = ""

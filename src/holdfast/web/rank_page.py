@@ -16,10 +16,10 @@ from holdfast.record.job_directory import logs_of
 from holdfast.record.job_views import Survey, detail
 from holdfast.record.state_directory import job_dir
 from holdfast.report.log_files import STREAMS, LogPart, attempts_of, parts_of
-from holdfast.web.environment_page import Compared, compared
+from holdfast.web.environment_page import EnvironmentComparison, compare_environments
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.log_excerpt import Excerpt, Timed, by_time, excerpt
-from holdfast.web.page_parts import Ask, Home, Missing, Page, Refused
+from holdfast.web.log_excerpt import Excerpt, TimedLine, by_time, excerpt
+from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 
 MOST_STACKS = 30
 MOST_FRAMES = 40
@@ -38,7 +38,7 @@ class Stack(Noun, frozen=True, kw_only=True):
     frames: str
 
 
-class Rank(Noun, frozen=True, kw_only=True):
+class RankPage(Noun, frozen=True, kw_only=True):
     """The content of the page."""
 
     title: str
@@ -58,15 +58,16 @@ class Rank(Noun, frozen=True, kw_only=True):
     reason: str = ""
     """Why the attempt ended, where this rank was the first to fail."""
     hang: str = ""
-    merged: tuple[Timed, ...] = ()
+    merged: tuple[TimedLine, ...] = ()
     """The lines of both streams by time, where the request asks for it."""
     stacks: tuple[Stack, ...] = ()
-    environment: Compared | None = None
+    environment: EnvironmentComparison | None = None
     """How its environment differs from that of the attempt before; None: there is none before, or it was not kept."""
 
 
-def read(ask: Ask) -> Rank:
-    """One rank's page. Raises `Missing` where there is no such rank or log, `Refused` for an invalid line number."""
+def read(ask: PageRequest) -> RankPage:
+    """One rank's page. Raises `NoSuchPage` where there is no such rank or log, `BadRequest` for an invalid line
+    number."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     known = detail(Survey(home=home.path, jobs=(view,)), view)
@@ -87,7 +88,7 @@ def read(ask: Ask) -> Rank:
         )
         for part in sorted(parts, key=lambda part: part.stream not in decided)
     )
-    return Rank(
+    return RankPage(
         title=f"{view.name} rank {rank}",
         job=view.id,
         name=view.name,
@@ -104,19 +105,19 @@ def read(ask: Ask) -> Rank:
         reason=report.reason if report and report.first and report.first.rank == rank else "",
         hang=hang.why if hang else "",
         stacks=stacks(hang, rank) if hang else (),
-        environment=compared(directories, attempt),
+        environment=compare_environments(directories, attempt),
     )
 
 
 PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
 
 
-def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
-    """Attempt, rank and logs in the address. Raises `Missing`."""
+def parts_asked(ask: PageRequest, home: Home) -> tuple[int, int, list[LogPart]]:
+    """Attempt, rank and logs in the address. Raises `NoSuchPage`."""
     job, attempt, rank = ask.path["job"], int(ask.path["attempt"]), int(ask.path["rank"])
     parts = [part for part in parts_of(home.path, job, attempt) if part.rank == rank]
     if not parts:
-        raise Missing(f"attempt {attempt} of job {job} has no logs of rank {rank} here", hint=f"/job/{job}")
+        raise NoSuchPage(f"attempt {attempt} of job {job} has no logs of rank {rank} here", hint=f"/job/{job}")
     return attempt, rank, parts
 
 
@@ -127,8 +128,8 @@ def _directories(home: Path, job: str, role: str, rank: int) -> list[tuple[int, 
     return [(number, directory) for number, directory in found if directory.is_dir()]
 
 
-def log_asked(ask: Ask) -> tuple[str, Path]:
-    """The name and the file of the log in the address. Raises `Missing`."""
+def log_asked(ask: PageRequest) -> tuple[str, Path]:
+    """The name and the file of the log in the address. Raises `NoSuchPage`."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     for part in parts:
@@ -137,7 +138,7 @@ def log_asked(ask: Ask) -> tuple[str, Path]:
             if not path.resolve().is_relative_to(job_dir(home.path, view.id).resolve()) and not path.is_file():
                 break
             return f"{view.id}-attempt-{attempt}-rank-{rank}-{part.stream}.log", path
-    raise Missing(f"expected stream {' or '.join(STREAMS)}", hint=f"/job/{view.id}/{attempt}/{rank}")
+    raise NoSuchPage(f"expected stream {' or '.join(STREAMS)}", hint=f"/job/{view.id}/{attempt}/{rank}")
 
 
 def deciding(report: ExitReport, rank: int) -> dict[str, int]:
@@ -189,8 +190,8 @@ def _hang(history: Sequence[tuple[float, Event]], attempt: int) -> HangEvidence 
     return found[-1] if found else None
 
 
-def _line(ask: Ask) -> int:
+def _line(ask: PageRequest) -> int:
     given = ask.query.get("line", "0")
     if not given.isascii() or not given.isdigit():
-        raise Refused(f"`line` is {given!r}; expected the number of a line")
+        raise BadRequest(f"`line` is {given!r}; expected the number of a line")
     return int(given[:12])

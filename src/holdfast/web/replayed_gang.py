@@ -25,7 +25,7 @@ def waits(view: GangView) -> str:
     return "the end of the pause before the next attempt" if view.phase is Phase.BACKOFF else view.waits_for
 
 
-class Replayed:
+class ReplayedGangs:
     """The gangs of running jobs. Safe for several threads."""
 
     def __init__(self) -> None:
@@ -48,5 +48,5 @@ class Replayed:
             return gang.view()
 
 
-REPLAYED = Replayed()
+REPLAYED = ReplayedGangs()
 """Of this process."""

@@ -9,7 +9,7 @@ from types import FrameType
 import uvicorn
 
 from holdfast.web.page_parts import Home
-from holdfast.web.web_site import Setup, Site
+from holdfast.web.web_site import ServerSetup, WebSite
 
 MOST_REQUESTS = 128
 """Requests at a time; further ones are answered with 503."""
@@ -18,7 +18,7 @@ MOST_REQUESTS = 128
 class _Server(uvicorn.Server):
     """Seconds; pages that listen would keep the server from ending."""
 
-    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+    def __init__(self, config: uvicorn.Config, site: WebSite) -> None:
         super().__init__(config)
         self._site = site
 
@@ -37,7 +37,7 @@ def serve(
     names: tuple[str, ...],
 ) -> None:
     """Answer requests until a signal ends it."""
-    site = Site(Setup(homes, token, port, clock, names))
+    site = WebSite(ServerSetup(homes, token, port, clock, names))
     config = uvicorn.Config(
         site.app(),
         log_level="error",

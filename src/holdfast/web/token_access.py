@@ -53,7 +53,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Door:
+class TokenAuth:
     """Checks every request: the host name, then the token. It adds the headers to each answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, port: int, names: Sequence[str] = ()) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli._printing import tell
+from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home as default_home
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
@@ -48,8 +48,8 @@ def command(homes: tuple[str, ...], port: int, host: str, insist: bool) -> None:
     names = () if is_loopback(host) else (host, socket.gethostname(), socket.getfqdn())
     with listening:
         port = listening.getsockname()[1]
-        tell(f"http://{shown}:{port}/?token={token}")
-        tell("holdfast: open this link in a browser; Ctrl-C ends the server", err=True)
+        print_line(f"http://{shown}:{port}/?token={token}")
+        print_line("holdfast: open this link in a browser; Ctrl-C ends the server", err=True)
         serve(listening, homes=found, token=token, port=port, clock=Clock().now, names=names)
 
 

@@ -14,7 +14,7 @@ from holdfast.model.human_format import duration, ranks
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_views import JobState, Survey, detail
-from holdfast.record.owner_lock import Life, life_of
+from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.log_files import attempts_of, parts_of
 from holdfast.report.swimlane import Swimlane
@@ -22,7 +22,7 @@ from holdfast.report.text_report import headline
 from holdfast.web.job_budgets import Budget, budgets_of, next_failure
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
-from holdfast.web.page_parts import Ask, Home, Page
+from holdfast.web.page_parts import Home, Page, PageRequest
 from holdfast.web.replayed_gang import REPLAYED, waits
 
 MOST_RANKS = 500
@@ -30,14 +30,14 @@ MOST_RANKS = 500
 MOST_EVIDENCE = 40
 
 
-class Other(Noun, frozen=True, kw_only=True):
+class CollateralEntry(Noun, frozen=True, kw_only=True):
     """Ranks that are not the cause, with the reason."""
 
     ranks: str
     why: str
 
 
-class Log(Noun, frozen=True, kw_only=True):
+class LogLink(Noun, frozen=True, kw_only=True):
     """Where a rank's logs are shown."""
 
     rank: int
@@ -46,14 +46,14 @@ class Log(Noun, frozen=True, kw_only=True):
     culprit: bool = False
 
 
-class Attempt(Noun, frozen=True, kw_only=True):
+class AttemptEntry(Noun, frozen=True, kw_only=True):
     """One ended attempt."""
 
     record: AttemptRecord
     dot: Dot
 
 
-class Job(Noun, frozen=True, kw_only=True):
+class JobPage(Noun, frozen=True, kw_only=True):
     """The content of the page. Times are seconds since the epoch."""
 
     title: str
@@ -71,14 +71,14 @@ class Job(Noun, frozen=True, kw_only=True):
     """The report of its end; for a running job, of the last attempt that failed."""
     evidence: tuple[Evidence, ...] = ()
     more_evidence: int = 0
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptEntry, ...] = ()
     view: GangView | None = None
     """Its owner's view, while it runs."""
     budgets: tuple[Budget, ...] = ()
     next_failure: str = ""
-    others: tuple[Other, ...] = ()
+    others: tuple[CollateralEntry, ...] = ()
     commands: tuple[str, ...] = ()
-    logs: tuple[Log, ...] = ()
+    logs: tuple[LogLink, ...] = ()
     more_logs: int = 0
     swimlane: Swimlane | None = None
     more: str = ""
@@ -87,20 +87,20 @@ class Job(Noun, frozen=True, kw_only=True):
     """The report as `holdfast show` prints its first line."""
 
 
-def read(ask: Ask) -> Job:
+def read(ask: PageRequest) -> JobPage:
     """All that is recorded about one job. Raises `Missing`."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     history = REMEMBERED.events(home.path, view.id)
     runs = view.state is JobState.RUNNING
-    gone = runs and life_of(job_dir(home.path, view.id)) is Life.DEAD
+    gone = runs and life_of(job_dir(home.path, view.id)) is OwnerLiveness.DEAD
     owners = REPLAYED.view(home.path, view.id) if runs and not gone else None
     failed = [record.report for record in known.attempts if record.report.code]
     report = known.report.report if known.report else failed[-1] if failed else None
     spec = spec_of(history)
     spoken = report.evidence if report else ()
     logs = logs_of_job(ask, home, view.id, report)
-    return Job(
+    return JobPage(
         title=f"{view.name} {view.id}",
         id=view.id,
         name=view.name,
@@ -113,7 +113,7 @@ def read(ask: Ask) -> Job:
         report=report,
         evidence=tuple(spoken[:MOST_EVIDENCE]),
         more_evidence=max(len(spoken) - MOST_EVIDENCE, 0),
-        attempts=tuple(Attempt(record=record, dot=dot_of(record)) for record in known.attempts),
+        attempts=tuple(AttemptEntry(record=record, dot=dot_of(record)) for record in known.attempts),
         view=None if owners is None else _small(owners),
         budgets=budgets_of(spec.restarts, known.attempts) if spec else (),
         next_failure=next_failure(spec.restarts, known.attempts, ask.now) if spec and runs and not gone else "",
@@ -135,7 +135,7 @@ def spec_of(history: Iterable[tuple[float, Event]]) -> JobSpec | None:
     return next((event.spec for _, event in history if isinstance(event, JobSubmitted)), None)
 
 
-def logs_of_job(ask: Ask, home: Home, job: str, report: ExitReport | None) -> tuple[Log, ...]:
+def logs_of_job(ask: PageRequest, home: Home, job: str, report: ExitReport | None) -> tuple[LogLink, ...]:
     """The ranks of the last attempt that have logs here, the culprit first."""
     numbers = attempts_of(home.path, job)
     if not numbers:
@@ -143,7 +143,7 @@ def logs_of_job(ask: Ask, home: Home, job: str, report: ExitReport | None) -> tu
     number = report.attempt if report and report.attempt in numbers else numbers[-1]
     culprits = {one.rank for one in (*([report.first] if report.first else []), *report.also)} if report else set()
     found = {
-        part.rank: Log(
+        part.rank: LogLink(
             rank=part.rank,
             role=part.role,
             href=f"/job/{job}/{number}/{part.rank}{ask.at(home)}",
@@ -154,7 +154,7 @@ def logs_of_job(ask: Ask, home: Home, job: str, report: ExitReport | None) -> tu
     return tuple(sorted(found.values(), key=lambda log: (not log.culprit, log.rank)))
 
 
-def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[Other]:
+def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[CollateralEntry]:
     """Why the other ranks are not the cause, from their nodes' reports; equal ones together."""
     first = report.first.rank if report.first else None
     last: dict[int, Member] = {}
@@ -166,7 +166,7 @@ def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterab
     for rank in sorted({*last, *report.collateral} - {first}):
         alike[_why(rank, last.get(rank), report, also)].append(rank)
     for why, numbers in alike.items():
-        yield Other(ranks=ranks(numbers), why=why)
+        yield CollateralEntry(ranks=ranks(numbers), why=why)
 
 
 def _why(rank: int, member: Member | None, report: ExitReport, also: set[int]) -> str:

@@ -25,19 +25,19 @@ from holdfast.record.job_directory import logs_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.swimlane import STYLE
 from holdfast.web.html_rendering import Rendering
-from holdfast.web.live_events import Listener, Live
+from holdfast.web.live_events import EventListener, Live
 from holdfast.web.log_excerpt import blocks
 from holdfast.web.offered_changes import Forbidden, fields_of, release_of, report_of, typed
 from holdfast.web.page_list import PAGES
-from holdfast.web.page_parts import Ask, Home, Missing, Page, Refused
+from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 from holdfast.web.rank_page import log_asked
-from holdfast.web.token_access import Door, form_token
+from holdfast.web.token_access import TokenAuth, form_token
 
-_STATUS: dict[type[HoldfastError], int] = {Missing: 404, Refused: 400, Forbidden: 403}
+_STATUS: dict[type[HoldfastError], int] = {NoSuchPage: 404, BadRequest: 400, Forbidden: 403}
 _STATIC = Path(__file__).parent / "static"
 
 
-class Setup(NamedTuple):
+class ServerSetup(NamedTuple):
     """What a server serves. `clock` gives seconds since the epoch."""
 
     homes: tuple[Home, ...]
@@ -48,10 +48,10 @@ class Setup(NamedTuple):
     """Further names of this machine in requests."""
 
 
-class Site:
+class WebSite:
     """All pages of one server."""
 
-    def __init__(self, setup: Setup, pages: Sequence[Page] = PAGES) -> None:
+    def __init__(self, setup: ServerSetup, pages: Sequence[Page] = PAGES) -> None:
         self._setup = setup
         self._pages = tuple(pages)
         self._rendering = Rendering(self._pages, form_token(setup.token))
@@ -75,7 +75,7 @@ class Site:
             exception_handlers={HTTPException: self._told, HoldfastError: self._wrong, sqlite3.Error: self._wrong},
             lifespan=self._lifespan,
         )
-        return Door(inner, token=setup.token, port=setup.port, names=setup.names)
+        return TokenAuth(inner, token=setup.token, port=setup.port, names=setup.names)
 
     def _routes(self, page: Page) -> Iterable[Route]:
         async def html(request: Request) -> Response:
@@ -97,9 +97,9 @@ class Site:
         text = await run_in_threadpool(metrics_text, homes, self._setup.clock())
         return Response(text, media_type=CONTENT_TYPE)
 
-    def _ask(self, request: Request) -> Ask:
+    def _ask(self, request: Request) -> PageRequest:
         path = {name: str(value) for name, value in request.path_params.items()}
-        return Ask(self._setup.homes, self._setup.clock(), path, dict(request.query_params))
+        return PageRequest(self._setup.homes, self._setup.clock(), path, dict(request.query_params))
 
     async def _release(self, request: Request) -> Response:
         return await self._change(request, release_of)
@@ -109,7 +109,7 @@ class Site:
 
     async def _change(self, request: Request, words_of: Callable[[Mapping[str, str]], list[str]]) -> Response:
         given = await fields_of(request, self._setup.token)
-        home = Ask(self._setup.homes, self._setup.clock(), {}, {"home": given.get("home", "")}).home()
+        home = PageRequest(self._setup.homes, self._setup.clock(), {}, {"home": given.get("home", "")}).home()
         done, said = await typed(home, words_of(given))
         return HTMLResponse(self._rendering.done("Done" if done else "Not done", said), 200 if done else 409)
 
@@ -125,14 +125,14 @@ class Site:
         listener = await run_in_threadpool(self._listener, request.query_params.get("at", ""))
         return StreamingResponse(self._live.news(listener), media_type="text/event-stream")
 
-    def _listener(self, at: str) -> Listener:
+    def _listener(self, at: str) -> EventListener:
         """What a page with this address watches: the journals, and the files of its job."""
         for home in self._setup.homes:
             for part in at.partition("?")[0].split("/"):
                 folder = job_dir(home.path, part)
                 if part and part not in (".", "..") and folder.is_dir():
-                    return Listener(home.path, (folder, *_newest(logs_of(home.path, part), at)))
-        return Listener(None, ())
+                    return EventListener(home.path, (folder, *_newest(logs_of(home.path, part), at)))
+        return EventListener(None, ())
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:

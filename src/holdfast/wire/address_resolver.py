@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast import children
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.reactor import DueCall, News, Reactor
 
 RESOLVE_S = 10.0
 MOST_ADDRESSES = 16
@@ -55,7 +55,7 @@ class Resolving:
             raise
         finally:
             os.close(writing)
-        self._late: Moment = reactor.at(reactor.now() + RESOLVE_S, self._too_late)
+        self._late: DueCall = reactor.at(reactor.now() + RESOLVE_S, self._too_late)
         reactor.watch(self._answer, self._read)
 
     def close(self) -> None:

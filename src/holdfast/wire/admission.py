@@ -20,7 +20,7 @@ UNAVAILABLE = 251
 TOO_FEW_DEVICES = 252
 
 
-class House(Noun, frozen=True, kw_only=True):
+class AdmissionContext(Noun, frozen=True, kw_only=True):
     """What the owner compares a hello with."""
 
     version: str
@@ -34,7 +34,7 @@ class House(Noun, frozen=True, kw_only=True):
     term: int
 
 
-class Lodger(Noun, frozen=True, kw_only=True):
+class KnownAgent(Noun, frozen=True, kw_only=True):
     """An agent that was admitted before."""
 
     agent: str
@@ -46,16 +46,16 @@ class Lodger(Noun, frozen=True, kw_only=True):
     node_rank: int | None = None
 
 
-class Lodgers:
+class KnownAgents:
     """All agents that were admitted so far. Each question costs the same, however many there are."""
 
     def __init__(self) -> None:
-        self._by_agent: dict[str, Lodger] = {}
+        self._by_agent: dict[str, KnownAgent] = {}
         self._by_name: dict[str, str] = {}
         self._by_rank: dict[int, str] = {}
         """By name and by chosen rank: the agent that has it, or had it last."""
 
-    def put(self, lodger: Lodger) -> None:
+    def put(self, lodger: KnownAgent) -> None:
         """Admit an agent, for the first time or again."""
         self._by_agent[lodger.agent] = lodger
         self._by_name[lodger.name] = lodger.agent
@@ -65,13 +65,13 @@ class Lodgers:
     def __len__(self) -> int:
         return len(self._by_agent)
 
-    def agent(self, agent: str) -> Lodger | None:
+    def agent(self, agent: str) -> KnownAgent | None:
         return self._by_agent.get(agent)
 
-    def named(self, name: str) -> Lodger | None:
+    def named(self, name: str) -> KnownAgent | None:
         return self._by_agent.get(self._by_name.get(name, ""))
 
-    def ranked(self, rank: int | None) -> Lodger | None:
+    def ranked(self, rank: int | None) -> KnownAgent | None:
         """The last agent with this rank by its user's choice."""
         return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
 
@@ -79,8 +79,8 @@ class Lodgers:
 def admit(
     hello: Hello | Foreign,
     address: str,
-    house: House,
-    lodgers: Lodgers,
+    house: AdmissionContext,
+    lodgers: KnownAgents,
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None = None,
 ) -> Welcome | Refused:
@@ -100,7 +100,7 @@ def admit(
     return Welcome(job_id=house.job_id, node=name, spec=house.spec, term=house.term, owner=house.host)
 
 
-def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
+def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
     """Another version: the rest of its hello may have another meaning."""
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
@@ -113,7 +113,7 @@ def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
     )
 
 
-def _rival(hello: Hello, house: House) -> Refused | None:
+def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
     """Another node is started as the owner of the same job."""
     if not hello.hosts or hello.job != house.job:
         return None
@@ -125,7 +125,7 @@ def _rival(hello: Hello, house: House) -> Refused | None:
     )
 
 
-def _differs(hello: Hello, house: House) -> Refused | None:
+def _differs(hello: Hello, house: AdmissionContext) -> Refused | None:
     """An option on the node differs from the owner's."""
     if hello.job != house.job:
         return Refused(
@@ -151,7 +151,9 @@ def _differs(hello: Hello, house: House) -> Refused | None:
     return None
 
 
-def _no_room(hello: Hello, house: House, lodgers: Lodgers, is_live: Callable[[str], bool]) -> Refused | None:
+def _no_room(
+    hello: Hello, house: AdmissionContext, lodgers: KnownAgents, is_live: Callable[[str], bool]
+) -> Refused | None:
     before = lodgers.agent(hello.agent)
     if before is not None and hello.boot < before.boot:
         return Refused(
@@ -200,7 +202,7 @@ def _typed(plan: NodePlan) -> str:
 def _name(
     own: str,
     address: str,
-    lodgers: Lodgers,
+    lodgers: KnownAgents,
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None,
 ) -> str:

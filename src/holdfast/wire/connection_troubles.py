@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.wire.job_key import copy_command
 from holdfast.wire.socket_options import written
-from holdfast.wire.tls_channel import End, Why
+from holdfast.wire.tls_channel import ChannelEnd, ChannelEndKind
 
 if TYPE_CHECKING:
     from holdfast.wire.job_key import Key
@@ -20,31 +20,31 @@ class NoOwner(HoldfastError):
     exit_status = 251
 
 
-FINAL = frozenset({Why.OTHER_KEY})
+FINAL = frozenset({ChannelEndKind.OTHER_KEY})
 """Dialling again does not help: the agent's run ends at once."""
 
 
-def trouble(end: End, host: str, port: int, key: Key) -> HoldfastError:
+def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
     """What to say when dialling `host` and `port` is given up with `end`."""
     place = written(host, port)
     try_it = f"nc -vz {quote(host)} {port}"
     match end.why:
-        case Why.OTHER_KEY:
+        case ChannelEndKind.OTHER_KEY:
             mine = f"{key.path}" if key.path else "the one from standard input"
             return BadUsage(
                 f"the owner at {place} has another job key than this node ({mine})",
                 hint=f"{copy_command(host, key.path)}   (on this node; it replaces this node's key)",
             )
-        case Why.NO_TLS | Why.NO_KEY:
+        case ChannelEndKind.NO_TLS | ChannelEndKind.NO_KEY:
             return NoOwner(
                 f"what answers at {place} is no holdfast: {end.words}", hint=f"ss -ltnp 'sport = :{port}' on {host}"
             )
-        case Why.UNRESOLVED:
+        case ChannelEndKind.UNRESOLVED:
             return NoOwner(f"no owner was found: {end.words}", hint=f"getent ahosts {quote(host)}")
-        case Why.UNREACHED | Why.BROKEN | Why.LATE:
+        case ChannelEndKind.UNREACHED | ChannelEndKind.BROKEN | ChannelEndKind.LATE:
             why = end.words.removeprefix(f"{place}: ")
             return NoOwner(f"no owner answers at {place}: {why}", hint=try_it)
-        case Why.LEFT | Why.MALFORMED | Why.UNREAD | Why.CROWDED:
+        case ChannelEndKind.LEFT | ChannelEndKind.MALFORMED | ChannelEndKind.UNREAD | ChannelEndKind.CROWDED:
             return NoOwner(
                 f"the owner at {place} does not let this node in: {end.words}", hint=f"nc -vz {quote(host)} {port}"
             )
@@ -52,18 +52,18 @@ def trouble(end: End, host: str, port: int, key: Key) -> HoldfastError:
             assert_never(end.why)
 
 
-def stranger(address: str, end: End, owner: str, key: Key) -> str:
+def stranger(address: str, end: ChannelEnd, owner: str, key: Key) -> str:
     """What the owner says of a peer that did not get in; empty of one that is no node of any job.
 
     `owner`: the host name of the owner's machine.
     """
     match end.why:
-        case Why.OTHER_KEY:
+        case ChannelEndKind.OTHER_KEY:
             return (
                 f"a node at {address} has another job key, and is not let in\n"
                 f"  try: {copy_command(owner, key.path)}   (on that node)"
             )
-        case Why.MALFORMED:
+        case ChannelEndKind.MALFORMED:
             return f"a node at {address} has the job's key, and is not let in: {end.words}"
         case _:
             return ""

@@ -12,7 +12,7 @@ from holdfast.act.guard import WORD
 from holdfast.act.guarded_children import OVER
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopSource
-from holdfast.reactor import Reactor, Turn
+from holdfast.reactor import CallbackPriority, Reactor
 
 if TYPE_CHECKING:
     from holdfast.reactor import News
@@ -47,7 +47,7 @@ class GuardWords:
         self._heard = heard
         self._over = over
         self._gone = gone
-        self._watch = reactor.watch(fd, self._ready, turn=Turn.GUARD)
+        self._watch = reactor.watch(fd, self._ready, turn=CallbackPriority.GUARD)
 
     def _ready(self, fd: int, now: float) -> News:
         told = os.read(fd, _WORDS * WORD)

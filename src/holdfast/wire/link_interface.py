@@ -37,7 +37,7 @@ Word = Report | Event | Seen
 """What a node sends to the owner."""
 
 
-class ToNodes(Protocol):
+class NodesLink(Protocol):
     """The owner's end."""
 
     def send(self, node: str, request: Request) -> None:
@@ -49,7 +49,7 @@ class ToNodes(Protocol):
         ...
 
 
-class ToOwner(Protocol):
+class OwnerLink(Protocol):
     """A node's end."""
 
     def report(self, word: Word) -> None:

@@ -78,7 +78,7 @@ def _frames(body: bytes) -> Iterator[bytes]:
     yield body[last:]
 
 
-class Inbox:
+class FrameReader:
     """The messages of one direction of one connection, from bytes that come in any pieces."""
 
     __slots__ = ("_bytes", "_first", "_kind", "_parts")

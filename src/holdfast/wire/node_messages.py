@@ -143,7 +143,7 @@ class Asked(Message, frozen=True, kw_only=True):
     """Returned with the answer: questions about several logs may be open at once."""
 
 
-class LogFile(Noun, frozen=True, kw_only=True):
+class RemoteLogFile(Noun, frozen=True, kw_only=True):
     """A file of a log on its node."""
 
     path: str
@@ -167,7 +167,7 @@ class LogPiece(Noun, frozen=True, kw_only=True):
     `data`."""
     has_times: bool = False
     """Bytes of the log, where `files` are given."""
-    files: tuple[LogFile, ...] = ()
+    files: tuple[RemoteLogFile, ...] = ()
     """Those of the log, the oldest first, where `LogFrom.most` is 0."""
 
 

@@ -18,10 +18,10 @@ from holdfast.wire.address_resolver import Address, Resolving, literal
 from holdfast.wire.message_frames import FromOwner, frame
 from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.socket_options import plain_address, set_up, written
-from holdfast.wire.tls_channel import Channel, End, Why
+from holdfast.wire.tls_channel import Channel, ChannelEnd, ChannelEndKind
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.reactor import DueCall, News, Reactor
     from holdfast.wire.job_key import Key
     from holdfast.wire.message_frames import Sent
 
@@ -36,7 +36,7 @@ _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 Hello = Callable[[str, str], "Sent"]
 """(this node's address on the connection, the owner's): the first word."""
 Heard = Callable[[Any, float], "News"]
-Lost = Callable[[End, float], "News"]
+Lost = Callable[[ChannelEnd, float], "News"]
 
 
 class _Line(Channel):
@@ -53,7 +53,9 @@ class _Line(Channel):
     def _shake(self, now: float) -> News:
         if self._connecting:
             if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                return self._over(End(why=Why.UNREACHED, words=f"{self._where}: {os.strerror(code)}"), now)
+                return self._over(
+                    ChannelEnd(why=ChannelEndKind.UNREACHED, words=f"{self._where}: {os.strerror(code)}"), now
+                )
             self._connecting = False
             self._watch.read_too(True)
             self._dialler.answered()
@@ -63,13 +65,13 @@ class _Line(Channel):
         try:
             mine, theirs = (plain_address(name[0]) for name in (self._sock.getsockname(), self._sock.getpeername()))
         except OSError as error:
-            return self._over(End(why=Why.BROKEN, words=error.strerror or "it broke at once"), now)
+            return self._over(ChannelEnd(why=ChannelEndKind.BROKEN, words=error.strerror or "it broke at once"), now)
         return self._dialler.opened(mine, theirs, now)
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         return self._dialler.received(message, now)
 
-    def _ended(self, end: End, now: float) -> News:
+    def _ended(self, end: ChannelEnd, now: float) -> News:
         return self._dialler.dropped(self, end, now)
 
 
@@ -96,7 +98,7 @@ class Dialler:
         self.credentials = Credentials(key, identity)
         self.lease_s = lease_s
         """Of the gang, in seconds; counts from the next connection on."""
-        self.trouble: End | None = None
+        self.trouble: ChannelEnd | None = None
         """Why there is no connection; None before the first failure, and while there is one."""
         self._reactor = reactor
         self._host = host
@@ -108,8 +110,8 @@ class Dialler:
         self._resolving: Resolving | None = None
         self._addresses: list[Address] = []
         """Those that are still to be tried in this round."""
-        self._late: Moment | None = None
-        self._again: Moment | None = None
+        self._late: DueCall | None = None
+        self._again: DueCall | None = None
         self.longest_s = LONGEST_S
         """Between two tries, at most, in seconds; an agent with a lease to lose passes less."""
         self._delay_s = FIRST_S
@@ -157,7 +159,9 @@ class Dialler:
     def _found(self, addresses: list[Address], why: str, now: float) -> News:
         self._resolving = None
         if not addresses:
-            return self._failed(End(why=Why.UNRESOLVED, words=f"{self._host} has no address: {why}"), now)
+            return self._failed(
+                ChannelEnd(why=ChannelEndKind.UNRESOLVED, words=f"{self._host} has no address: {why}"), now
+            )
         self._addresses = list(addresses)
         return self._next(now)
 
@@ -173,14 +177,16 @@ class Dialler:
             self._line = _Line(self, self._reactor, sock, where)
         except OSError as error:
             sock.close()
-            return self._failed(End(why=Why.UNREACHED, words=f"{where}: {error.strerror}"), now)
-        self._wait(CONNECT_S, End(why=Why.UNREACHED, words=f"{where}: no answer within {CONNECT_S:g} s"))
+            return self._failed(ChannelEnd(why=ChannelEndKind.UNREACHED, words=f"{where}: {error.strerror}"), now)
+        self._wait(
+            CONNECT_S, ChannelEnd(why=ChannelEndKind.UNREACHED, words=f"{where}: no answer within {CONNECT_S:g} s")
+        )
         return None
 
     def answered(self) -> None:
         """Something accepts the connection; what follows is the handshake."""
         words = f"it answered, and finished no handshake within {SHAKE_S:g} s"
-        self._wait(SHAKE_S, End(why=Why.LATE, words=words))
+        self._wait(SHAKE_S, ChannelEnd(why=ChannelEndKind.LATE, words=words))
 
     def opened(self, mine: str, theirs: str, now: float) -> News:
         self._wait(None)
@@ -193,11 +199,11 @@ class Dialler:
         self._delay_s = FIRST_S
         return self._heard(message, now)
 
-    def dropped(self, line: _Line, end: End, now: float) -> News:
+    def dropped(self, line: _Line, end: ChannelEnd, now: float) -> News:
         self._line = None
         return self._failed(end, now)
 
-    def _wait(self, given_s: float | None, end: End | None = None) -> None:
+    def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
         """The line's next step has so long."""
         if self._late is not None:
             self._late.close()
@@ -205,17 +211,17 @@ class Dialler:
         if given_s is not None and end is not None:
             self._late = self._reactor.at(self._reactor.now() + given_s, partial(self._too_late, end))
 
-    def _too_late(self, end: End, now: float) -> News:
+    def _too_late(self, end: ChannelEnd, now: float) -> News:
         self._late = None
         if self._line is not None:
             self._line.close()
             self._line = None
         return self._failed(end, now)
 
-    def _failed(self, end: End, now: float) -> News:
+    def _failed(self, end: ChannelEnd, now: float) -> News:
         """Try the host's next address at once, or all of them again after a while."""
         self._wait(None)
-        if self._addresses and end.why is Why.UNREACHED:
+        if self._addresses and end.why is ChannelEndKind.UNREACHED:
             return self._next(now)
         self._addresses = []
         self.trouble = end

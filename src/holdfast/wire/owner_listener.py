@@ -18,9 +18,9 @@ import msgspec
 from holdfast.wire.message_frames import FromAgent, FromOperator, frame
 from holdfast.wire.node_messages import Asked, Foreign, Hello
 from holdfast.wire.peer_identity import Credentials, Identity
-from holdfast.wire.receive_limits import Holding
+from holdfast.wire.receive_limits import ReceiveLimits
 from holdfast.wire.socket_options import plain_address, set_up
-from holdfast.wire.tls_channel import Channel, End, Why
+from holdfast.wire.tls_channel import Channel, ChannelEnd, ChannelEndKind
 
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
@@ -40,14 +40,14 @@ NO_DESCRIPTORS_S = 1.0
 _HEARS = {Identity.AGENT: FromAgent, Identity.OPERATOR: FromOperator}
 
 Heard = Callable[["Peer", Any, float], "News"]
-Gone = Callable[["Peer", End, float], "News"]
-Strange = Callable[[str, End], None]
+Gone = Callable[["Peer", ChannelEnd, float], "News"]
+Strange = Callable[[str, ChannelEnd], None]
 
 
 class Stranger(msgspec.Struct):
     """The connections from one address that were refused."""
 
-    end: End
+    end: ChannelEnd
     """When the last one was refused."""
     times: int = 0
 
@@ -57,7 +57,7 @@ class Peer(Channel):
 
     __slots__ = ("_listener", "accepted_at", "address", "greeted", "heard_at", "holds", "identity", "name", "port")
 
-    def __init__(self, listener: Listener, reactor: Reactor, sock: socket.socket, where: Any, now: float) -> None:
+    def __init__(self, listener: OwnerListener, reactor: Reactor, sock: socket.socket, where: Any, now: float) -> None:
         super().__init__(reactor, sock, listener.credentials, _HEARS)
         self._listener = listener
         self.address = plain_address(where[0])
@@ -99,20 +99,20 @@ class Peer(Channel):
         self.identity = identity
         return None
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         if not self.greeted:
             if not isinstance(message, Hello | Foreign | Asked):
-                self.doom(End(why=Why.MALFORMED, words="its first word was no hello"))
+                self.doom(ChannelEnd(why=ChannelEndKind.MALFORMED, words="its first word was no hello"))
                 return None
             self.greeted = True
             self._listener.greeted(self)
         return self._listener.heard(self, message, now)
 
-    def _ended(self, end: End, now: float) -> News:
+    def _ended(self, end: ChannelEnd, now: float) -> News:
         return self._listener.ended(self, end, now)
 
 
-class Listener:
+class OwnerListener:
     """Accepts connections, and passes their peers' messages to `heard`; `gone` follows for each peer that had sent its
     hello."""
 
@@ -135,11 +135,11 @@ class Listener:
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
         self.heard = heard
-        self.refused: Counter[Why] = Counter()
+        self.refused: Counter[ChannelEndKind] = Counter()
         """Connections that ended before their hello, by the reason."""
         self.strangers: dict[str, Stranger] = {}
         """The last of them by address."""
-        self.holding = Holding()
+        self.holding = ReceiveLimits()
         self._reactor = reactor
         self._listening = listening
         self._gone = gone
@@ -174,7 +174,7 @@ class Listener:
     def leaving(self, peer: Peer) -> None:
         self._leaving.setdefault(peer, self.now() + LEAVE_S)
 
-    def ended(self, peer: Peer, end: End, now: float) -> News:
+    def ended(self, peer: Peer, end: ChannelEnd, now: float) -> News:
         self._leaving.pop(peer, None)
         if peer in self._waiting:
             del self._waiting[peer]
@@ -218,7 +218,12 @@ class Listener:
         peer = min(self._waiting, key=_heard_at)
         del self._waiting[peer]
         peer.close()
-        self._count(peer, End(why=Why.CROWDED, words=f"{self._most_waiting} others waited, and it was silent longest"))
+        self._count(
+            peer,
+            ChannelEnd(
+                why=ChannelEndKind.CROWDED, words=f"{self._most_waiting} others waited, and it was silent longest"
+            ),
+        )
 
     def _out_of_descriptors(self, now: float) -> None:
         if self._waiting:
@@ -242,13 +247,13 @@ class Listener:
         while self._waiting and (peer := next(iter(self._waiting))).accepted_at + HELLO_S <= now:
             del self._waiting[peer]
             peer.close()
-            self._count(peer, End(why=Why.LATE, words=f"it said no hello within {HELLO_S:g} s"))
+            self._count(peer, ChannelEnd(why=ChannelEndKind.LATE, words=f"it said no hello within {HELLO_S:g} s"))
         while self._leaving and self._leaving[peer := next(iter(self._leaving))] <= now:
             del self._leaving[peer]
-            peer.doom(End(why=Why.UNREAD, words=f"it did not close within {LEAVE_S:g} s"))
+            peer.doom(ChannelEnd(why=ChannelEndKind.UNREAD, words=f"it did not close within {LEAVE_S:g} s"))
         return None
 
-    def _count(self, peer: Peer, end: End) -> None:
+    def _count(self, peer: Peer, end: ChannelEnd) -> None:
         self.refused[end.why] += 1
         stranger = self.strangers.pop(peer.address, None) or Stranger(end)
         news = not stranger.times or stranger.end.why is not end.why

@@ -19,7 +19,7 @@ class Pausable(Protocol):
     def resume(self) -> None: ...
 
 
-class Holding:
+class ReceiveLimits:
     """The bytes that are held for each connection, and the connections that are not read for now."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

@@ -14,7 +14,7 @@ _MOST_BYTES = 4096
 _WORDS, _NODES = 1000, 64
 
 
-class StarterSaid(Noun, frozen=True, kw_only=True):
+class StarterReport(Noun, frozen=True, kw_only=True):
     """One report of a starter."""
 
     words: str
@@ -29,7 +29,7 @@ class StarterSaid(Noun, frozen=True, kw_only=True):
     """So many more nodes get none either."""
 
 
-class News:
+class StarterPipe:
     """A pipe from a starter to the owner. Their guard makes it, so each restarted starter and owner has it."""
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class News:
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
 
-    def say(self, said: StarterSaid) -> None:
+    def say(self, said: StarterReport) -> None:
         """Tell the owner; a report for which the pipe has no room is dropped."""
         nodes = said.nodes[:_NODES]
-        cut = StarterSaid(
+        cut = StarterReport(
             words=said.words[:_WORDS],
             hint=said.hint[:_WORDS],
             nodes=nodes,
@@ -54,18 +54,18 @@ class News:
             pass  # an owner that does not read has other trouble
 
 
-def heard(data: bytes) -> tuple[StarterSaid, ...]:
+def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
     """The reports in a block from the pipe. A line that cannot be read is left out."""
     found = []
     for line in data.split(b"\n"):
         try:
-            found.append(json_as(line, StarterSaid, most_bytes=_MOST_BYTES))
+            found.append(json_as(line, StarterReport, most_bytes=_MOST_BYTES))
         except Malformed:
             continue
     return tuple(found)
 
 
-class Once:
+class FirstToken:
     """A token in a pipe that the guard makes: the first process of a starter takes it."""
 
     def __init__(self) -> None:

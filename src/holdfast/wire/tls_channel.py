@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed
-from holdfast.wire.message_frames import LONGEST_MESSAGE_BYTES, Inbox
+from holdfast.wire.message_frames import LONGEST_MESSAGE_BYTES, FrameReader
 from holdfast.wire.peer_identity import SPOKEN, Credentials, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from holdfast.model.events import Event
-    from holdfast.reactor import News, Reactor, Watch
+    from holdfast.reactor import DescriptorWatch, News, Reactor
 
 RECORD_BYTES = 16_384
 """The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back."""
@@ -29,7 +29,7 @@ UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 """Bytes that a peer may leave unread: the longest message, and the messages that follow it meanwhile."""
 
 
-class Why(enum.StrEnum):
+class ChannelEndKind(enum.StrEnum):
     """How a connection ended."""
 
     LEFT = "left"
@@ -56,10 +56,10 @@ class Why(enum.StrEnum):
     """The host's name has no address."""
 
 
-class End(Noun, frozen=True, kw_only=True):
+class ChannelEnd(Noun, frozen=True, kw_only=True):
     """The end of a connection, or of a try to make one. `words` describe it for a person."""
 
-    why: Why
+    why: ChannelEndKind
     words: str
 
 
@@ -91,24 +91,24 @@ class Channel:
         """
         self._credentials = credentials
         self._hears = hears
-        self._inbox: Inbox | None = None
+        self._inbox: FrameReader | None = None
         self._out: deque[bytes] = deque()
         self._at = 0
         """Bytes of the first frame that are sent already."""
         self._unread = 0
-        self._doom: End | None = None
+        self._doom: ChannelEnd | None = None
         self._state = _State.SHAKING
         self._sock = sock
-        self._watch: Watch = reactor.watch(sock.fileno(), self._ready, writable=writable)
+        self._watch: DescriptorWatch = reactor.watch(sock.fileno(), self._ready, writable=writable)
 
     def _opened(self, identity: Identity, now: float) -> News:
         """The handshake is complete: the peer has the key."""
         raise AssertionError("said by the subclass")
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         raise AssertionError("said by the subclass")
 
-    def _ended(self, end: End, now: float) -> News:
+    def _ended(self, end: ChannelEnd, now: float) -> News:
         """It is closed, and not by `close`."""
         raise AssertionError("said by the subclass")
 
@@ -143,7 +143,7 @@ class Channel:
         if not self.open:
             return False
         if self._unread + len(framed) > UNREAD_BYTES:
-            self.doom(End(why=Why.UNREAD, words=f"it has left {self._unread} bytes unread"))
+            self.doom(ChannelEnd(why=ChannelEndKind.UNREAD, words=f"it has left {self._unread} bytes unread"))
             return False
         waits = bool(self._out)
         self._out.append(framed)
@@ -159,7 +159,7 @@ class Channel:
             if not self._out:
                 self._say_no_more()
 
-    def doom(self, end: End) -> None:
+    def doom(self, end: ChannelEnd) -> None:
         """End the connection soon, with `_ended` at the reactor's next turn: never inside of a call that sends."""
         if self._doom is None and not self.closed:
             self._doom = end
@@ -177,7 +177,7 @@ class Channel:
             self._out.clear()
             self._inbox = None
 
-    def _over(self, end: End, now: float) -> News:
+    def _over(self, end: ChannelEnd, now: float) -> News:
         self.close()
         # What was found first is the reason; the rest followed from it.
         return self._ended(self._doom or end, now)
@@ -209,10 +209,12 @@ class Channel:
             return self._over(_judged(error, self._sock), now)
         identity = self._credentials.peer(self._sock)
         if identity is None:
-            return self._over(End(why=Why.OTHER_KEY, words="it shows a certificate of another key"), now)
+            return self._over(
+                ChannelEnd(why=ChannelEndKind.OTHER_KEY, words="it shows a certificate of another key"), now
+            )
         self._watch.write_too(False)
         self._state = _State.OPEN
-        self._inbox = Inbox(self._hears[identity])
+        self._inbox = FrameReader(self._hears[identity])
         return self._opened(identity, now)
 
     def _flush(self) -> None:
@@ -232,7 +234,7 @@ class Channel:
             self._watch.write_too(True)
             return
         except OSError as error:
-            self.doom(End(why=Why.BROKEN, words=_said(error)))
+            self.doom(ChannelEnd(why=ChannelEndKind.BROKEN, words=_said(error)))
             return
         self._watch.write_too(False)
         if self._state is _State.LEAVING:
@@ -259,14 +261,14 @@ class Channel:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             data = b""
         except OSError as error:
-            return self._over(End(why=Why.BROKEN, words=_said(error)), now)
+            return self._over(ChannelEnd(why=ChannelEndKind.BROKEN, words=_said(error)), now)
         if not data:
-            return self._over(End(why=Why.LEFT, words="it closed the connection"), now)
+            return self._over(ChannelEnd(why=ChannelEndKind.LEFT, words="it closed the connection"), now)
         if self._state is _State.LEAVING or self._inbox is None:
             return None
-        return self._hear(self._inbox.take(data, now), now)
+        return self._deliver(self._inbox.take(data, now), now)
 
-    def _hear(self, messages: Iterable[Any], now: float) -> News:
+    def _deliver(self, messages: Iterable[Any], now: float) -> News:
         news: list[Event] = []
         taken = iter(messages)
         # What is heard may end the connection.
@@ -276,8 +278,8 @@ class Channel:
             except StopIteration:
                 break
             except Malformed as error:
-                return [*news, *(self._over(End(why=Why.MALFORMED, words=error.problem), now) or ())]
-            news += self._heard(message, now) or ()
+                return [*news, *(self._over(ChannelEnd(why=ChannelEndKind.MALFORMED, words=error.problem), now) or ())]
+            news += self._on_message(message, now) or ()
         return news
 
 
@@ -298,20 +300,20 @@ _OTHER_TLS = frozenset(
 )
 
 
-def _judged(error: OSError, sock: socket.socket) -> End:
+def _judged(error: OSError, sock: socket.socket) -> ChannelEnd:
     """Why a handshake failed."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
-        return End(why=Why.LEFT, words="it closed the connection during the handshake")
+        return ChannelEnd(why=ChannelEndKind.LEFT, words="it closed the connection during the handshake")
     if not isinstance(error, ssl.SSLError):
-        return End(why=Why.BROKEN, words=_said(error))
+        return ChannelEnd(why=ChannelEndKind.BROKEN, words=_said(error))
     reason = error.reason or ""
     if reason in _FOREIGN:
         if isinstance(sock, ssl.SSLSocket) and sock.selected_alpn_protocol() == SPOKEN:
-            return End(why=Why.OTHER_KEY, words="it is a holdfast with another key")
-        return End(why=Why.NO_KEY, words="it speaks TLS and is no holdfast")
+            return ChannelEnd(why=ChannelEndKind.OTHER_KEY, words="it is a holdfast with another key")
+        return ChannelEnd(why=ChannelEndKind.NO_KEY, words="it speaks TLS and is no holdfast")
     if reason in _OTHER_TLS:
-        return End(why=Why.NO_KEY, words="it speaks another version of TLS and is no holdfast")
-    return End(why=Why.NO_TLS, words="it does not speak TLS, and so is no holdfast")
+        return ChannelEnd(why=ChannelEndKind.NO_KEY, words="it speaks another version of TLS and is no holdfast")
+    return ChannelEnd(why=ChannelEndKind.NO_TLS, words="it does not speak TLS, and so is no holdfast")
 
 
 def _said(error: OSError) -> str:

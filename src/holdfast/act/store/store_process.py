@@ -161,7 +161,7 @@ class Store:
         child = self._process = Child(process.pid, process.pidfd)
         self._control, self._output, self._is_up = mine, output, False
         self._deadline = now + UP_S
-        self._reactor.watch(mine.fileno(), self._heard)
+        self._reactor.watch(mine.fileno(), self._on_readable)
         self._reactor.watch(child.pidfd, self._died)
         self._hand_over()
 
@@ -173,7 +173,7 @@ class Store:
         except OSError:
             pass  # it has died; its pidfd tells, and the listening socket is still here
 
-    def _heard(self, fd: int, now: float) -> None:
+    def _on_readable(self, fd: int, now: float) -> None:
         assert self._control is not None
         try:
             said = self._control.recv(64)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-def bury(reactor: Reactor, child: Child) -> None:
+def reap_later(reactor: Reactor, child: Child) -> None:
     """Kill it; it is reaped when its pidfd is readable, and from then on forgotten."""
 
     def reap(fd: int, now: float) -> None:

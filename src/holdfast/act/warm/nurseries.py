@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.warm.nursery import Nursery
 from holdfast.act.warm.unsafe_imports import Lessons
 from holdfast.act.warm.warm_command import Blueprint, blueprint
-from holdfast.act.worker_starts import Answer, Ticket
+from holdfast.act.worker_starts import Ticket, WarmStart
 
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
@@ -49,9 +49,9 @@ class Warm:
         """The number of workers of each command that the present attempt has requested."""
         self._attempt = 0
         self._stand_by_at: float | None = None
-        self._deliver: Callable[[list[Answer], float], None] = lambda answers, now: None
+        self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
-    def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None:
+    def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
         """Receives the answers that come later than `ask` and `tick`."""
         self._deliver = deliver
 
@@ -61,7 +61,7 @@ class Warm:
         if not isinstance(nursery, str):
             nursery.begin(now)
 
-    def ask(self, ticket: Ticket, now: float) -> list[Answer]:
+    def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
         """Request a worker; the answer may come at once or later."""
         if ticket.attempt != self._attempt:
             self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
@@ -69,11 +69,11 @@ class Warm:
         nursery = self._nursery(ticket.command, ticket.env, ticket.cwd) if same else _NAMED
         if isinstance(nursery, str):
             self._say_once(f"warm start is off, workers start cold: {nursery}")
-            return [Answer(ticket, None)]
+            return [WarmStart(ticket, None)]
         if differs := nursery.fits(ticket):
             why = f"{differs} changed since the imports were done"
             self._say_once(f"warm start: attempt {ticket.attempt} starts cold: {why}")
-            return [Answer(ticket, None)]
+            return [WarmStart(ticket, None)]
         self._wanted[ticket.command] = self._wanted.get(ticket.command, 0) + 1
         return nursery.ask(ticket, now)
 
@@ -129,7 +129,7 @@ class Warm:
         wakes = [self._stand_by_at, *(nursery.next_wake() for nursery in self._nurseries.values())]
         return min((wake for wake in wakes if wake is not None), default=None)
 
-    def tick(self, now: float) -> list[Answer]:
+    def tick(self, now: float) -> list[WarmStart]:
         if self._stand_by_at is not None and now >= self._stand_by_at:
             self._stand_by_at = None
             self._fork(now)

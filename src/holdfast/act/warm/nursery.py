@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast import children
 from holdfast.act.linux import how_ended
 from holdfast.act.spawn import spawn
-from holdfast.act.warm.helper_reaping import bury
+from holdfast.act.warm.helper_reaping import reap_later
 from holdfast.act.warm.nursery_input import briefing, nursery_environment
 from holdfast.act.warm.nursery_protocol import Idle, claim, is_awake, receive, rouse
 from holdfast.act.warm.unsafe_imports import Lessons
 from holdfast.act.warm.warm_command import Blueprint, difference, shared
-from holdfast.act.worker_starts import Answer, Ticket
+from holdfast.act.worker_starts import Ticket, WarmStart
 from holdfast.children import Child
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
 
-class State(enum.Enum):
+class NurseryState(enum.Enum):
     OFF = enum.auto()
     IMPORTING = enum.auto()
     READY = enum.auto()
@@ -56,7 +56,7 @@ class Nursery:
         import_s: float,
         lessons: Lessons,
         reactor: Reactor,
-        heard: Callable[[list[Answer], float], None],
+        heard: Callable[[list[WarmStart], float], None],
         say: Callable[[str], None],
     ) -> None:
         self._plan = plan
@@ -69,7 +69,7 @@ class Nursery:
         self._reactor = reactor
         self._deliver = heard
         self._say = say
-        self.state = State.OFF
+        self.state = NurseryState.OFF
         self._deaths = 0
         """Deaths since the last worker came from it."""
         self._process: Child | None = None
@@ -86,7 +86,7 @@ class Nursery:
         """The attempt for which the files on disk were found unchanged."""
         self._checking: int | None = None
         self._deadline: float | None = None
-        self._answers: list[Answer] = []
+        self._answers: list[WarmStart] = []
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
         """Received messages that are not handled yet, with their fds."""
         children.inform(self._take_messages)
@@ -99,10 +99,10 @@ class Nursery:
 
     def begin(self, now: float) -> None:
         """Start importing, before any worker is requested."""
-        if self.state is State.OFF:
+        if self.state is NurseryState.OFF:
             self._start(now)
 
-    def ask(self, ticket: Ticket, now: float) -> list[Answer]:
+    def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
         self._waiting.append(ticket)
         self._keep, self._replaced = 0, 0
         self.begin(now)
@@ -123,7 +123,7 @@ class Nursery:
 
     def _top_up(self, now: float) -> None:
         missing = self._keep - len(self._idle) - self._asked
-        if self.state is State.READY and missing > 0 and self._request(("fork", missing), now):
+        if self.state is NurseryState.READY and missing > 0 and self._request(("fork", missing), now):
             self._asked += missing
             self.rouse()
 
@@ -169,7 +169,7 @@ class Nursery:
         os.close(process.go_fd)
         os.close(process.status_fd)
         self._process, self._control, self._pipe = Child(process.pid, process.pidfd), mine, reader
-        self.state = State.IMPORTING
+        self.state = NurseryState.IMPORTING
         self._deadline = now + self._import_s
         for fd in (mine.fileno(), process.pidfd):
             self._reactor.watch(fd, self._ready)
@@ -187,7 +187,7 @@ class Nursery:
             self._control.close()
             self._control = None
         if self._process is not None:
-            bury(self._reactor, self._process)
+            reap_later(self._reactor, self._process)
             self._process = None
         if self._pipe is not None:
             os.close(self._pipe)
@@ -197,11 +197,11 @@ class Nursery:
         self._asked = 0
         self._checking = None
         self._deadline = None
-        self.state = State.OFF
+        self.state = NurseryState.OFF
 
     def _drop(self, idle: Idle) -> None:
         idle.door.close()
-        bury(self._reactor, idle.child)
+        reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
         """It died or hung: those who wait start cold; a new one is begun for the next attempt, a few times."""
@@ -217,24 +217,24 @@ class Nursery:
 
     def _give_up(self, why: str, now: float) -> None:
         self._end()
-        self.state = State.GIVEN_UP
+        self.state = NurseryState.GIVEN_UP
         self._say(f"warm start is off, workers start cold: {why}")
         self._refuse()
 
     def _refuse(self) -> None:
         while self._waiting:
-            self._answers.append(Answer(self._waiting.popleft(), None))
+            self._answers.append(WarmStart(self._waiting.popleft(), None))
 
     # ------------------------------------------------------------------------------------------ what it says
 
     def _ready(self, fd: int, now: float) -> None:
         if self._process is not None and fd == self._process.pidfd:
-            while self._hear(now):
+            while self._receive(now):
                 pass
             if self._process is not None and self._process.pidfd == fd:
                 self._failed(f"the nursery (pid {self._process.pid}) died{how_ended(self._process.pidfd)}", now)
         elif self._control is not None and fd == self._control.fileno():
-            self._hear(now)
+            self._receive(now)
         else:
             for idle in [idle for idle in self._idle if idle.child.pidfd == fd]:
                 self._idle.remove(idle)
@@ -246,7 +246,7 @@ class Nursery:
         self._top_up(now)
         self._deliver(self._take(), now)
 
-    def _hear(self, now: float) -> bool:
+    def _receive(self, now: float) -> bool:
         """Act on one message; False if there is none."""
         if not self._heard and not self._take_message():
             return False
@@ -273,7 +273,7 @@ class Nursery:
     def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
         match message:
             case ("ready", int(), int(), float(), str(left), lesson):
-                self.state = State.READY
+                self.state = NurseryState.READY
                 self._deadline = None
                 self._lessons.learn(self._plan, self._cwd, lesson)
                 if left:
@@ -283,7 +283,7 @@ class Nursery:
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
                 # It has gone back to before an import: a fork of it is the nursery now.
-                bury(self._reactor, self._process)
+                reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
             case ("born", int(pid)):
@@ -319,9 +319,9 @@ class Nursery:
 
     def _serve(self, now: float) -> None:
         """Do what is possible for those who wait."""
-        if self.state is State.GIVEN_UP:
+        if self.state is NurseryState.GIVEN_UP:
             self._refuse()
-        if self.state is not State.READY or not self._waiting:
+        if self.state is not NurseryState.READY or not self._waiting:
             return
         missing = len(self._waiting) - len(self._idle) - self._asked
         if missing > 0:
@@ -356,9 +356,9 @@ class Nursery:
             return
         self._reactor.forget(idle.child.pidfd)
         self._deaths = 0
-        self._answers.append(Answer(self._waiting.popleft(), process))
+        self._answers.append(WarmStart(self._waiting.popleft(), process))
 
-    def _take(self) -> list[Answer]:
+    def _take(self) -> list[WarmStart]:
         answers, self._answers = self._answers, []
         return answers
 
@@ -367,14 +367,14 @@ class Nursery:
     def next_wake(self) -> float | None:
         return 0.0 if self._heard else self._deadline
 
-    def tick(self, now: float) -> list[Answer]:
+    def tick(self, now: float) -> list[WarmStart]:
         if self._heard:
             while self._heard:
-                self._hear(now)
+                self._receive(now)
             self._serve(now)
             self._top_up(now)
         if self._deadline is not None and now >= self._deadline:
-            if self.state is State.IMPORTING:
+            if self.state is NurseryState.IMPORTING:
                 # It would hang again.
                 self._give_up(f"importing took longer than {self._import_s:g} s", now)
             else:
@@ -384,7 +384,7 @@ class Nursery:
     def close(self) -> None:
         self._end()
         children.inform_no_more(self._take_messages)
-        self.state = State.GIVEN_UP
+        self.state = NurseryState.GIVEN_UP
 
 
 def _is_birth(message: tuple[Any, ...], fds: list[int]) -> bool:

@@ -20,7 +20,7 @@ class Breaker(Noun, frozen=True, kw_only=True):
         return None if population < self.fewest else max(1, int(self.share * population))
 
 
-class Taken:
+class DevicesByRule:
     """Which devices a rule has taken, and when (milliseconds)."""
 
     __slots__ = ("by_rule",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.decide.faults.compiled_rules import Judge, judge_of
+from holdfast.decide.faults.compiled_rules import CompiledRules, judge_of
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.model.faults import Remedy
 
@@ -28,7 +28,7 @@ class Code:
         self.earlier: dict[str, Sighting] = {}
         self.rule(judge_of(key, policy), policy)
 
-    def rule(self, judge: Judge, policy: Policy) -> None:
+    def rule(self, judge: CompiledRules, policy: Policy) -> None:
         """From now on these rules hold."""
         self.judge = judge
         self.bases = judge.bases()

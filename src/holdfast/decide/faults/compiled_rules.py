@@ -25,7 +25,7 @@ OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
 
-Deed = tuple["Judge", "Judge"] | None
+Deed = tuple["CompiledRules", "CompiledRules"] | None
 """What people did: a reload (the rules before and after), or None for a release."""
 
 Entry = int | tuple[int, Deed]
@@ -41,7 +41,7 @@ def order_of(entry: Entry) -> int:
     return entry if isinstance(entry, int) else entry[0]
 
 
-class Judge(msgspec.Struct, frozen=True):
+class CompiledRules(msgspec.Struct, frozen=True):
     """The rules for one code, ready for use. A struct: the fold reads its fields a dozen times an event."""
 
     level: int
@@ -65,7 +65,7 @@ class Judge(msgspec.Struct, frozen=True):
         """The base level by an event's severity: the listed one, or what the severity says."""
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
-    def only_counts_differ(self, other: Judge) -> bool:
+    def only_counts_differ(self, other: CompiledRules) -> bool:
         """Whether the two differ in nothing but the frequency rule: who has counted nothing stands where it stood."""
         return self._rest() == other._rest()
 
@@ -79,13 +79,13 @@ def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Rem
     return code, remedy_of(code, event.severity, levels)
 
 
-def judge_of(code: str, policy: Policy) -> Judge:
+def judge_of(code: str, policy: Policy) -> CompiledRules:
     """A policy's rules for one canonical code."""
     counted: FrequencyRule | None = policy.frequency.get(code)
     lasting: DurationRule | None = policy.duration.get(code)
     level = policy.levels.get(code)
     release = counted.release_ms if counted is not None else None
-    return Judge(
+    return CompiledRules(
         level=NOTHING if level is None else int(level),
         window=counted.window_ms if counted else 0,
         times=counted.times if counted else 0,

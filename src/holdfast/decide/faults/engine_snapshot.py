@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from holdfast.decide.faults.code_state import Code
-from holdfast.decide.faults.compiled_rules import Entry, Judge
+from holdfast.decide.faults.compiled_rules import CompiledRules, Entry
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.faults.fault_track import Device, Track
+from holdfast.decide.faults.fault_track import Track, TrackedDevice
 from holdfast.model.noun_base import Noun
 
 FORMAT = 1
@@ -62,7 +62,7 @@ def save_track(track: Track) -> TrackState:
     )
 
 
-def load_track(state: TrackState, device: Device, code: Code) -> Track:
+def load_track(state: TrackState, device: TrackedDevice, code: Code) -> Track:
     track = Track(device, code)
     track.restore(tuple(state.folded))
     track.log = [_entry(*saved) for saved in state.log]
@@ -88,4 +88,4 @@ def _saved(entry: Entry) -> list[Any]:
 def _entry(order: int, deed: Any) -> Entry:
     if isinstance(deed, int):
         return order
-    return order, None if deed is None else (Judge(*deed[0]), Judge(*deed[1]))
+    return order, None if deed is None else (CompiledRules(*deed[0]), CompiledRules(*deed[1]))

@@ -18,19 +18,19 @@ from holdfast.decide.faults.compiled_rules import (
     ONCE,
     SEVERITY_INDEX,
     STEP,
+    CompiledRules,
     Entry,
-    Judge,
     event_order,
     judge_of,
     order_of,
 )
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_state import LATENESS_S, MINUTE, FaultState, remedy_or_none
-from holdfast.decide.faults.fault_track import Device, Track
-from holdfast.decide.faults.level_changes import Change, ChangeKind, Reason
+from holdfast.decide.faults.fault_track import Track, TrackedDevice
+from holdfast.decide.faults.level_changes import ChangeKind, LevelChange, Reason
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
-__all__ = ["FUTURE_S", "LATENESS_S", "Change", "ChangeKind", "FaultEngine", "Reason"]
+__all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
 
 FUTURE_S = 60.0
 """An event from further ahead than this is refused: its source's clock is wrong."""
@@ -64,9 +64,9 @@ class FaultEngine(FaultState):
                 return "it is older than what is already settled for this code"
         return ""
 
-    def handle(self, event: FaultEvent, now: float) -> list[Change]:
+    def handle(self, event: FaultEvent, now: float) -> list[LevelChange]:
         """One event, which arrives at `now` (seconds)."""
-        changes: list[Change] = []
+        changes: list[LevelChange] = []
         self._take(event, self._arrive(now), now + FUTURE_S, changes)
         return changes
 
@@ -77,7 +77,7 @@ class FaultEngine(FaultState):
             self.clock = arrived
         return arrived
 
-    def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[Change]) -> None:
+    def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[LevelChange]) -> None:
         """One event of a batch. What it changes is added to `changes`: most change nothing."""
         seconds = event.at
         if not _OLDEST < seconds < future:
@@ -121,20 +121,20 @@ class FaultEngine(FaultState):
                 track.seen_until = until
         self._settle(track, before, at, changes)
 
-    def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
+    def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
         """A batch that has arrived together: ordered by the events' own time, then the deadlines before `now` pass."""
-        changes: list[Change] = []
+        changes: list[LevelChange] = []
         arrived, future, take = self._arrive(now), now + FUTURE_S, self._take
         for event in sorted(events, key=_AT):
             take(event, arrived, future, changes)
         return changes + self.tick(now)
 
-    def tick(self, now: float) -> list[Change]:
+    def tick(self, now: float) -> list[LevelChange]:
         """Pass every deadline before `now`."""
         clock = self._arrive(now)
         if clock > self.ticked:
             self.ticked = clock
-        changes: list[Change] = []
+        changes: list[LevelChange] = []
         alarms = self._alarms
         while (alarm := alarms.first()) is not None and alarm[0] < clock:
             alarms.pop()
@@ -158,13 +158,13 @@ class FaultEngine(FaultState):
             alarms.pop()
         return None
 
-    def reload(self, policy: Policy, now: float) -> list[Change]:
+    def reload(self, policy: Policy, now: float) -> list[LevelChange]:
         """New rules: counts and timers go on, and are judged by them at once. Holds stay."""
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
         order = at * STEP - 1
-        changed: dict[str, tuple[int, tuple[Judge, Judge]]] = {}
+        changed: dict[str, tuple[int, tuple[CompiledRules, CompiledRules]]] = {}
         recounted: set[str] = set()
         for code in list(self._codes.values()):
             pair = code.judge, judge_of(code.key, policy)
@@ -201,7 +201,7 @@ class FaultEngine(FaultState):
                 self._settle(track, before, at, changes)
         return changes
 
-    def release(self, name: str, now: float) -> list[Change]:
+    def release(self, name: str, now: float) -> list[LevelChange]:
         """A person gives the device back: holds and other escalations by frequency end, counting begins from zero."""
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
@@ -254,7 +254,7 @@ class FaultEngine(FaultState):
                     continue
                 track.wake = INF
                 del track.device.tracks[track.code.key]
-                self._let_go(track.device)
+                self._forget_if_unused(track.device)
                 gone += 1
         if clock - self._aged > self._lateness:
             self._aged = clock
@@ -264,7 +264,7 @@ class FaultEngine(FaultState):
 
     # ---- inside
 
-    def _begin(self, device: Device, code: Code) -> Track:
+    def _begin(self, device: TrackedDevice, code: Code) -> Track:
         """A device's track of a code, with what is known of both so far: what people did lately, and what was seen."""
         track = device.tracks[code.key] = Track(device, code)
         if self._reloads or self._releases:
@@ -279,7 +279,7 @@ class FaultEngine(FaultState):
             track.refold(code.judge)
         return track
 
-    def _settle(self, track: Track, before: int, at: int, changes: list[Change]) -> None:
+    def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
         """After a track changed: the breaker, its next alarm, and whether the device's level is another."""
         judge = track.code.judge
         if track.escalated > before >> 1:
@@ -300,7 +300,7 @@ class FaultEngine(FaultState):
             # A momentary NONE, or its end, changes nothing.
             if asked > 0 or told > 0:
                 changes.append(
-                    Change(
+                    LevelChange(
                         device=device.name,
                         node=device.node,
                         before=remedy_or_none(told),
@@ -310,7 +310,7 @@ class FaultEngine(FaultState):
                     )
                 )
 
-    def _escalated(self, track: Track, which: int, changes: list[Change]) -> None:
+    def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
         """A rule escalated (1: frequency, 2: duration). Dry runs are printed; the breaker may stop it."""
         device, judge = track.device, track.code.judge
         if which == 1:
@@ -331,7 +331,7 @@ class FaultEngine(FaultState):
                 kind = ChangeKind.BREAKER
         if kind is not None:
             changes.append(
-                Change(
+                LevelChange(
                     device=device.name,
                     node=device.node,
                     before=remedy_or_none(device.level),
@@ -343,7 +343,7 @@ class FaultEngine(FaultState):
                 )
             )
 
-    def _put_late(self, track: Track, entry: Entry, judge: Judge) -> bool:
+    def _put_late(self, track: Track, entry: Entry, judge: CompiledRules) -> bool:
         """Put an entry where it belongs in time and fold again. False where that place is already settled."""
         if track.checkpoint is not None and order_of(entry) < track.checkpoint[-1]:  # type: ignore[operator]  # its order
             return False

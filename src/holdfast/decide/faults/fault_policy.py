@@ -66,7 +66,7 @@ class DurationRule(Noun, frozen=True, kw_only=True):
         return self.recover_s * 1000
 
 
-class Grace(Noun, frozen=True, kw_only=True):
+class GraceTimes(Noun, frozen=True, kw_only=True):
     """Graceful tolerance, in seconds: to save and leave, to reset, and for a fault to heal by itself."""
 
     save_s: int = 30
@@ -80,7 +80,7 @@ class Policy(Noun, frozen=True, kw_only=True):
     levels: dict[str, Remedy] = {}
     frequency: dict[str, FrequencyRule] = {}
     duration: dict[str, DurationRule] = {}
-    grace: Grace = Grace()
+    grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
     seed_names: bool = False
     """Whether people know levels by the seed's names here: a file of theirs uses them."""
@@ -110,7 +110,7 @@ class Policy(Noun, frozen=True, kw_only=True):
         return out
 
 
-class Problem(Noun, frozen=True, kw_only=True):
+class PolicyProblem(Noun, frozen=True, kw_only=True):
     """One thing in a file that does not count, and why.
 
     `fatal`: because of it the whole file does not count. `harmless`: nothing that was asked for is lost.
@@ -131,7 +131,7 @@ class Levels(Noun, frozen=True, kw_only=True):
 
     levels: dict[str, Remedy] = {}
     spelled: dict[str, str] = {}
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
 
 
 class Rules(Noun, frozen=True, kw_only=True):
@@ -139,12 +139,12 @@ class Rules(Noun, frozen=True, kw_only=True):
 
     frequency: dict[str, FrequencyRule] = {}
     duration: dict[str, DurationRule] = {}
-    grace: Grace = Grace()
+    grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
 
     @property
-    def broken(self) -> Problem | None:
+    def broken(self) -> PolicyProblem | None:
         return next((problem for problem in self.problems if problem.fatal), None)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.decide.faults import seed_format
 from holdfast.decide.faults.fault_engine import FaultEngine
-from holdfast.decide.faults.fault_policy import Levels, Policy, Problem, Rules, policy_of
+from holdfast.decide.faults.fault_policy import Levels, Policy, PolicyProblem, Rules, policy_of
 from holdfast.decide.faults.fault_remedies import NORMAL, REMEDIES, level_name
 from holdfast.decide.faults.shipped_policy import shipped_levels, shipped_rules
 from holdfast.errors import BadUsage
@@ -58,7 +58,7 @@ class _Files:
             self.rules = shipped_rules()
 
     def _or_default(self, read: Any, default: Any, key: str) -> Any:
-        fatal: Problem | None = next((problem for problem in read.problems if problem.fatal), None)
+        fatal: PolicyProblem | None = next((problem for problem in read.problems if problem.fatal), None)
         if fatal is not None:
             self.problems.append(f"{key}: {fatal.what}; the default configuration applies")
             return default

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from holdfast.catalogue.fault_codes import NETWORK_CODES, canonical
-from holdfast.decide.faults.circuit_breaker import Breaker, Taken
+from holdfast.decide.faults.circuit_breaker import Breaker, DevicesByRule
 from holdfast.decide.faults.code_state import Code
 from holdfast.decide.faults.compiled_rules import INF, NOTHING, STEP
 from holdfast.decide.faults.engine_snapshot import DeviceState, EngineState, load_track, save_track
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_remedies import is_healthy
-from holdfast.decide.faults.fault_track import Device, Track
+from holdfast.decide.faults.fault_track import Track, TrackedDevice
 from holdfast.decide.faults.level_changes import Reason
 from holdfast.decide.faults.track_alarms import Alarm, Alarms
 from holdfast.model.faults import Remedy
@@ -40,10 +40,10 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
-        self.devices: dict[str, Device | None] = {}
+        self.devices: dict[str, TrackedDevice | None] = {}
         """None: known, and nothing was ever wrong, or all of it is forgotten."""
         self.refused: Counter[str] = Counter()
-        self.taken = Taken()
+        self.taken = DevicesByRule()
         self.clock = 0
         """The latest `now`, in milliseconds."""
         self.ticked = 0
@@ -77,7 +77,7 @@ class FaultState:
         """Whether work runs on the device: it decides only whether AVOID counts as unhealthy."""
         device = self._device(name)
         device.in_use = in_use
-        self._let_go(device)
+        self._forget_if_unused(device)
 
     # ---- what can be asked
 
@@ -199,7 +199,7 @@ class FaultState:
         self._last_deed = max([-INF, *(order for order, *_ in self._reloads), *(order for order, _ in self._releases)])
         self.devices = dict.fromkeys(state.known)
         for name, kept in state.devices.items():
-            device = self.devices[name] = Device(name, kept.node)
+            device = self.devices[name] = TrackedDevice(name, kept.node)
             device.in_use, device.level = kept.in_use, kept.level
             for key, saved in kept.tracks.items():
                 code = self._code(key)
@@ -226,13 +226,13 @@ class FaultState:
         code = self._spoken[spelled] = self._code(canonical(spelled))
         return code
 
-    def _device(self, name: str, node: str = "") -> Device:
+    def _device(self, name: str, node: str = "") -> TrackedDevice:
         device = self.devices.get(name)
         if device is None:
-            device = self.devices[name] = Device(name, node)
+            device = self.devices[name] = TrackedDevice(name, node)
         return device
 
-    def _let_go(self, device: Device) -> None:
+    def _forget_if_unused(self, device: TrackedDevice) -> None:
         """Keep no more than the name of a device of which nothing else is left to know."""
         if not device.tracks and not device.in_use and not device.node:
             self.devices[device.name] = None

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from holdfast.decide.faults.code_state import Code
-from holdfast.decide.faults.compiled_rules import DEED, INF, NOTHING, OCCUR, ONCE, STEP, Entry, Judge, order_of
+from holdfast.decide.faults.compiled_rules import DEED, INF, NOTHING, OCCUR, ONCE, STEP, CompiledRules, Entry, order_of
 from holdfast.model.faults import Remedy
 
 SHORT = 64
 """Entries of a log that are not worth shortening."""
 
 
-class Device:
+class TrackedDevice:
     """A device or node of which something is left to know: its node, that it is in use, or what its codes did."""
 
     __slots__ = ("in_use", "level", "name", "node", "tracks")
@@ -86,7 +86,7 @@ class Track:
     )
     """What the fold of events makes, in the order of a snapshot. The rest follows from it or belongs to the engine."""
 
-    def __init__(self, device: Device, code: Code) -> None:
+    def __init__(self, device: TrackedDevice, code: Code) -> None:
         self.device = device
         self.code = code
         self.active = False
@@ -135,7 +135,7 @@ class Track:
             setattr(self, name, value)
         self.counts = tuple(self.counts)
 
-    def occur(self, at: int, severity: int, judge: Judge) -> bool:
+    def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
         """The fault began, or was said again. True where it escalated."""
         if not self.active:
             self.active = True
@@ -149,7 +149,7 @@ class Track:
             self.pending = at
         return False
 
-    def once(self, at: int, severity: int, judge: Judge) -> bool:
+    def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
         """The fault came and went in one moment. True where it escalated."""
         self.severity = severity
         if not self.active:
@@ -167,7 +167,7 @@ class Track:
             self.quiet = True
         return escalated
 
-    def recover(self, at: int, judge: Judge) -> None:
+    def recover(self, at: int, judge: CompiledRules) -> None:
         """The fault is over."""
         was_active = self.active
         self.active = False
@@ -184,7 +184,7 @@ class Track:
             self.last_recover = at
             self.quiet = True
 
-    def deadline(self, judge: Judge) -> int:
+    def deadline(self, judge: CompiledRules) -> int:
         """The moment after which something changes by itself; `INF` if nothing does."""
         due = INF
         if judge.fault >= 0:
@@ -197,7 +197,7 @@ class Track:
             due = min(due, self.last_recover + judge.release)
         return due
 
-    def advance(self, to: int, judge: Judge, floor: int = 0) -> bool:
+    def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
         """Pass every deadline before `to`, in the order of their times. True where it escalated.
 
         `floor`: nothing happens earlier than this, also with an earlier deadline (rules that are new at `floor`).
@@ -227,7 +227,7 @@ class Track:
                 self.end_escalation()
             self.order = max(self.order, moment * STEP)
 
-    def _count(self, at: int, now: int, judge: Judge) -> bool:
+    def _count(self, at: int, now: int, judge: CompiledRules) -> bool:
         self.last_fault = at
         self.quiet = False
         if self.escalated >= 0:
@@ -236,7 +236,7 @@ class Track:
         self.counts += (at,)
         return self.judge_counts(at, judge)
 
-    def judge_counts(self, at: int, judge: Judge) -> bool:
+    def judge_counts(self, at: int, judge: CompiledRules) -> bool:
         """Escalate where there are enough occurrences. The counter restarts from zero."""
         if len(self.counts) < judge.times:
             return False
@@ -251,7 +251,7 @@ class Track:
         if counts and counts[0] < moment:
             self.counts = counts[bisect_left(counts, moment) :]
 
-    def counted(self, now: int, judge: Judge) -> int:
+    def counted(self, now: int, judge: CompiledRules) -> int:
         """Occurrences in the window that ends now."""
         if not judge.times:
             return 0
@@ -268,7 +268,7 @@ class Track:
         self.counts = ()
         self.order = max(self.order, at * STEP + DEED * 4)
 
-    def reloaded(self, at: int, old: Judge, new: Judge) -> bool:
+    def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
         """New rules. Counts and timers go on and are judged by them at once; a removed rule's are gone, holds excepted.
 
         True where it escalated.
@@ -300,7 +300,7 @@ class Track:
         self.order = max(self.order, at * STEP - 1)
         return self.advance(at, new, floor=at) or escalated
 
-    def refold(self, judge: Judge) -> None:
+    def refold(self, judge: CompiledRules) -> None:
         """Fold the log again from its checkpoint: something was put into it that is not the latest."""
         self.restore(self.checkpoint)
         rules = self._first_rules(judge)
@@ -319,11 +319,11 @@ class Track:
                 rules = deed[1]
         self.due = self.deadline(judge)
 
-    def _first_rules(self, judge: Judge) -> Judge:
+    def _first_rules(self, judge: CompiledRules) -> CompiledRules:
         """The rules at the log's beginning; those in force are `judge`."""
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
-    def settle(self, oldest: int, judge: Judge) -> None:
+    def settle(self, oldest: int, judge: CompiledRules) -> None:
         """Make a checkpoint of the log's part before the order `oldest`: nothing can arrive there any more."""
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
@@ -334,7 +334,7 @@ class Track:
             del self.log[:settled]
         self.full = max(SHORT, 2 * len(self.log))
 
-    def apply(self, order: int, judge: Judge) -> None:
+    def apply(self, order: int, judge: CompiledRules) -> None:
         """One event in its turn."""
         at = order // STEP
         if self.due < at:
@@ -358,7 +358,7 @@ class Track:
         """Whether rules have nothing to judge here: no count, no timer, no escalation."""
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
-    def forgettable(self, judge: Judge, lateness: int) -> int:
+    def forgettable(self, judge: CompiledRules, lateness: int) -> int:
         """The moment after which forgetting this track changes nothing, as far as can be said now; `INF`: not yet."""
         if self.active or self.timed_out or self.escalated >= 0:
             return INF

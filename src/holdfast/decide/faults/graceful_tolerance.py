@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.decide.faults.fault_policy import Grace
+from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Message, Noun
 
 ATTEMPTS = 4
 
 
-class Phase(enum.StrEnum):
+class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
     HEALING = "healing"
     """A RESTART_WORKERS fault may heal by itself."""
@@ -117,10 +117,10 @@ class Isolate(Message, frozen=True, kw_only=True):
 ToleranceAction = Notify | StopGroup | Reset | ClearFaults | RestartWorkers | Isolate
 
 
-class Snapshot(Noun, frozen=True, kw_only=True):
+class ToleranceSnapshot(Noun, frozen=True, kw_only=True):
     """A group's tolerance as a value, for the journal."""
 
-    phase: Phase = Phase.IDLE
+    phase: TolerancePhase = TolerancePhase.IDLE
     deadline: float | None = None
     attempt: int = 0
     busy: bool = False
@@ -134,7 +134,7 @@ class Tolerance:
     def __init__(
         self,
         devices: tuple[str, ...],
-        grace: Grace,
+        grace: GraceTimes,
         *,
         attempts: int = ATTEMPTS,
         busy: bool = False,
@@ -146,7 +146,7 @@ class Tolerance:
         """A restart did not end a RESTART_WORKERS fault: it asks for a reset."""
         self.grace = grace
         self.attempts = attempts
-        self.phase = Phase.IDLE
+        self.phase = TolerancePhase.IDLE
         self.deadline: float | None = None
         self.attempt = 0
         self.busy = busy
@@ -156,8 +156,8 @@ class Tolerance:
         """When to send `Moment`; None: nothing is waited for by the clock."""
         return self.deadline
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
+    def snapshot(self) -> ToleranceSnapshot:
+        return ToleranceSnapshot(
             phase=self.phase,
             deadline=self.deadline,
             attempt=self.attempt,
@@ -166,7 +166,7 @@ class Tolerance:
             escalated=self.escalated,
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: ToleranceSnapshot) -> None:
         self.phase, self.deadline, self.attempt = snapshot.phase, snapshot.deadline, snapshot.attempt
         self.busy, self.levels = snapshot.busy, dict(snapshot.levels)
         self.escalated = snapshot.escalated
@@ -184,14 +184,14 @@ class Tolerance:
                 return self._level(now)
             case GroupBusy():
                 self.busy = True
-                if self.phase in (Phase.RETRIED, Phase.PROVING):
+                if self.phase in (TolerancePhase.RETRIED, TolerancePhase.PROVING):
                     self._to(self.phase, now + self.grace.heal_s)
                 return []
             case GroupIdle():
                 self.busy = False
                 return self._idle(now)
             case ResetEnded(attempt=attempt, ok=ok, why=why):
-                if self.phase is not Phase.RESETTING or attempt != self.attempt:
+                if self.phase is not TolerancePhase.RESETTING or attempt != self.attempt:
                     return []
                 return self._reset_done() if ok else self._reset_failed(why or "the reset failed", now)
             case Moment():
@@ -206,12 +206,17 @@ class Tolerance:
 
     def _level(self, now: float) -> list[ToleranceAction]:
         wanted = self.wanted
-        if self.phase in (Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING, Phase.ISOLATED):
+        if self.phase in (
+            TolerancePhase.NOTIFIED,
+            TolerancePhase.STOPPING,
+            TolerancePhase.RESETTING,
+            TolerancePhase.ISOLATED,
+        ):
             # Once the workers know, it goes through: a fault that comes and goes must not leave them half stopped.
-            if self.phase is Phase.ISOLATED and not self.levels:
+            if self.phase is TolerancePhase.ISOLATED and not self.levels:
                 self._rest()
             return []
-        if self.phase is Phase.PROVING:
+        if self.phase is TolerancePhase.PROVING:
             if wanted is Remedy.NONE:
                 return []  # the reset's own clearing, or the end of what came back
             return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
@@ -220,17 +225,17 @@ class Tolerance:
         if wanted is Remedy.RESET_WHEN_IDLE:
             if not self.busy:
                 return self._reset(now)
-            self._to(Phase.WAITING)
+            self._to(TolerancePhase.WAITING)
         elif wanted is Remedy.RESTART_WORKERS:
-            if self.phase not in (Phase.HEALING, Phase.RETRIED):
-                self._to(Phase.HEALING, now + self.grace.heal_s)
+            if self.phase not in (TolerancePhase.HEALING, TolerancePhase.RETRIED):
+                self._to(TolerancePhase.HEALING, now + self.grace.heal_s)
         else:
             self._rest()
         return []
 
     def _rest(self) -> None:
         """Nothing is to be done. A group without any fault is trusted again, its failed resets are forgotten."""
-        self._to(Phase.IDLE)
+        self._to(TolerancePhase.IDLE)
         self.escalated = False
         if not self.levels:
             self.attempt = 0
@@ -238,19 +243,19 @@ class Tolerance:
     def _notify(self, now: float, why: str) -> list[ToleranceAction]:
         if not self.busy:
             return self._left(now)
-        self._to(Phase.NOTIFIED, now + self.grace.save_s)
+        self._to(TolerancePhase.NOTIFIED, now + self.grace.save_s)
         seconds = float(self.grace.save_s)
         return [Notify(devices=self.devices, seconds=seconds, reason=f"{why}: save and leave within {seconds:.0f} s")]
 
     def _idle(self, now: float) -> list[ToleranceAction]:
-        if self.phase in (Phase.NOTIFIED, Phase.STOPPING):
+        if self.phase in (TolerancePhase.NOTIFIED, TolerancePhase.STOPPING):
             return self._left(now)
-        if self.phase is Phase.WAITING:
+        if self.phase is TolerancePhase.WAITING:
             return self._reset(now)
-        if self.phase in (Phase.HEALING, Phase.RETRIED):
-            self._to(Phase.RETRIED)  # they end by themselves: the next start is a restart as well
-        elif self.phase is Phase.PROVING:
-            self._to(Phase.PROVING)
+        if self.phase in (TolerancePhase.HEALING, TolerancePhase.RETRIED):
+            self._to(TolerancePhase.RETRIED)  # they end by themselves: the next start is a restart as well
+        elif self.phase is TolerancePhase.PROVING:
+            self._to(TolerancePhase.PROVING)
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
@@ -258,7 +263,7 @@ class Tolerance:
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:
-            self._to(Phase.RETRIED)
+            self._to(TolerancePhase.RETRIED)
         else:
             self._rest()
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
@@ -269,15 +274,15 @@ class Tolerance:
             tried, last = self.attempt, last or "a process came back to a device that was reset"
             return self._isolate(f"{tried} resets did not help, the last: {last}")
         self.attempt += 1
-        self._to(Phase.RESETTING, now + self.grace.reset_s)
+        self._to(TolerancePhase.RESETTING, now + self.grace.reset_s)
         return [Reset(devices=self.devices, attempt=self.attempt, seconds=float(self.grace.reset_s))]
 
     def _isolate(self, why: str) -> list[ToleranceAction]:
-        self._to(Phase.ISOLATED)
+        self._to(TolerancePhase.ISOLATED)
         return [Isolate(devices=self.devices, reason=why)]
 
     def _reset_done(self) -> list[ToleranceAction]:
-        self._to(Phase.PROVING if self.escalated else Phase.IDLE)
+        self._to(TolerancePhase.PROVING if self.escalated else TolerancePhase.IDLE)
         self.escalated = False
         self.attempt = 0
         self.levels.clear()
@@ -285,32 +290,32 @@ class Tolerance:
 
     def _reset_failed(self, why: str, now: float) -> list[ToleranceAction]:
         if self.busy:
-            self._to(Phase.STOPPING)
+            self._to(TolerancePhase.STOPPING)
             return [StopGroup(devices=self.devices, reason=f"{why}: a process came back to a device that is reset")]
         return self._reset(now, why)
 
     def _moment(self, now: float) -> list[ToleranceAction]:
         match self.phase:
-            case Phase.HEALING:
+            case TolerancePhase.HEALING:
                 return self._notify(now, f"a fault did not heal within {self.grace.heal_s} s")
-            case Phase.RETRIED:
+            case TolerancePhase.RETRIED:
                 why = f"a fault is still there {self.grace.heal_s} s after the restart"
                 if not self.resettable:
                     return self._isolate(why)
                 self.escalated = True
                 return self._notify(now, f"{why}, so the device must be reset")
-            case Phase.PROVING:
+            case TolerancePhase.PROVING:
                 self._rest()
                 return []
-            case Phase.NOTIFIED:
-                self._to(Phase.STOPPING)
+            case TolerancePhase.NOTIFIED:
+                self._to(TolerancePhase.STOPPING)
                 reason = f"the workers did not leave within {self.grace.save_s} s"
                 return [StopGroup(devices=self.devices, reason=reason)]
-            case Phase.RESETTING:
+            case TolerancePhase.RESETTING:
                 return self._reset_failed(f"the reset took longer than {self.grace.reset_s} s", now)
-            case Phase.IDLE | Phase.WAITING | Phase.STOPPING | Phase.ISOLATED:
+            case TolerancePhase.IDLE | TolerancePhase.WAITING | TolerancePhase.STOPPING | TolerancePhase.ISOLATED:
                 self.deadline = None
                 return []
 
-    def _to(self, phase: Phase, deadline: float | None = None) -> None:
+    def _to(self, phase: TolerancePhase, deadline: float | None = None) -> None:
         self.phase, self.deadline = phase, deadline

@@ -41,9 +41,9 @@ from holdfast.decide.faults.fault_policy import (
     WINDOW_S,
     DurationRule,
     FrequencyRule,
-    Grace,
+    GraceTimes,
     Levels,
-    Problem,
+    PolicyProblem,
     Rules,
     Spelling,
     allowed_remedy,
@@ -68,14 +68,14 @@ def read_levels(data: bytes) -> Levels:
     try:
         return _levels(_sections(data).get("codes"))
     except _WrongFormat as error:
-        return Levels(problems=(Problem(where="", what=str(error), fatal=True),))
+        return Levels(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
 def read_rules(data: bytes) -> Rules:
     """The rules of a file. Never raises: what does not count is in `problems`."""
     try:
         sections = _sections(data)
-        reader = _Reader()
+        reader = _PolicyReader()
         for section in ("frequency", "duration"):
             for index, item in enumerate(_list(sections.get(section), section)):
                 where = f"{section}[{index}] (line {item.start_mark.line + 1})"
@@ -83,7 +83,7 @@ def read_rules(data: bytes) -> Rules:
                 (reader.frequency_entry if section == "frequency" else reader.duration_entry)(entry, where)
         grace = reader.grace(_mapping(sections.get("grace"), "grace"))
     except _WrongFormat as error:
-        return Rules(problems=(Problem(where="", what=str(error), fatal=True),))
+        return Rules(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
     return Rules(
         frequency=reader.frequency,
         duration=reader.duration,
@@ -112,35 +112,35 @@ def has_rules(data: bytes) -> bool:
 def _levels(node: yaml.Node | None) -> Levels:
     spelling = Spelling()
     levels: dict[str, Remedy] = {}
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     for key, value in _mapping(node, "codes", twice=False).items():
         where = f"codes.{key}"
         code = spelling.take(key)
         text = _text(value, where)
         if text not in Remedy.__members__:
-            problems.append(Problem(where=where, what=f"`{text}` is none of {', '.join(Remedy.__members__)}"))
+            problems.append(PolicyProblem(where=where, what=f"`{text}` is none of {', '.join(Remedy.__members__)}"))
         elif text == "HOLD":
-            problems.append(Problem(where=where, what="no single fault can ask for HOLD; a frequency rule can"))
+            problems.append(PolicyProblem(where=where, what="no single fault can ask for HOLD; a frequency rule can"))
         elif code in levels:
             _wrong(f"{where}: the code has a level already; a code has one")
         else:
             levels[code] = base_remedy(code, [Remedy[text]])
             if levels[code] is not Remedy[text]:
-                problems.append(Problem(where=where, what=f"a network fault cannot be {text}: NONE"))
+                problems.append(PolicyProblem(where=where, what=f"a network fault cannot be {text}: NONE"))
     return Levels(levels=levels, spelled=spelling.seen, problems=tuple(problems))
 
 
-class _Reader:
+class _PolicyReader:
     def __init__(self) -> None:
         self.frequency: dict[str, FrequencyRule] = {}
         self.duration: dict[str, DurationRule] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[PolicyProblem] = []
         self.spelling = Spelling()
 
     def _skip(self, where: str, what: str) -> None:
-        self.problems.append(Problem(where=where, what=what))
+        self.problems.append(PolicyProblem(where=where, what=what))
 
-    def grace(self, entry: dict[str, yaml.Node]) -> Grace:
+    def grace(self, entry: dict[str, yaml.Node]) -> GraceTimes:
         self._unknown(entry, _GRACE, "grace")
         values = {}
         for name, limits in _GRACE.items():
@@ -150,9 +150,9 @@ class _Reader:
             if limits[0] <= value <= limits[1]:
                 values[name] = value
             else:
-                default = getattr(Grace(), name)
+                default = getattr(GraceTimes(), name)
                 self._skip(f"grace.{name}", f"{value} is not {limits[0]} to {limits[1]}; {default} is used")
-        return Grace(**values)
+        return GraceTimes(**values)
 
     def frequency_entry(self, entry: dict[str, yaml.Node], where: str) -> None:
         self._unknown(entry, ("codes", "times", "window_s", "remedy", "release_s", "dry_run"), where)

@@ -17,7 +17,7 @@ class ChangeKind(enum.StrEnum):
     """A rule has taken its share of devices: it did not take this one, a person must look."""
 
 
-class Change(Noun, frozen=True, kw_only=True):
+class LevelChange(Noun, frozen=True, kw_only=True):
     """A device's level is another. `before` and `after` are None where nothing is wrong."""
 
     device: str

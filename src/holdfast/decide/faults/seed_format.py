@@ -27,9 +27,9 @@ from holdfast.decide.faults.fault_policy import (
     WINDOW_S,
     DurationRule,
     FrequencyRule,
-    Grace,
+    GraceTimes,
     Levels,
-    Problem,
+    PolicyProblem,
     Rules,
     Spelling,
     allowed_remedy,
@@ -65,7 +65,7 @@ _DURATION = ("EventId", "FaultTimeout", "RecoverTimeout", "FaultHandling")
 _INT64 = 2**63
 
 
-class _WrongFormat(Exception):
+class _WrongSeedFormat(Exception):
     """The file is not what its format says; caught in this file, and told as a fatal problem."""
 
 
@@ -73,16 +73,16 @@ def read_codes(data: bytes) -> Levels:
     """`faultCode.json` → levels. Never raises: what does not count is in `problems`."""
     try:
         return _codes(_document(data), _repeated(data))
-    except _WrongFormat as error:
-        return Levels(problems=(Problem(where="", what=str(error), fatal=True),))
+    except _WrongSeedFormat as error:
+        return Levels(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
 def read_rules(data: bytes) -> Rules:
     """`faultCustomization.json` → rules. Never raises: what does not count is in `problems`."""
     try:
         return _rules(_document(data), _repeated(data))
-    except _WrongFormat as error:
-        return Rules(problems=(Problem(where="", what=str(error), fatal=True),))
+    except _WrongSeedFormat as error:
+        return Rules(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
 def encode(document: Any) -> bytes:
@@ -90,13 +90,13 @@ def encode(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-def _codes(document: dict[str, Any], repeated: list[Problem]) -> Levels:
+def _codes(document: dict[str, Any], repeated: list[PolicyProblem]) -> Levels:
     problems = repeated
     spelling = Spelling()
     found: dict[str, set[Remedy]] = {}
     known = {name.lower() for name in (*CODE_LISTS, *NETWORK_LISTS)}
     problems.extend(
-        Problem(where=key, what="is not a list of fault codes that holdfast knows, and is not used")
+        PolicyProblem(where=key, what="is not a list of fault codes that holdfast knows, and is not used")
         for key in document
         if key.lower() not in known
     )
@@ -104,23 +104,25 @@ def _codes(document: dict[str, Any], repeated: list[Problem]) -> Levels:
         for index, text in enumerate(_strings(_field(document, name), name)):
             where = f"{name}[{index}]"
             if not _is_hex(text):
-                problems.append(Problem(where=where, what=f"`{text}` is not a hexadecimal fault code"))
+                problems.append(PolicyProblem(where=where, what=f"`{text}` is not a hexadecimal fault code"))
                 continue
             code = spelling.take(text)
             if name in NETWORK_LISTS and code not in NETWORK_CODES:
-                problems.append(Problem(where=where, what=f"{text} is not a code of the network plane"))
+                problems.append(PolicyProblem(where=where, what=f"{text} is not a code of the network plane"))
                 continue
             before = found.setdefault(code, set())
             if remedy in before:
-                problems.append(Problem(where=where, what=f"{text} stands twice in this list", harmless=True))
+                problems.append(PolicyProblem(where=where, what=f"{text} stands twice in this list", harmless=True))
             elif before:
                 highest = LEVEL_NAMES[max(*before, remedy)]
                 what = f"{text} stands in two lists; the higher counts: {highest}"
-                problems.append(Problem(where=where, what=what, harmless=True))
+                problems.append(PolicyProblem(where=where, what=what, harmless=True))
             before.add(remedy)
             if code in NETWORK_CODES and base_remedy(code, [remedy]) is not remedy:
                 problems.append(
-                    Problem(where=where, what=f"{text} is a network fault and cannot be {LEVEL_NAMES[remedy]}: nothing")
+                    PolicyProblem(
+                        where=where, what=f"{text} is a network fault and cannot be {LEVEL_NAMES[remedy]}: nothing"
+                    )
                 )
     return Levels(
         levels={code: base_remedy(code, listed) for code, listed in found.items()},
@@ -129,7 +131,7 @@ def _codes(document: dict[str, Any], repeated: list[Problem]) -> Levels:
     )
 
 
-def _rules(document: dict[str, Any], repeated: list[Problem]) -> Rules:
+def _rules(document: dict[str, Any], repeated: list[PolicyProblem]) -> Rules:
     reader = _RuleReader(repeated)
     grace = reader.grace(_object(_field(document, "GraceTolerance"), "GraceTolerance"))
     for index, item in enumerate(_list(_field(document, "FaultFrequency"), "FaultFrequency")):
@@ -147,14 +149,14 @@ def _rules(document: dict[str, Any], repeated: list[Problem]) -> Rules:
 
 
 class _RuleReader:
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[PolicyProblem]) -> None:
         self.frequency: dict[str, FrequencyRule] = {}
         self.duration: dict[str, DurationRule] = {}
         self.problems = problems
         self.spelling = Spelling()
 
     def _skip(self, where: str, what: str) -> None:
-        self.problems.append(Problem(where=where, what=what))
+        self.problems.append(PolicyProblem(where=where, what=what))
 
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
         """A misspelt name loses what stands under it, though nothing is out of range."""
@@ -163,7 +165,7 @@ class _RuleReader:
             if key.lower() not in names:
                 self._skip(f"{where}.{key}" if where else key, f"is none of {', '.join(known)}, and is not used")
 
-    def grace(self, item: dict[str, Any]) -> Grace:
+    def grace(self, item: dict[str, Any]) -> GraceTimes:
         self.unknown(item, tuple(name for name, _, _ in _GRACE), "GraceTolerance")
         values = {}
         for name, key, (low, high) in _GRACE:
@@ -173,9 +175,9 @@ class _RuleReader:
             if low <= value <= high:
                 values[key] = value
             else:
-                default = getattr(Grace(), key)
+                default = getattr(GraceTimes(), key)
                 self._skip(f"GraceTolerance.{name}", f"{value} is not {low} to {high} seconds; {default} is used")
-        return Grace(**values)
+        return GraceTimes(**values)
 
     def frequency_entry(self, item: dict[str, Any], where: str) -> None:
         self.unknown(item, _FREQUENCY, where)
@@ -252,20 +254,20 @@ def _document(data: bytes) -> dict[str, Any]:
     try:
         value = json_value(data, most_bytes=MOST_CONFIG_BYTES)
     except Malformed as error:
-        raise _WrongFormat(f"it is not JSON: {error}") from error
+        raise _WrongSeedFormat(f"it is not JSON: {error}") from error
     return _object(value, "the file")
 
 
-def _repeated(data: bytes) -> list[Problem]:
+def _repeated(data: bytes) -> list[PolicyProblem]:
     """Names that stand twice in one object: only the last of them counts, and what the others say is lost."""
-    found: list[Problem] = []
+    found: list[PolicyProblem] = []
 
     def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: dict[str, str] = {}
         for key, _ in pairs:
             if key.lower() in seen:
                 what = f"stands twice in one object (as {seen[key.lower()]} before); the last one counts"
-                found.append(Problem(where=key, what=what))
+                found.append(PolicyProblem(where=key, what=what))
             seen[key.lower()] = key
         return dict(pairs)
 
@@ -287,7 +289,7 @@ def _field(item: dict[str, Any], name: str) -> Any:
 
 def _wrong(where: str, wanted: str, value: Any) -> NoReturn:
     shown = msgspec.json.encode(value).decode()
-    raise _WrongFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
+    raise _WrongSeedFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

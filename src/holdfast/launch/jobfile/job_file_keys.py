@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.job_spec import Kind, RestartPolicy
-from holdfast.model.runtime_plan import Daemon, Hook, Moment, OnFailure, Prerequisite, Ssh
+from holdfast.model.job_spec import JobKind, RestartPolicy
+from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, OnFailure, Prerequisite, Ssh
 
 
 class JobKeys(msgspec.Struct):
     name: str
     roles: Any
-    kind: Kind = Kind.TRAINING
+    kind: JobKind = JobKind.TRAINING
     restarts: Any = {}
     checks: list[str | dict[str, dict[str, Any] | None]] | None = None
     grace: float = 30.0
@@ -107,9 +107,9 @@ class DaemonKeys(msgspec.Struct):
 
 
 class HookKeys(msgspec.Struct):
-    when: Moment
+    when: HookMoment
     command: list[str] | str
     name: str = ""
     roles: list[str] | str = []
     on_failure: OnFailure = OnFailure.FAIL
-    limit: float = Hook(when=Moment.ENDED, command=()).limit_s
+    limit: float = Hook(when=HookMoment.ENDED, command=()).limit_s

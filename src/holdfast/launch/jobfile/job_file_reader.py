@@ -19,7 +19,7 @@ from holdfast.model.check_results import CheckChoice
 from holdfast.model.job_spec import NAME, VISIBLE, Completion, JobSpec, Resources, RestartPolicy, Role, Timers
 from holdfast.model.runtime_plan import RuntimePlan
 from holdfast.safe_files import read_given
-from holdfast.settings.value_kinds import Kind as SettingKind
+from holdfast.settings.value_kinds import ValueKind as SettingKind
 from holdfast.settings.value_kinds import times
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 

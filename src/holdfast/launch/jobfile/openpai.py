@@ -36,7 +36,7 @@ TYPES = ("dockerimage", "script", "data", "output")
 _REFERENCE = Lazy(r"<%\s*\$(script|data|output|dockerimage)\.([^\s%]+)\s*%>")
 
 
-class _Job(msgspec.Struct, rename="camel"):
+class _JobV2(msgspec.Struct, rename="camel"):
     protocol_version: str | int | float
     name: str
     type: str = "job"
@@ -70,7 +70,7 @@ class _Prerequisite(msgspec.Struct, rename="camel"):
     require: list[str] = []
 
 
-class _Role(msgspec.Struct, rename="camel"):
+class _RoleV2(msgspec.Struct, rename="camel"):
     commands: list[str]
     instances: int = 1
     completion: Any = None
@@ -131,7 +131,7 @@ def job_of(
 
     `fetches`: the values of secrets are wanted.
     """
-    keys = found.read("", dict(data), _Job, "")
+    keys = found.read("", dict(data), _JobV2, "")
     if keys is None:
         return JobFile(JobSpec(name="", roles=()), None, ())
     notes: list[str] = []
@@ -247,11 +247,11 @@ def _role(
     around: _Around,
     notes: list[str],
     here: bool,
-) -> tuple[Role | None, _Role | None]:
+) -> tuple[Role | None, _RoleV2 | None]:
     where = f"taskRoles.{name}"
     if not NAME.fullmatch(name):
         found.add(where, "expected a role's name of letters, digits, `.`, `_` or `-`, at most 63, a letter in front")
-    role = found.read(where, said, _Role, "with `commands`, `dockerImage`, `resourcePerInstance`")
+    role = found.read(where, said, _RoleV2, "with `commands`, `dockerImage`, `resourcePerInstance`")
     if role is None:
         return None, None
     if role.instances < 1:

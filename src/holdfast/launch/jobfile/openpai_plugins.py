@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of
 from holdfast.launch.jobfile.openpai_values import script_of
 from holdfast.launch.jobfile.runtime_section import public_keys
-from holdfast.model.runtime_plan import Daemon, Hook, Moment, OnFailure, Prerequisite, RuntimePlan, Ssh
+from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, OnFailure, Prerequisite, RuntimePlan, Ssh
 
 PLUGINS = "com.microsoft.pai.runtimeplugin"
 KNOWN = ("ssh", "cmd", "git", "tensorboard", "teamwise_storage")
 _MOMENTS = {
-    "taskStarts": Moment.BEFORE,
-    "containerStarts": Moment.BEFORE,
-    "taskSucceeds": Moment.SUCCEEDED,
-    "taskFails": Moment.FAILED,
-    "containerEnds": Moment.ENDED,
-    "always": Moment.ENDED,
+    "taskStarts": HookMoment.BEFORE,
+    "containerStarts": HookMoment.BEFORE,
+    "taskSucceeds": HookMoment.SUCCEEDED,
+    "taskFails": HookMoment.FAILED,
+    "containerEnds": HookMoment.ENDED,
+    "always": HookMoment.ENDED,
 }
 
 
@@ -88,7 +88,7 @@ def _with(
         case "cmd":
             callbacks = f"{where}.parameters.callbacks"
             hooks = hooks_of(found, callbacks, given.get("callbacks"), one.failure_policy, only)
-            for key, when in (("preCommands", Moment.BEFORE), ("postCommands", Moment.ENDED)):
+            for key, when in (("preCommands", HookMoment.BEFORE), ("postCommands", HookMoment.ENDED)):
                 if key in given:
                     hooks.append(_hook(found, f"{where}.parameters.{key}", given[key], when, one.failure_policy, only))
             return replace(plan, hooks=(*plan.hooks, *hooks))
@@ -119,7 +119,7 @@ def _ssh(found: Mistakes, where: str, given: dict[str, Any], required: bool) -> 
     return Ssh(keys=keys, required=required) if wanted or keys else None
 
 
-def _hook(found: Mistakes, where: str, said: Any, when: Moment, policy: str, roles: tuple[str, ...]) -> Hook:
+def _hook(found: Mistakes, where: str, said: Any, when: HookMoment, policy: str, roles: tuple[str, ...]) -> Hook:
     commands = [str(command) for command in said] if isinstance(said, list) else [said] if isinstance(said, str) else []
     script = script_of(found, where, commands)
     on_failure = OnFailure.IGNORE if policy == "ignore" else OnFailure.FAIL

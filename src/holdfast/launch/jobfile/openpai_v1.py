@@ -29,7 +29,7 @@ _PASSED_OVER = ("authFile", "dataDir", "outputDir", "gpuType", "gangAllocation",
 """What the platform around the job would do with them, holdfast does not."""
 
 
-class _Job(msgspec.Struct, rename="camel"):
+class _JobV1(msgspec.Struct, rename="camel"):
     job_name: str
     task_roles: Any
     image: str = ""
@@ -55,7 +55,7 @@ class _Port(msgspec.Struct, rename="camel"):
     begin_at: int = 0
 
 
-class _Role(msgspec.Struct, rename="camel"):
+class _RoleV1(msgspec.Struct, rename="camel"):
     name: str
     command: str
     task_number: int = 1
@@ -70,7 +70,7 @@ class _Role(msgspec.Struct, rename="camel"):
 
 def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool) -> JobFile:
     """The job of such a file; what is wrong is noted."""
-    keys = found.read("", dict(data), _Job, "")
+    keys = found.read("", dict(data), _JobV1, "")
     if keys is None:
         return JobFile(JobSpec(name="", roles=()), None, ())
     notes: list[str] = []
@@ -102,7 +102,7 @@ def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool)
 
 
 def _role(found: Mistakes, where: str, said: Any, env: dict[str, str], here: bool, notes: list[str]) -> Role | None:
-    role = found.read(where, said, _Role, "with `name`, `taskNumber`, `command`")
+    role = found.read(where, said, _RoleV1, "with `name`, `taskNumber`, `command`")
     if role is None:
         return None
     if not NAME.fullmatch(role.name):

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of
 from holdfast.lazy_pattern import Lazy
-from holdfast.runtime.name_expansion import Known
+from holdfast.runtime.name_expansion import NameValues
 from holdfast.safe_files import read_given
 from holdfast.untrusted import Malformed, json_as, yaml_nodes, yaml_value
 
@@ -78,7 +78,7 @@ def _referred(found: Mistakes, where: str, how: dict[Any, Any], here: bool) -> s
 def _given(found: Mistakes) -> dict[str, str]:
     """What the environment has (`HOLDFAST_SECRET_token`), and the file that it names."""
     place = os.environ.get(VARIABLE)
-    one_by_one = Known.of(os.environ).secrets
+    one_by_one = NameValues.of(os.environ).secrets
     if not place:
         return dict(one_by_one)
     try:

@@ -14,15 +14,15 @@ from holdfast.model.actions import CollectEvidence
 from holdfast.node.agent.log_writer import LogProcess
 from holdfast.node.agent.node_answers import NodeAnswers
 from holdfast.node.agent.node_link import NodeLink
-from holdfast.node.explain_warmup import Rehearsal
+from holdfast.node.explain_warmup import ExplainWarmup
 from holdfast.node.node_side import NodeSide
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
     from holdfast.act.console import Console
-    from holdfast.launch.launch_spec import Launch
-    from holdfast.node.agent.end_report import Farewell
-    from holdfast.node.agent.owner_connection import Dialling
+    from holdfast.launch.launch_spec import LaunchSpec
+    from holdfast.node.agent.end_report import EndReporter
+    from holdfast.node.agent.owner_connection import OwnerConnection
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
@@ -32,20 +32,20 @@ LOGS_S = 5.0
 """How long a disk may take at the end for what it has not taken so far."""
 
 
-class NodePart:
+class AdmittedNode:
     """From the first welcome to the node's end; connections come and go meanwhile. `welcome`: the last one."""
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         place: JobPlace,
         welcome: Welcome,
         *,
         boot: int,
         clock: Clock,
         reactor: Reactor,
-        dialling: Dialling,
-        farewell: Farewell,
+        dialling: OwnerConnection,
+        farewell: EndReporter,
         stdout: Console,
         stderr: Console,
         say: Callable[[str], None],
@@ -79,7 +79,7 @@ class NodePart:
         )
         self.link.meet = self._node.meet
         self._node.open(now, knows_faults=True)
-        self._rehearsal = Rehearsal(lambda: self._node.running is not None, self._node.listen, say)
+        self._rehearsal = ExplainWarmup(lambda: self._node.running is not None, self._node.listen, say)
         reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
 
     def welcomed(self, welcome: Welcome, now: float) -> None:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from holdfast.act.console import Console, open_consoles
 from holdfast.clock import Clock
 from holdfast.model import events as ev
-from holdfast.node.agent.admitted_node import NodePart
-from holdfast.node.agent.end_report import Farewell
+from holdfast.node.agent.admitted_node import AdmittedNode
+from holdfast.node.agent.end_report import EndReporter
 from holdfast.node.agent.fault_news_listener import FaultNews
 from holdfast.node.agent.local_node import launch_here
-from holdfast.node.agent.owner_connection import Dialling
-from holdfast.node.agent.owner_timeout import Patience
+from holdfast.node.agent.owner_connection import OwnerConnection
+from holdfast.node.agent.owner_timeout import OwnerTimeout
 from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN, leave_to_platform, on_platform
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import JobPlace, part
@@ -30,8 +30,8 @@ from holdfast.wire.guard_messages import GuardWords, from_node
 from holdfast.wire.node_messages import Bye, Finished, ReadFaults, Welcome
 
 if TYPE_CHECKING:
-    from holdfast.act.guarded_children import Birth
-    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.act.guarded_children import ChildContext
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.model.evidence import MemoryKill
     from holdfast.wire.link_interface import Request
     from holdfast.wire.node_messages import Question, Refused
@@ -46,10 +46,10 @@ LAST_WORD_S = 2.0
 
 
 def serve(
-    launch: Launch,
+    launch: LaunchSpec,
     order: NodesOrder,
     clock: Clock,
-    birth: Birth,
+    birth: ChildContext,
     *,
     agent_id: str,
     boot: int,
@@ -79,10 +79,10 @@ class _AgentProcess:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         order: NodesOrder,
         clock: Clock,
-        birth: Birth,
+        birth: ChildContext,
         boot: int,
         owners_place: JobPlace | None,
         stdout: Console,
@@ -99,7 +99,7 @@ class _AgentProcess:
         self._stderr = stderr
         self._reactor = Reactor(clock.now)
         self._boot = boot
-        self._farewell = Farewell(
+        self._farewell = EndReporter(
             launch,
             self._reactor.now,
             stdout,
@@ -107,7 +107,7 @@ class _AgentProcess:
             self._say,
             quiet=owners_place is not None or order.quiet,
         )
-        self._part: NodePart | None = None
+        self._part: AdmittedNode | None = None
         self._news: FaultNews | None = None
         """None: no owner has let this agent in so far."""
         self._stops = 0
@@ -119,7 +119,7 @@ class _AgentProcess:
 
     def carry(self, host: str, port: int, agent_id: str) -> int:
         """Until the node's part is over; the exit status. The owner is dialled at `host` and `port`."""
-        self._dialling = Dialling(
+        self._dialling = OwnerConnection(
             self._launch,
             self._order,
             self._reactor,
@@ -130,7 +130,7 @@ class _AgentProcess:
             host=host,
             port=port,
         )
-        self._patience = Patience(
+        self._patience = OwnerTimeout(
             self._dialling,
             self._reactor.now(),
             self._say,
@@ -191,7 +191,7 @@ class _AgentProcess:
             return
         self._part.welcomed(welcome, now)
 
-    def _begin(self, welcome: Welcome, now: float) -> NodePart:
+    def _begin(self, welcome: Welcome, now: float) -> AdmittedNode:
         launch, place = launch_here(self._launch, self._order, welcome), self._place(welcome, now)
         self._farewell.at(launch, place, owner=welcome.owner)
         if self._owners_place is None:
@@ -205,7 +205,7 @@ class _AgentProcess:
                 f"{welcome.owner}, logs of this node's workers in {place.logs}"
             )
         self._news = FaultNews(place.directory, self._reactor, lambda now: self.asked(ReadFaults(), now))
-        return NodePart(
+        return AdmittedNode(
             launch,
             place,
             welcome,
@@ -266,7 +266,7 @@ class _AgentProcess:
         elif report := self._patience.absent(now):
             self._leave(self._farewell.alone(self._launch.spec.name, report))
 
-    def _owner_is_lost(self, part: NodePart, now: float) -> None:
+    def _owner_is_lost(self, part: AdmittedNode, now: float) -> None:
         if self._orphaned:
             return
         code = self._farewell.alone(part.welcome.job_id, self._patience.lost(part, now))

@@ -16,16 +16,16 @@ from holdfast.record.owner_lock import LOCK_NAME
 from holdfast.record.state_directory import job_dir
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.record.job_directory import JobPlace
 
 
-class Farewell:
+class EndReporter:
     """`quiet`: an owner on this node writes and prints the report."""
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         now: Callable[[], float],
         stdout: Console,
         stderr: Console,
@@ -42,7 +42,7 @@ class Farewell:
         self._place = nowhere(launch.spec.name, now())
         self._owner = ""
 
-    def at(self, launch: Launch, place: JobPlace, *, owner: str) -> None:
+    def at(self, launch: LaunchSpec, place: JobPlace, *, owner: str) -> None:
         """The node was let in. `owner`: the host name of the owner's machine."""
         self._launch, self._place, self._owner = launch, place, owner
 

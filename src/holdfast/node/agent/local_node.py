@@ -12,11 +12,11 @@ from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 from holdfast.node.devices.visible_devices import devices_here, with_cpus
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.wire.node_messages import Welcome
 
 
-def node_here(launch: Launch, order: NodesOrder) -> NodeInfo:
+def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
     """This machine as it says hello."""
     name = order.name or launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
     node = NodeInfo(
@@ -42,7 +42,7 @@ def user_here() -> str:
         return str(os.getuid())  # a user without a name, as in many containers
 
 
-def launch_here(launch: Launch, order: NodesOrder, welcome: Welcome) -> Launch:
+def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:
     """How this node carries out the owner's job: policy and timers are the owner's; command and directory its own."""
     own = {role.name: role for role in launch.spec.roles}
     roles = tuple(_role_here(role, own, launch.spec) for role in welcome.spec.roles)

@@ -21,7 +21,7 @@ from holdfast.record.log_tail import tail_start
 from holdfast.record.rotated_logs import before_end, files_of, older, tail_mark
 from holdfast.record.timed_logs import has_times, later, read_on, since_mark
 from holdfast.safe_files import opened
-from holdfast.wire.node_messages import LogFile, LogFrom, LogPiece, LogRead, ReadLog
+from holdfast.wire.node_messages import LogFrom, LogPiece, LogRead, ReadLog, RemoteLogFile
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
@@ -67,7 +67,7 @@ class LogReader:
         """Nothing waits for that answer any more."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            self._let_go(waiting)
+            self._release(waiting)
 
     def moved(self, view: GangView) -> None:
         """The gang is in another phase: an attempt may be over, or another one may have begun."""
@@ -102,7 +102,7 @@ class LogReader:
             waiting.watch.take()
             self._look_again(waiting)
 
-    def _let_go(self, waiting: _Waiting) -> None:
+    def _release(self, waiting: _Waiting) -> None:
         if waiting.watch is not None:
             self._reactor.forget(waiting.watch.fileno())
             waiting.watch.close()
@@ -184,7 +184,7 @@ def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
     if where.lines is not None:
         mark = later(path, mark, tail_mark(path, where.lines))
     if where.most == 0:
-        found = tuple(LogFile(path=name, size=size) for name, size in files_of(path))
+        found = tuple(RemoteLogFile(path=name, size=size) for name, size in files_of(path))
         file, at = mark or (0, 0)
         known = has_times(path)
         return LogPiece(

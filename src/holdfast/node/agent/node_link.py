@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.wire.link_interface import Request, Word
 
 
-class ToOwnerNow(Protocol):
+class OwnerLinkNow(Protocol):
     """A connection to the owner that may be gone."""
 
     @property
@@ -28,9 +28,9 @@ class ToOwnerNow(Protocol):
 
 
 class NodeLink:
-    """A link (`holdfast.wire.link_interface.ToOwner`) over connections that come and go."""
+    """A link (`holdfast.wire.link_interface.OwnerLink`) over connections that come and go."""
 
-    def __init__(self, wire: ToOwnerNow, node: str) -> None:
+    def __init__(self, wire: OwnerLinkNow, node: str) -> None:
         self._wire = wire
         self._node = node
         self._outbox = Outbox()

@@ -10,7 +10,7 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.node.agent.local_node import node_here, user_here
 from holdfast.node.devices.visible_devices import kept_out_here
-from holdfast.record.owner_address import OwnerNote, note
+from holdfast.record.owner_address import OwnerAddress, write_owner_address
 from holdfast.wire.connection_troubles import FINAL, trouble
 from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import (
@@ -30,20 +30,20 @@ from holdfast.wire.peer_identity import Identity
 from holdfast.wire.socket_options import written
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.model.evidence import MemoryKill
     from holdfast.model.faults import DeviceStanding
     from holdfast.reactor import News, Reactor
     from holdfast.wire.link_interface import Request
     from holdfast.wire.message_frames import Sent
-    from holdfast.wire.tls_channel import End
+    from holdfast.wire.tls_channel import ChannelEnd
 
 
 HURRY_S = 0.5
 """Between two tries while workers live."""
 
 
-class Hears(Protocol):
+class OwnerMessageHandler(Protocol):
     """What follows from the owner's words."""
 
     def welcomed(self, welcome: Welcome, now: float) -> None: ...
@@ -59,15 +59,15 @@ class Hears(Protocol):
     def requeued(self, now: float) -> None: ...
 
 
-class Dialling:
+class OwnerConnection:
     """The agent's connection to its owner, again and again. `boot`: of the agent; `agent_id`: of its guard."""
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         order: NodesOrder,
         reactor: Reactor,
-        hears: Hears,
+        hears: OwnerMessageHandler,
         *,
         boot: int,
         agent_id: str,
@@ -101,7 +101,7 @@ class Dialling:
             self._key,
             Identity.AGENT,
             self._hello,
-            self._heard,
+            self._on_message,
             self._lost,
             lease_s=launch.spec.timers.lease_s,
         )
@@ -114,7 +114,7 @@ class Dialling:
     def note(self, directory: Path, welcome: Welcome) -> None:
         """Leave a note of how the owner is reached, for commands on this machine."""
         key = self._order.key_from
-        said = OwnerNote(
+        said = OwnerAddress(
             job_id=welcome.job_id,
             name=welcome.spec.name,
             node=welcome.node,
@@ -126,7 +126,7 @@ class Dialling:
             key=key if Path(key).is_absolute() else "",
         )
         try:
-            note(directory, said)
+            write_owner_address(directory, said)
         except OSError:
             pass  # a node that takes no file: commands there do not find the job, and it runs all the same
 
@@ -167,7 +167,7 @@ class Dialling:
         except HoldfastError:
             return ()  # the node's own stations read the same file, and say what is wrong with it
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         match message:
             case Welcome():
                 self._in, self.trouble = True, ""
@@ -184,7 +184,7 @@ class Dialling:
                 self._hears.asked(message, now)
         return None
 
-    def _lost(self, end: End, now: float) -> News:
+    def _lost(self, end: ChannelEnd, now: float) -> News:
         self._in = False
         said = trouble(end, self._order.host, self._port, self._key)
         self.trouble, self.hint = said.message, said.hint or ""

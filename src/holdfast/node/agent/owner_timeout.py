@@ -9,18 +9,18 @@ from holdfast.explain.unreachable_owner import explain_owner_absent, explain_own
 from holdfast.model.exit_report import ExitReport
 
 if TYPE_CHECKING:
-    from holdfast.node.agent.admitted_node import NodePart
-    from holdfast.node.agent.owner_connection import Dialling
+    from holdfast.node.agent.admitted_node import AdmittedNode
+    from holdfast.node.agent.owner_connection import OwnerConnection
 
 NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 """When a node that no owner has let in says so first, and how often it says what has changed."""
 
 
-class Patience:
+class OwnerTimeout:
     """Times are seconds on the node's clock. `join_s`: for the first welcome; `owner_wait_s`: from a lease's end on."""
 
     def __init__(
-        self, dialling: Dialling, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
+        self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
         self.starter_gone = False
         """What has started this node is gone: an owner that does not answer is not waited for."""
@@ -32,7 +32,7 @@ class Patience:
         self._notice_at = now + NOTICE_S
         self._noticed = ""
 
-    def next_wake(self, part: NodePart | None) -> float:
+    def next_wake(self, part: AdmittedNode | None) -> float:
         """When the node has to look again. `part`: what it does since it was let in; None: it was not let in."""
         if part is not None:
             return part.lease_ends + self._dials_on_s
@@ -45,7 +45,7 @@ class Patience:
             return None
         return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
 
-    def lost(self, part: NodePart, now: float) -> ExitReport:
+    def lost(self, part: AdmittedNode, now: float) -> ExitReport:
         """The owner was heard, and is not any more: the report to leave with."""
         welcome = part.welcome
         return explain_owner_lost(

@@ -15,7 +15,7 @@ import msgspec
 from holdfast import children
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, Reactor
+    from holdfast.reactor import DueCall, Reactor
     from holdfast.wire.node_messages import Verb
 
 VERB_S = 20.0
@@ -31,7 +31,7 @@ class _Running(msgspec.Struct):
     child: children.Child
     output: int
     done: Done
-    late: Moment | None = None
+    late: DueCall | None = None
 
 
 class VerbRunner:
@@ -55,7 +55,7 @@ class VerbRunner:
         """End those that run; none of them is answered."""
         self._waiting.clear()
         for running in self._running.values():
-            self._let_go(running)
+            self._release(running)
             running.child.end()
         self._running.clear()
 
@@ -76,19 +76,19 @@ class VerbRunner:
     def _ended(self, running: _Running, fd: int, now: float) -> None:
         del self._running[fd]
         text = os.pread(running.output, MOST_OUTPUT_BYTES, 0).decode("utf-8", "replace")
-        self._let_go(running)
+        self._release(running)
         status = running.child.reap()
         running.done(status == 0, text)
         self._fill()
 
     def _too_late(self, running: _Running, now: float) -> None:
         del self._running[running.child.pidfd]
-        self._let_go(running)
+        self._release(running)
         running.child.end()
         running.done(False, f"the command did not end within {VERB_S:g} s on {os.uname().nodename}")
         self._fill()
 
-    def _let_go(self, running: _Running) -> None:
+    def _release(self, running: _Running) -> None:
         if running.late is not None:
             running.late.close()
         self._reactor.forget(running.child.pidfd)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.decide.faults.fault_overlap import Overlaps
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.isolation import Breaker, Change, FaultEngine
+from holdfast.decide.isolation import Breaker, FaultEngine, LevelChange
 from holdfast.errors import HoldfastError
 from holdfast.model.faults import ActiveFault, FaultEvent
-from holdfast.node.devices.fault_event_lines import refusal
+from holdfast.node.devices.fault_event_lines import event_refusal
 from holdfast.node.devices.fault_log import FaultLog
 from holdfast.record.device_standings import StandingsUnusable
 from holdfast.record.write_backlog import Backlog
@@ -66,7 +66,7 @@ class BufferedFaultLog:
         assert self.log is not None
         return self.log.engine
 
-    def note(self, events: Iterable[FaultEvent], at: float) -> list[Change]:
+    def note(self, events: Iterable[FaultEvent], at: float) -> list[LevelChange]:
         """Faults that this process saw."""
         found = list(events)
         if not found:
@@ -81,18 +81,18 @@ class BufferedFaultLog:
             else:
                 self.news += said
                 # With what others wrote meanwhile: it is folded in the log's order.
-                self._heard(_taken(self.log))
+                self._on_events(_taken(self.log))
                 return changes + more
         engine = self.engine
-        taken = [event for event in found if not (refusal(event, at) or engine.check(event, at))]
+        taken = [event for event in found if not (event_refusal(event, at) or engine.check(event, at))]
         changes += engine.handle_all(taken, at)
         if not self._hopeless:
             for event in taken:
                 self._unwritten.keep(event)
-        self._heard(taken)
+        self._on_events(taken)
         return changes
 
-    def sync(self, at: float) -> list[Change]:
+    def sync(self, at: float) -> list[LevelChange]:
         """What other processes wrote into the log since (and what was found on opening it); passes deadlines too."""
         changes = self._try_again(at)
         if self._ahead is not None:
@@ -103,10 +103,10 @@ class BufferedFaultLog:
             changes += [*missed, *self.log.sync(at)]
         except HoldfastError as trouble:
             return [*changes, *missed, *self._alone(trouble, at), *self.engine.tick(at)]
-        self._heard(_taken(self.log))
+        self._on_events(_taken(self.log))
         return changes
 
-    def reload(self, policy: Policy, at: float) -> list[Change]:
+    def reload(self, policy: Policy, at: float) -> list[LevelChange]:
         """Judge by these rules from now on. Where the log cannot be written, it gets them with what is pending."""
         changes = self._try_again(at)
         if self._ahead is None:
@@ -122,7 +122,7 @@ class BufferedFaultLog:
         again = None if self._hopeless else self._unwritten.at
         return min((at for at in (self.engine.next_wake(), again) if at is not None), default=None)
 
-    def tick(self, at: float) -> list[Change]:
+    def tick(self, at: float) -> list[LevelChange]:
         return self.engine.tick(at)
 
     def tries(self, devices: tuple[str, ...], at: float) -> int:
@@ -155,17 +155,17 @@ class BufferedFaultLog:
             self.log = None
         return len(self._unwritten)
 
-    def _heard(self, events: list[FaultEvent]) -> None:
+    def _on_events(self, events: list[FaultEvent]) -> None:
         for event in events:
             self.overlaps.note(event, self.engine)
         self.events += events
 
-    def _alone(self, trouble: HoldfastError, at: float) -> list[Change]:
+    def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
         """Judge in memory from here on. What other processes wrote before that is still news."""
         log = self.log
         assert log is not None
         missed, log.missed = log.missed, []
-        self._heard(_taken(log))
+        self._on_events(_taken(log))
         self._ahead = FaultEngine(log.policy, breaker=Breaker())
         self._ahead.load(log.engine.dump())
         if isinstance(trouble, StandingsUnusable) and trouble.passes:
@@ -178,7 +178,7 @@ class BufferedFaultLog:
             self.log = None
         return missed
 
-    def _try_again(self, at: float) -> list[Change]:
+    def _try_again(self, at: float) -> list[LevelChange]:
         """Write what is pending, where a try is due. The changes that the log's own state then makes."""
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):
@@ -200,10 +200,10 @@ class BufferedFaultLog:
         self._unwritten.written(len(known))
         self._unwritten.worked()
         log.missed = []
-        self._heard([event for event in _taken(log) if event not in known])
+        self._on_events([event for event in _taken(log) if event not in known])
         self.news.append(f"{log.store.path} can be written again: what was reported meanwhile stands there now")
         return [
-            Change(device=name, node=device.node if device else "", before=was, after=level, at=at)
+            LevelChange(device=name, node=device.node if device else "", before=was, after=level, at=at)
             for name, device in log.engine.devices.items()
             if (level := log.engine.level(name)) is not (was := ahead.level(name))
         ]

@@ -62,7 +62,7 @@ class Checker(Protocol):
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
 
 
-class FaultStation:
+class DeviceFaults:
     """Where faults come from, what they mean for the job, and what waits for a reset."""
 
     def __init__(

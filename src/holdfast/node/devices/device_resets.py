@@ -20,17 +20,17 @@ import msgspec
 
 from holdfast import children
 from holdfast.children import Child
-from holdfast.decide.faults.fault_policy import Grace
+from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.decide.faults.graceful_tolerance import (
     GroupBusy,
     GroupIdle,
     LevelChanged,
     Moment,
-    Phase,
     Reset,
     ResetEnded,
     Tolerance,
     ToleranceAction,
+    TolerancePhase,
 )
 from holdfast.model.faults import Remedy
 from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 
 
-class _Try(msgspec.Struct):
+class _ResetTry(msgspec.Struct):
     """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs.
 
     `asking`: the vendor's tool, which tells of users that /proc does not show; `asked`: it has. `lost`: those of them
@@ -78,7 +78,7 @@ class Resets:
         command: str | None,
         *,
         group: int,
-        grace: Grace,
+        grace: GraceTimes,
         reactor: Reactor,
         heard: Ready,
         logs: Path,
@@ -107,7 +107,7 @@ class Resets:
         self._note_tries = note_tries
         self._count = count
         self._groups: dict[tuple[str, ...], Tolerance] = {}
-        self._tries: list[_Try] = []
+        self._tries: list[_ResetTry] = []
         self._overdue: dict[int, Child] = {}
         """By pidfd: killed, and not reaped yet."""
         self._busy = False
@@ -117,7 +117,7 @@ class Resets:
     @property
     def running(self) -> bool:
         """A device is being reset, or is about to be: nothing may start on it."""
-        return any(group.phase is Phase.RESETTING for group in self._groups.values())
+        return any(group.phase is TolerancePhase.RESETTING for group in self._groups.values())
 
     @property
     def longest_s(self) -> float:
@@ -140,7 +140,7 @@ class Resets:
     def settle(self) -> None:
         """What followed from the resets that are over has been noted: others may use those devices again."""
         for devices, group in self._groups.items():
-            if group.phase is not Phase.RESETTING:
+            if group.phase is not TolerancePhase.RESETTING:
                 self._locks.let_go(devices)
 
     def is_free(self, device: str) -> bool:
@@ -152,15 +152,24 @@ class Resets:
 
     def under_way(self, device: str) -> bool:
         """A reset of the device waits for its workers to leave or to end, or is running."""
-        return self.group_of(device).phase in (Phase.WAITING, Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING)
+        return self.group_of(device).phase in (
+            TolerancePhase.WAITING,
+            TolerancePhase.NOTIFIED,
+            TolerancePhase.STOPPING,
+            TolerancePhase.RESETTING,
+        )
 
     def leaving(self) -> list[Tolerance]:
         """Groups whose workers have been told to leave and have not."""
-        return [group for group in self._groups.values() if group.phase in (Phase.NOTIFIED, Phase.STOPPING)]
+        return [
+            group
+            for group in self._groups.values()
+            if group.phase in (TolerancePhase.NOTIFIED, TolerancePhase.STOPPING)
+        ]
 
     # ------------------------------------------------------------------------------------------ what comes in
 
-    def reload(self, grace: Grace) -> None:
+    def reload(self, grace: GraceTimes) -> None:
         """Other times from now on; a time that runs already runs to its end."""
         self.grace = grace
         for group in self._groups.values():
@@ -194,13 +203,13 @@ class Resets:
                 for one in [one for one in self._tries if one.group is group]:
                     self._give_up(one)
                 actions = group.handle(Moment(), now)
-                if group.phase is Phase.ISOLATED:
+                if group.phase is TolerancePhase.ISOLATED:
                     self._note_tries(group.devices, 0, now)
                 found += self._perform(group, actions, now)
         for one in list(self._tries):
             if one.asking is not None and one.asking.until <= now:
                 self._kill(one.asking.child)
-                found += self._heard(one, {}, f"it did not answer within {ASK_S:.0f} s", now)
+                found += self._on_users(one, {}, f"it did not answer within {ASK_S:.0f} s", now)
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
@@ -221,7 +230,7 @@ class Resets:
                 return [] if one.users else self._begin(one, now)
             if one.asking is not None and fd == one.asking.pidfd:
                 self._reactor.forget(fd)
-                return self._heard(one, *one.asking.answer(), now)
+                return self._on_users(one, *one.asking.answer(), now)
             if one.child is not None and fd == one.child.pidfd:
                 return self._ended(one, one.child, now)
         return []
@@ -244,7 +253,7 @@ class Resets:
                 left.append(action)
                 continue
             log = self._logs / f"reset-{action.devices[0]}-{int(now)}-{action.attempt}.log"
-            one = _Try(group=group, order=action, log=log)
+            one = _ResetTry(group=group, order=action, log=log)
             self._tries.append(one)
             self._note_tries(action.devices, action.attempt, now)
             tries = f"try {action.attempt} of {group.attempts}, at most {action.seconds:.0f} s"
@@ -252,14 +261,14 @@ class Resets:
             left += self._begin(one, now)
         return left
 
-    def _begin(self, one: _Try, now: float) -> list[ToleranceAction]:
+    def _begin(self, one: _ResetTry, now: float) -> list[ToleranceAction]:
         if one.group.wanted < Remedy.RESET_WHEN_IDLE:
             self._say(f"{', '.join(one.order.devices)}: needs no reset any more")
             return self._over(one, "", now)
         why = self._start(one, now)
         return self._over(one, why, now) if why else []
 
-    def _over(self, one: _Try, why: str, now: float) -> list[ToleranceAction]:
+    def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
         """The try is over, well where `why` is empty."""
         self._tries.remove(one)
         if why:
@@ -267,11 +276,11 @@ class Resets:
         ended = ResetEnded(attempt=one.order.attempt, ok=not why, why=why)
         self._count(one.order.devices, not why)
         actions = one.group.handle(ended, now)
-        if one.group.phase is not Phase.RESETTING:
+        if one.group.phase is not TolerancePhase.RESETTING:
             self._note_tries(one.order.devices, 0, now)
         return self._perform(one.group, actions, now)
 
-    def _start(self, one: _Try, now: float) -> str:
+    def _start(self, one: _ResetTry, now: float) -> str:
         """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
@@ -294,7 +303,7 @@ class Resets:
         self._reactor.watch(one.child.pidfd, self._heard_at)
         return ""
 
-    def _wait_for(self, one: _Try, users: Mapping[int, str]) -> None:
+    def _wait_for(self, one: _ResetTry, users: Mapping[int, str]) -> None:
         devices = ", ".join(one.order.devices)
         for pid, name in users.items():
             try:
@@ -311,7 +320,7 @@ class Resets:
                 pass  # another user's, or it has just ended
             self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
 
-    def _ask(self, one: _Try, now: float) -> bool:
+    def _ask(self, one: _ResetTry, now: float) -> bool:
         """Have the vendor's tool say who else uses the devices; whether that is under way."""
         if one.asked:
             return False
@@ -325,7 +334,7 @@ class Resets:
         self._reactor.watch(one.asking.pidfd, self._heard_at)
         return True
 
-    def _heard(self, one: _Try, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
+    def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
         """The vendor's tool has said who uses the devices, or why it cannot."""
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
@@ -341,17 +350,17 @@ class Resets:
         one.asked = not users
         return [] if one.users else self._begin(one, now)
 
-    def _tell_hidden(self, one: _Try) -> None:
+    def _tell_hidden(self, one: _ResetTry) -> None:
         if said := sight(one.order.devices, self._hidden()):
             self._say(said)
 
-    def _ended(self, one: _Try, child: Child, now: float) -> list[ToleranceAction]:
+    def _ended(self, one: _ResetTry, child: Child, now: float) -> list[ToleranceAction]:
         self._reactor.forget(child.pidfd)
         status = child.reap()
         why = "" if status == 0 else f"`{self._command}` ended with status {status}{last_line(one.log)}"
         return self._over(one, why, now)
 
-    def _give_up(self, one: _Try) -> None:
+    def _give_up(self, one: _ResetTry) -> None:
         """Its time is over."""
         self._tries.remove(one)
         if one.jobs is not None:

@@ -11,22 +11,23 @@ import msgspec
 from holdfast.catalogue.fault_codes import all_codes, canonical, describe
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_remedies import level_name, remedy_of
-from holdfast.decide.isolation import Change, FaultEngine
+from holdfast.decide.isolation import FaultEngine, LevelChange
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.model.human_format import duration
-from holdfast.node.devices.fault_event_lines import is_case, play_cases, play_events, refusal
+from holdfast.node.devices.fault_event_lines import event_refusal, is_case, play_cases, play_events
 from holdfast.node.devices.fault_log import FaultLog
-from holdfast.node.devices.policy_files import Finding, Loaded, lint, load_policy
+from holdfast.node.devices.policy_files import LintedFile, LoadedPolicy, lint, load_policy
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.record.held_devices import publish
 from holdfast.wire.fault_news import notify_all
 
 __all__ = [
-    "Change",
     "FaultLog",
-    "Finding",
-    "Loaded",
+    "LevelChange",
+    "LintedFile",
+    "LoadedPolicy",
     "Policy",
+    "event_refusal",
     "explain_event",
     "is_case",
     "lint",
@@ -37,7 +38,6 @@ __all__ = [
     "play_cases",
     "play_events",
     "publish",
-    "refusal",
     "user_name",
 ]
 

@@ -10,11 +10,11 @@ from typing import Any
 from holdfast.decide.faults.fault_engine import FUTURE_S
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_replay import play, warnings
-from holdfast.decide.isolation import Change, FaultEngine
+from holdfast.decide.isolation import FaultEngine, LevelChange
 from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend_events, reported_faults
-from holdfast.observe.devices.reported_faults import Refused
+from holdfast.observe.devices.reported_faults import FaultRejected
 from holdfast.untrusted import Malformed, json_leniently, json_value, wrong_time
 
 OLDEST_S = 864_000.0
@@ -23,7 +23,7 @@ DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
 
 
-def refusal(event: FaultEvent, now: float) -> str:
+def event_refusal(event: FaultEvent, now: float) -> str:
     """Why an event is malformed, also of an unknown device; empty where it is well formed."""
     if not DEVICE.fullmatch(event.device):
         return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
@@ -113,12 +113,12 @@ def read_events(line: str) -> list[FaultEvent]:
             return reported_faults.read_line(line, when / 1000, source="replay", known=bool)
         if "devices" in item and isinstance(when := item.get("at"), int | float):
             return reported_faults.read_line(line, float(when), source="replay", known=bool)
-    except (Refused, OverflowError) as error:
+    except (FaultRejected, OverflowError) as error:
         raise ValueError(str(error)) from error
     return [read_event(line)]
 
 
-def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], list[str], FaultEngine]:
+def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange], list[str], FaultEngine]:
     """Last month's events under these rules: the timeline of levels, and the lines that are no events."""
     events: list[FaultEvent] = []
     bad: list[str] = []
@@ -128,13 +128,13 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], lis
         try:
             found = read_events(line)
             for event in found:
-                if why := wrong_time(event.at) or refusal(event, event.at):
+                if why := wrong_time(event.at) or event_refusal(event, event.at):
                     raise ValueError(why)
             events += found
         except ValueError as error:
             bad.append(f"line {number}: {error}")
     engine = FaultEngine(policy)
-    changes: list[Change] = []
+    changes: list[LevelChange] = []
     ranks = {Assertion.OCCUR: 0, Assertion.ONCE: 1, Assertion.RECOVER: 2}
     for event in sorted(events, key=lambda event: (event.at, ranks[event.assertion])):
         changes += _ticks(engine, event.at)
@@ -145,8 +145,8 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], lis
     return changes, bad, engine
 
 
-def _ticks(engine: FaultEngine, upto: float) -> list[Change]:
-    changes: list[Change] = []
+def _ticks(engine: FaultEngine, upto: float) -> list[LevelChange]:
+    changes: list[LevelChange] = []
     while (wake := engine.next_wake()) is not None and wake <= upto:
         changes += engine.tick(wake)
     return changes + engine.tick(upto)

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from holdfast.decide.faults.engine_snapshot import FORMAT, EngineState
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.isolation import Breaker, Change, FaultEngine, standing, standings
+from holdfast.decide.isolation import Breaker, FaultEngine, LevelChange, standing, standings
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.codec import encode
 from holdfast.model.faults import DeviceStanding, FaultEvent
 from holdfast.model.noun_base import Noun
-from holdfast.node.devices.fault_event_lines import refusal
-from holdfast.node.devices.fault_log_pruning import AT_A_TIME, KEEP_MOST, KEEP_S, Left, left_of, put_back
+from holdfast.node.devices.fault_event_lines import event_refusal
+from holdfast.node.devices.fault_log_pruning import AT_A_TIME, KEEP_MOST, KEEP_S, PrunedRemainder, left_of, put_back
 from holdfast.record.database import FILE_NAME
-from holdfast.record.device_standings import BUSY_MS, Row, RowKind, Standings, StandingsUnusable
+from holdfast.record.device_standings import BUSY_MS, RowKind, StandingRow, Standings, StandingsUnusable
 from holdfast.record.local_time import local
 from holdfast.untrusted import Malformed, json_as
 
@@ -65,7 +65,7 @@ class FaultLog:
         self.policy = policy
         self.store = Standings.for_writing(home, busy_ms=busy_ms) if writable else Standings.for_reading(home)
         self.heard: deque[FaultEvent] = deque(maxlen=HEARD_MOST)
-        self.missed: list[Change] = []
+        self.missed: list[LevelChange] = []
         self._seq = 0
         self._snapshot_seq = 0
         try:
@@ -97,32 +97,32 @@ class FaultLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def sync(self, now: float) -> list[Change]:
+    def sync(self, now: float) -> list[LevelChange]:
         """Fold what others wrote since, and pass the deadlines before `now`."""
-        changes: list[Change] = []
+        changes: list[LevelChange] = []
         for row in self.store.after(self._seq):
             if row.seq > self._seq:
                 changes += self._fold(row)
         changes += self.engine.tick(now)
         return changes
 
-    def report(self, event: FaultEvent, now: float) -> list[Change]:
+    def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
         """Note one event and judge it. Raises `BadUsage` where it is refused; that is counted, and changes nothing."""
         return self.report_all([event], now)
 
-    def report_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
+    def report_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
         """Several events of one moment, all or none of them."""
         changes = self.sync(now)
         batch = sorted(events, key=lambda event: event.at)
         for event in batch:
-            why = refusal(event, now) or self.engine.check(event, now)
+            why = event_refusal(event, now) or self.engine.check(event, now)
             if why:
                 self.store.count_refused(_kind_of(why))
                 raise BadUsage(f"the event is refused: {why}", hint="holdfast faults report --help")
         changes += self._write(now, RowKind.EVENT, [encode(event) for event in batch])
         return changes
 
-    def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[Change], list[FaultEvent], list[str]]:
+    def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[LevelChange], list[FaultEvent], list[str]]:
         """What sources saw: (changes, the events that were taken, why others were not). Refused ones are counted.
 
         Where it cannot be written, what others had written before is in `missed`.
@@ -132,7 +132,7 @@ class FaultLog:
         said: list[str] = []
         refused: Counter[str] = Counter()
         for event in sorted(events, key=lambda event: event.at):
-            why = refusal(event, now) or self.engine.check(event, now)
+            why = event_refusal(event, now) or self.engine.check(event, now)
             if why:
                 refused[_kind_of(why)] += 1
                 said.append(f"a fault of {event.device[:40]} ({event.source}) is refused: {why}")
@@ -148,7 +148,7 @@ class FaultLog:
                 raise
         return changes, taken, said
 
-    def reload(self, policy: Policy, now: float) -> list[Change]:
+    def reload(self, policy: Policy, now: float) -> list[LevelChange]:
         """Judge by these rules from now on; counts and timers go on. Raises `StandingsUnusable`."""
         changes = self.sync(now)
         self.policy = policy
@@ -156,7 +156,7 @@ class FaultLog:
             changes += self._write(now, RowKind.POLICY, [encode(policy)])
         return changes
 
-    def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:
+    def release(self, device: str, who: str, reason: str, now: float) -> list[LevelChange]:
         """Give a device back. Raises `BadUsage` for an unknown device."""
         changes = self.sync(now)
         if device not in self.engine.devices:
@@ -203,19 +203,21 @@ class FaultLog:
         self._seq = self._snapshot_seq = seq
         return True
 
-    def _catch_up(self, row: Row) -> list[Change]:
+    def _catch_up(self, row: StandingRow) -> list[LevelChange]:
         """Events that this process has not read are gone: the newest snapshot has them in it, else what is left."""
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
         if not self._start():
-            put_back(engine, json_as(row.body, Left), row.now)
+            put_back(engine, json_as(row.body, PrunedRemainder), row.now)
         return [
-            Change(device=name, node=device.node if device else "", before=was, after=level, at=engine.clock / 1000)
+            LevelChange(
+                device=name, node=device.node if device else "", before=was, after=level, at=engine.clock / 1000
+            )
             for name, device in engine.devices.items()
             if (level := engine.level(name)) is not (was := before.get(name))
         ]
 
-    def _write(self, now: float, kind: RowKind, bodies: list[bytes]) -> list[Change]:
+    def _write(self, now: float, kind: RowKind, bodies: list[bytes]) -> list[LevelChange]:
         self.store.append(now, kind, bodies)
         changes = self.sync(now)
         if self._seq - self._snapshot_seq >= SNAPSHOT_EVERY * 4:
@@ -236,7 +238,7 @@ class FaultLog:
             )
         self._snapshot_seq = self._seq
 
-    def _fold(self, row: Row) -> list[Change]:
+    def _fold(self, row: StandingRow) -> list[LevelChange]:
         engine = self.engine
         try:
             if row.kind is RowKind.LEFT:

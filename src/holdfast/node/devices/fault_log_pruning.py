@@ -1,7 +1,8 @@
 """What is kept of a fault log whose old entries go: enough that no hold is lost with them.
 
 A snapshot holds the whole state, so old entries are no longer needed. Should the snapshot be unreadable one day (a
-newer holdfast keeps another kind), the log alone must still know every hold and every fault that lasts: a `Left`.
+newer holdfast keeps another kind), the log alone must still know every hold and every fault that lasts: a
+`PrunedRemainder`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Escalated(Noun, frozen=True, kw_only=True):
     at: float
 
 
-class Left(Noun, frozen=True, kw_only=True):
+class PrunedRemainder(Noun, frozen=True, kw_only=True):
     """What entries that are gone had led to: faults that last, and escalations."""
 
     lasting: tuple[FaultEvent, ...] = ()
     escalated: tuple[Escalated, ...] = ()
 
 
-def left_of(engine: FaultEngine, state: EngineState) -> Left:
+def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
     """The part of a state that must never be lost."""
     lasting = [
         FaultEvent(
@@ -58,10 +59,10 @@ def left_of(engine: FaultEngine, state: EngineState) -> Left:
         for reason in engine.reasons(name)
         if reason.kind != "FaultDuration" and reason.counts
     ]
-    return Left(lasting=tuple(lasting), escalated=tuple(escalated))
+    return PrunedRemainder(lasting=tuple(lasting), escalated=tuple(escalated))
 
 
-def put_back(engine: FaultEngine, left: Left, now: float) -> None:
+def put_back(engine: FaultEngine, left: PrunedRemainder, now: float) -> None:
     """Begin with what is left of entries that are gone."""
     for event in left.lasting:
         engine.handle(event, max(now, event.at))

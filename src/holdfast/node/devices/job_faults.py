@@ -21,8 +21,8 @@ from holdfast.decide.faults.graceful_tolerance import (
     StopGroup,
     ToleranceAction,
 )
-from holdfast.decide.faults.graceful_tolerance import Phase as Step
-from holdfast.decide.isolation import Change, ChangeKind, JobAnswer, answer_of, standings
+from holdfast.decide.faults.graceful_tolerance import TolerancePhase as Step
+from holdfast.decide.isolation import ChangeKind, LevelChange, LevelConsequence, answer_of, standings
 from holdfast.decide.phases import Phase
 from holdfast.explain.device_fault_cause import phrase_of
 from holdfast.model import events as ev
@@ -151,7 +151,7 @@ class JobFaults:
             level = self._faults.engine.level(device)
             if level is not None:
                 since = min((at for at, _ in self._faults.engine.active(device, level)), default=now)
-                found += self._mean(Change(device=device, node="", before=level, after=level, at=since), now)
+                found += self._mean(LevelChange(device=device, node="", before=level, after=level, at=since), now)
         return found + self._act(self._resets.tick(now), now)
 
     def count_refused(self, refused: Mapping[str, int]) -> None:
@@ -169,7 +169,7 @@ class JobFaults:
 
     # ------------------------------------------------------------------------------------------ what it means
 
-    def _digest(self, changes: Iterable[Change], now: float) -> list[ev.Event]:
+    def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
         """The events behind these changes are evidence; the changes have consequences."""
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
@@ -197,7 +197,7 @@ class JobFaults:
                 found.append(ev.FaultSeen(fault=self._of_the_gang(event), remedy=level))
         return found
 
-    def _mean(self, change: Change, now: float) -> list[ev.Event]:
+    def _mean(self, change: LevelChange, now: float) -> list[ev.Event]:
         device, remedy = change.device, change.after
         self._waiting.pop(device, None)
         fault = self._fault(device, change)
@@ -235,7 +235,7 @@ class JobFaults:
         """Whether the next attempt can do without a device whose fault lasts."""
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
-    def _mean_for_mates(self, change: Change, now: float) -> list[ev.Event]:
+    def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
         """A device that this job does not use can be reset only together with one that it does."""
         if not self._resets.possible:
             return []
@@ -339,7 +339,7 @@ class JobFaults:
 
     # ------------------------------------------------------------------------------------------ words
 
-    def _told(self, change: Change) -> str:
+    def _told(self, change: LevelChange) -> str:
         return change.told(seed_names=self._faults.engine.policy.seed_names)
 
     @property
@@ -350,7 +350,7 @@ class JobFaults:
         known = [describe(self._latest[name].code) for name in devices if name in self._latest]
         return f"{', '.join(devices)}: {reason}" + (f" ({known[0]})" if known else "")
 
-    def _answer(self, change: Change, now: float) -> JobAnswer:
+    def _answer(self, change: LevelChange, now: float) -> LevelConsequence:
         return answer_of(
             change.device,
             change.after,
@@ -360,7 +360,7 @@ class JobFaults:
             on_subhealth=self._spec.on_subhealth,
         )
 
-    def _fault(self, device: str, change: Change | None, now: float = 0.0) -> FaultEvent:
+    def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
         """The event behind a change; where only a deadline made it, the device's last one."""
         latest = self._latest.get(device)
         if latest is not None and (

@@ -65,7 +65,7 @@ class NvmlWatch:
 
     def close(self) -> None:
         if self._child is not None:
-            self._let_go(self._child)
+            self._release(self._child)
             self._child.end()
         self._epoll.close()
 
@@ -114,7 +114,7 @@ class NvmlWatch:
 
     def _reap(self) -> None:
         assert self._child is not None
-        self._let_go(self._child)
+        self._release(self._child)
         code = self._child.reap()
         self._child = None
         if code == -signal.SIGTERM and self._returns < _MOST_RETURNS:
@@ -127,7 +127,7 @@ class NvmlWatch:
             else f"the process that waits for NVML ended with status {code}"
         )
 
-    def _let_go(self, child: Child) -> None:
+    def _release(self, child: Child) -> None:
         self._epoll.unregister(child.pidfd)
         if self._listening:
             self._epoll.unregister(self._pipe)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.decide.faults import holdfast_format, seed_format
-from holdfast.decide.faults.fault_policy import Levels, Policy, Problem, Rules, policy_of
+from holdfast.decide.faults.fault_policy import Levels, Policy, PolicyProblem, Rules, policy_of
 from holdfast.decide.faults.fault_remedies import level_name
 from holdfast.decide.faults.shipped_policy import default_rules, with_catalogue
 from holdfast.errors import BadUsage
@@ -23,19 +23,19 @@ UNUSED = " IS NOT USED"
 _Read = TypeVar("_Read", Levels, Rules)
 
 
-class Loaded(Noun, frozen=True, kw_only=True):
+class LoadedPolicy(Noun, frozen=True, kw_only=True):
     """A policy, and what to say loudly about the files it came from."""
 
     policy: Policy
     warnings: tuple[str, ...] = ()
 
 
-class Finding(Noun, frozen=True, kw_only=True):
+class LintedFile(Noun, frozen=True, kw_only=True):
     """What `faults lint` says of one file."""
 
     file: str
     kind: str
-    problems: tuple[Problem, ...]
+    problems: tuple[PolicyProblem, ...]
     codes: int = 0
     rules: int = 0
 
@@ -49,7 +49,7 @@ class Finding(Noun, frozen=True, kw_only=True):
         return any(not problem.harmless for problem in self.problems)
 
 
-def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool = False) -> Loaded:
+def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool = False) -> LoadedPolicy:
     """The policy that the two files and the built-in catalogues make. A file that cannot be read is bad usage.
 
     A file of a wrong format is not used: the default configuration applies, and `warnings` says so first.
@@ -72,10 +72,10 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
     unused = tuple(text.partition(UNUSED)[0] for text in warnings)
     if any(name is not None and not _is_own(name) and name not in unused for name in (codes_file, rules_file)):
         policy = msgspec.structs.replace(policy, seed_names=True)
-    return Loaded(policy=_all_dry(policy) if dry_run else policy, warnings=tuple(dict.fromkeys(warnings)))
+    return LoadedPolicy(policy=_all_dry(policy) if dry_run else policy, warnings=tuple(dict.fromkeys(warnings)))
 
 
-def lint(files: Sequence[str]) -> tuple[Finding, ...]:
+def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
     """Every entry of these files that would not be used, and why. Rules are held against the levels of them all."""
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels
@@ -87,13 +87,13 @@ def lint(files: Sequence[str]) -> tuple[Finding, ...]:
     )
 
 
-def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[Problem]:
+def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
     """Duration rules that ask for no more than their code's own level: they change nothing while the fault lasts."""
     for code, rule in rules.duration.items():
         own = levels.get(code)
         if own is not None and Remedy.NONE < rule.remedy <= own:
             spelled = rules.spelled.get(code, code)
-            yield Problem(
+            yield PolicyProblem(
                 where=rule.entry,
                 what=f"{spelled}: {rule.remedy.name} ({level_name(rule.remedy)}) is not above its own level "
                 f"{own.name} ({level_name(own)}): it changes nothing while the fault lasts",
@@ -101,7 +101,7 @@ def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[Problem
             )
 
 
-def _lint_one(name: str) -> tuple[Finding, Levels, Rules]:
+def _lint_one(name: str) -> tuple[LintedFile, Levels, Rules]:
     data = _read(name)
     if _is_own(name):
         levels, rules = holdfast_format.read_levels(data), holdfast_format.read_rules(data)
@@ -116,8 +116,8 @@ def _lint_one(name: str) -> tuple[Finding, Levels, Rules]:
     return _finding(name, "faultCode.json", list(levels.problems), levels, Rules()), levels, Rules()
 
 
-def _finding(name: str, kind: str, problems: list[Problem], levels: Levels, rules: Rules) -> Finding:
-    return Finding(
+def _finding(name: str, kind: str, problems: list[PolicyProblem], levels: Levels, rules: Rules) -> LintedFile:
+    return LintedFile(
         file=name,
         kind=kind,
         problems=tuple(problems),
@@ -159,7 +159,7 @@ def _rules_of(name: str, data: bytes) -> Rules:
     return holdfast_format.read_rules(data) if _is_own(name) else seed_format.read_rules(data)
 
 
-def _fatal(read: Levels | Rules) -> Problem | None:
+def _fatal(read: Levels | Rules) -> PolicyProblem | None:
     return next((problem for problem in read.problems if problem.fatal), None)
 
 

@@ -20,7 +20,7 @@ from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
 from holdfast.model.job_spec import NodeInfo
 from holdfast.node.devices.device_locks import DeviceLocks
-from holdfast.observe.devices.growing_files import Lines
+from holdfast.observe.devices.growing_files import GrowingFile
 from holdfast.safe_files import open_file
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ SOCKET_NAME = "faults.sock"
 FILE_NAME = "faults.jsonl"
 
 
-class Source(Protocol):
+class RunFaultSource(Protocol):
     """Where faults come from (`holdfast.observe.devices`)."""
 
     @property
@@ -75,9 +75,9 @@ class FaultSources:
         self._known = known
         self._say = say
         self._since = 0.0
-        self._lines: list[tuple[str, Lines]] = []
+        self._lines: list[tuple[str, GrowingFile]] = []
         """What is opened first: what it is, and the open file."""
-        self._sources: dict[int, tuple[str, Source]] = {}
+        self._sources: dict[int, tuple[str, RunFaultSource]] = {}
         """By fd: whether other runs read the same (its path, else empty), and the source."""
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
@@ -89,10 +89,10 @@ class FaultSources:
         """From here on nothing that is reported is missed."""
         self._since = now
         options = self._options
-        self._lines.append(("kernel", Lines(options.kernel_log, clock=self._clock)))
-        self._lines.append(("file", Lines(options.file or self._job_dir / FILE_NAME, clock=self._clock)))
+        self._lines.append(("kernel", GrowingFile(options.kernel_log, clock=self._clock)))
+        self._lines.append(("file", GrowingFile(options.file or self._job_dir / FILE_NAME, clock=self._clock)))
         if options.ascend_events is not None:
-            self._lines.append(("ascend", Lines(options.ascend_events, clock=self._clock)))
+            self._lines.append(("ascend", GrowingFile(options.ascend_events, clock=self._clock)))
 
     def start(self) -> None:
         """Look at them from now on, and open the socket; again does nothing."""
@@ -209,19 +209,19 @@ class FaultSources:
         self._add("nvml", self._nvml)
 
     def _open_inbox(self) -> None:
-        from holdfast.observe.devices.fault_socket import Inbox
+        from holdfast.observe.devices.fault_socket import FaultSocket
 
         path = self._options.socket or self._job_dir / SOCKET_NAME
         try:
             # A socket's path may have 107 bytes; a state directory may be deeper than that.
             self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._add(
-                "", Inbox(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known, clock=self._clock)
+                "", FaultSocket(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known, clock=self._clock)
             )
         except OSError as error:
             self._say(f"{path}: faults cannot be reported there: {error.strerror or error}")
 
-    def _add(self, path: str, source: Source) -> None:
+    def _add(self, path: str, source: RunFaultSource) -> None:
         fd = source.fileno()
         if fd < 0:
             source.close()
@@ -234,7 +234,7 @@ def _has_news(fd: int) -> bool:
     return fd >= 0 and bool(select.select([fd], [], [], 0)[0])
 
 
-def _news(source: Source) -> list[str]:
+def _news(source: RunFaultSource) -> list[str]:
     """What a source has to say about lines that it refused."""
     said: list[str] = getattr(source, "news", [])
     taken = list(said)

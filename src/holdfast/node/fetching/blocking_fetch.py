@@ -10,7 +10,7 @@ from holdfast.errors import HoldfastError
 from holdfast.launch.fetch_request import data_directory, order_of
 from holdfast.model.events import Event
 from holdfast.model.fetch_messages import FetchFailed, FetchMoved, FetchTrouble, FetchWord
-from holdfast.model.fetch_progress import bar, said
+from holdfast.model.fetch_progress import bar, fetch_sentence
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.fetching.fetch_process import Fetched, FetchRun
 from holdfast.reactor import Reactor
@@ -62,12 +62,12 @@ def fetch_here(
             if draw is not None:
                 draw("")
             if not isinstance(word, FetchFailed):  # that is the message of the command
-                say(said(word))
+                say(fetch_sentence(word))
         elif draw is not None:
             draw(bar(word, width))
         elif now >= said_at + SAID_EVERY_S:
             said_at = now
-            say(said(word))
+            say(fetch_sentence(word))
         return []
 
     def ended(fetched: Fetched, now: float) -> list[Event]:

@@ -21,7 +21,7 @@ from holdfast.model.fetch_messages import (
     FetchWaits,
     FetchWord,
 )
-from holdfast.model.fetch_progress import done, progress, said
+from holdfast.model.fetch_progress import done, fetch_sentence, progress
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.reactor import Reactor
@@ -101,12 +101,12 @@ class FetchRun:
         if self._child is None:
             return
         child, self._child = self._child, None
-        self._let_go(child)
+        self._release(child)
         child.end()
 
     # ------------------------------------------------------------------------------------------ inside
 
-    def _let_go(self, child: children.Child) -> None:
+    def _release(self, child: children.Child) -> None:
         self._late.close()
         self._reactor.forget(child.pidfd)
         for fd in (self._asking, self._words, self._errors):
@@ -155,7 +155,7 @@ class FetchRun:
             case FetchMoved():
                 self._note(word.name, "running", progress(word))
             case FetchWaits():
-                self._note(word.name, "running", said(word).partition(": ")[2])
+                self._note(word.name, "running", fetch_sentence(word).partition(": ")[2])
             case FetchAgain():
                 why = f"{word.trouble.phrase}: {word.trouble.words}"
                 self._note(word.name, "paused until the next try", why, tries=word.tried)
@@ -186,7 +186,7 @@ class FetchRun:
                     found += self._listen(pipe, now)
                 else:
                     self._complain(pipe, now)
-        self._let_go(child)
+        self._release(child)
         status = child.reap()
         if status != 0 and self._trouble is None:
             self._fail(Phrase.DOWNLOAD_FAILED, self._how(status))

@@ -26,7 +26,7 @@ FRESH_S = 60.0
 """A round that passed this recently is not repeated: recovery time is what people feel."""
 
 
-class Checking:
+class AttemptChecks:
     """Runs the plan's checks when the gang asks."""
 
     def __init__(

@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.act.linux import descendants
-from holdfast.check_profiles import CheckRef, Kind, Profile, profile
+from holdfast.check_profiles import CheckKind, CheckRef, Profile, profile
 from holdfast.check_registry import classes_in, load_check
 from holdfast.model.check_interface import DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
-from holdfast.model.check_results import ActionKind, Answer, FailedAction, Finding, Site
+from holdfast.model.check_results import ActionKind, CheckOutcome, FailedAction, Finding, Site
 from holdfast.model.codec import encode
 from holdfast.model.exit_report import Blame
 from holdfast.model.job_spec import JobSpec
@@ -57,7 +57,7 @@ def run(
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has told nothing
             finding = Finding(
                 check=ref.name,
-                answer=Answer.INCONCLUSIVE,
+                answer=CheckOutcome.INCONCLUSIVE,
                 node=site.node,
                 nodes=(site.node,),
                 message=f"{site.node}: the check itself failed: {_where(error)}",
@@ -70,7 +70,7 @@ def run(
 def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
     """Load what a reference names and answer with its profiles, or with an error's words."""
     try:
-        if ref.kind is Kind.FILE:
+        if ref.kind is CheckKind.FILE:
             found = classes_in(Path(ref.target))
             profiles = [profile(msgspec.structs.replace(ref, name=name), cls) for name, cls in found.items()]
         else:
@@ -100,7 +100,7 @@ def _finding(
     ref: CheckRef, params: Mapping[str, Any], job: JobSpec | None, nodes: Sequence[str], attempt: int, site: Site
 ) -> Finding:
     operator: PreCheckOperator = load_check(ref)()
-    if getattr(operator, "wants_standings", False) and ref.kind is Kind.BUILT_IN and site.kept_out is None:
+    if getattr(operator, "wants_standings", False) and ref.kind is CheckKind.BUILT_IN and site.kept_out is None:
         from holdfast.node.devices.excluded_devices import kept_out
 
         site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))
@@ -128,7 +128,7 @@ def _finding(
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,
-        answer=Answer.GOOD if good else Answer.INCONCLUSIVE if unsure else Answer.BAD,
+        answer=CheckOutcome.GOOD if good else CheckOutcome.INCONCLUSIVE if unsure else CheckOutcome.BAD,
         node=site.node,
         result=int(result.result),
         message=message[:_MESSAGE_CHARS],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 
 from holdfast.check_registry import COMMON, DEFAULT, CheckRegistry, validated
-from holdfast.decide.gate import Step
+from holdfast.decide.gate import CheckStep
 from holdfast.errors import BadUsage
 from holdfast.launch.check_plan import CheckPlan, PlannedCheck
 from holdfast.model.check_results import CheckChoice, CheckInfo, InconclusivePolicy
@@ -42,7 +42,7 @@ def plan_checks(
             PlannedCheck(
                 profile=found,
                 params=own,
-                step=Step(
+                step=CheckStep(
                     name=choice.name,
                     retries=int(common.get("retries", found.retries)),
                     interval_s=float(common.get("interval", found.interval_s)),

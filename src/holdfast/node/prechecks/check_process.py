@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from holdfast.act.isolated_fork import forked
 from holdfast.check_registry import CheckRef, Profile
-from holdfast.model.check_results import Answer, Finding, Site
+from holdfast.model.check_results import CheckOutcome, Finding, Site
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks import check_child
 from holdfast.untrusted import Malformed, json_as
@@ -64,10 +64,10 @@ class CheckProcess:
         """Take what is there."""
         for fd in (self._result, self._output):
             if fd in self._waiting and not self._read(fd):
-                self._let_go(fd)
+                self._release(fd)
         self._look()
 
-    def _let_go(self, fd: int) -> None:
+    def _release(self, fd: int) -> None:
         # Unregistered before it is closed: a sibling being forked may hold the same description for a moment.
         self._waiting.discard(fd)
         self._poller.unregister(fd)
@@ -133,7 +133,7 @@ class CheckProcess:
         """What a death without an answer says of a check: inconclusive, and how it died."""
         return Finding(
             check=check,
-            answer=Answer.INCONCLUSIVE,
+            answer=CheckOutcome.INCONCLUSIVE,
             node=site.node,
             nodes=(site.node,),
             message=f"{site.node}: {self.how()}",
@@ -148,7 +148,7 @@ class CheckProcess:
             self._poller.unregister(self._child.pidfd)
             self._child.end(wait_s=0.05)
         for fd in tuple(self._waiting):
-            self._let_go(fd)
+            self._release(fd)
 
 
 def check_body(

@@ -13,9 +13,9 @@ from typing import assert_never
 
 import msgspec
 
-from holdfast.decide.gate import Answered, Gate, GatePlan, Instruction, Kill, Progress, Start, Step, TimePassed
+from holdfast.decide.gate import Answered, CheckStep, Gate, GatePlan, Instruction, Kill, Progress, Start, TimePassed
 from holdfast.launch.check_plan import CheckPlan
-from holdfast.model.check_results import Answer, ChecksTaken, Finding, Site
+from holdfast.model.check_results import CheckOutcome, ChecksTaken, Finding, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks.check_process import CheckProcess, check_body
@@ -129,7 +129,7 @@ class CheckRound:
         """The round's answer; None while it is CHECKING."""
         return self._gate.finished()
 
-    def progress(self) -> list[tuple[Step, Progress, int, Finding | None]]:
+    def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
         """Each check in order: where it stands, how often it ran, and its last answer."""
         return self._gate.progress()
 
@@ -194,7 +194,7 @@ class CheckRound:
         for number in numbers:
             finding = Finding(
                 check=self._plan.checks[number].step.name,
-                answer=Answer.INCONCLUSIVE,
+                answer=CheckOutcome.INCONCLUSIVE,
                 node=node,
                 nodes=(node,),
                 message=f"{node}: no process could be made for it: {error.strerror or error}",

@@ -7,14 +7,14 @@ import select
 import msgspec
 
 from holdfast.launch.check_plan import CheckPlan, DuringJob, during_job
-from holdfast.model.check_results import ActionKind, Answer, Finding, Site
+from holdfast.model.check_results import ActionKind, CheckOutcome, Finding, Site
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.noun_base import Noun
 from holdfast.node.prechecks.check_process import CheckProcess, check_body
 
 
-class Noticed(Noun, frozen=True, kw_only=True):
+class CheckChange(Noun, frozen=True, kw_only=True):
     """A check began to fail, could not tell, or passes again."""
 
     text: str
@@ -25,7 +25,7 @@ class Noticed(Noun, frozen=True, kw_only=True):
 class CheckWatch:
     """The checks that run during a job: one at a time, each at its interval, only on CPU that no worker wants.
 
-    What they find comes out as `Noticed`: once when a check begins to fail, once when it passes again.
+    What they find comes out as `CheckChange`: once when a check begins to fail, once when it passes again.
     """
 
     def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:
@@ -49,12 +49,12 @@ class CheckWatch:
             return self._running[2]
         return min((due for due, _ in self._due), default=None)
 
-    def handle_ready(self, now: float) -> list[Noticed]:
+    def handle_ready(self, now: float) -> list[CheckChange]:
         """Take in what is there, and do what is due."""
         if self._epoll.closed:
             return []
         self._epoll.poll(0)
-        noticed: list[Noticed] = []
+        noticed: list[CheckChange] = []
         if self._running is not None:
             item, process, deadline = self._running
             process.advance()
@@ -77,17 +77,17 @@ class CheckWatch:
                 self._running = (item, CheckProcess(body, self._epoll), now + item.check.step.limit_s)
         return noticed
 
-    def _judge(self, item: DuringJob, finding: Finding | None) -> list[Noticed]:
+    def _judge(self, item: DuringJob, finding: Finding | None) -> list[CheckChange]:
         name = item.check.name
-        if finding is None or finding.answer is Answer.INCONCLUSIVE:
+        if finding is None or finding.answer is CheckOutcome.INCONCLUSIVE:
             limit_s = item.check.step.limit_s
             text = finding.message if finding else f"{self._site.node}: no answer within {limit_s:g} s; it was stopped"
             return self._say_once(name, f"check {name} during the job is inconclusive: {text}")
-        if finding.answer is Answer.GOOD:
+        if finding.answer is CheckOutcome.GOOD:
             if name not in self._failing:
                 return []
             self._failing.discard(name)
-            return [Noticed(text=f"check {name} passes again: {finding.message}")]
+            return [CheckChange(text=f"check {name} passes again: {finding.message}")]
         harsh = not item.check.step.only_warn and any(action.kind >= ActionKind.AVOID for action in finding.actions)
         if not harsh:
             return self._say_once(name, f"check {name} during the job: {finding.message}")
@@ -104,13 +104,13 @@ class CheckWatch:
             devices=finding.devices,
             elsewhere=any(action.kind in (ActionKind.AVOID, ActionKind.REPLACE) for action in finding.actions),
         )
-        return [Noticed(text=f"check {name} failed during the job: {finding.message}", failure=failure)]
+        return [CheckChange(text=f"check {name} failed during the job: {finding.message}", failure=failure)]
 
-    def _say_once(self, name: str, text: str) -> list[Noticed]:
+    def _say_once(self, name: str, text: str) -> list[CheckChange]:
         if name in self._failing:
             return []
         self._failing.add(name)
-        return [Noticed(text=text)]
+        return [CheckChange(text=text)]
 
     def forget(self) -> None:
         """A new attempt runs: what failed before counts anew."""

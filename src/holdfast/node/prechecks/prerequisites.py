@@ -12,7 +12,7 @@ from holdfast.model.check_results import CheckLine, ChecksTaken, CheckState
 from holdfast.model.events import ChecksFinished, ChecksMoved, Event
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.fetch_messages import FetchFailed, FetchMoved, FetchTrouble, FetchWord
-from holdfast.model.fetch_progress import said
+from holdfast.model.fetch_progress import fetch_sentence
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.phrases import Phrase
 from holdfast.node.fetching.fetch_process import Fetched, FetchRun, name_of
@@ -59,7 +59,7 @@ class Prerequisites:
                 directory=data_directory(self._environment, own_exchange()),
                 who=f"job {self._spec.name}",
             )
-            self._run = FetchRun(order, self._environment, self._reactor, self._heard, self._ended)
+            self._run = FetchRun(order, self._environment, self._reactor, self._on_message, self._ended)
         except BadUsage as error:
             return self._end(self._trouble(Phrase.CONFIG_INVALID, error.message, error.hint), now)
         except OSError as error:
@@ -74,12 +74,12 @@ class Prerequisites:
 
     # ------------------------------------------------------------------------------------------ inside
 
-    def _heard(self, word: FetchWord, now: float) -> list[Event]:
+    def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)
         # A failure is told with the attempt that it ends.
         if not isinstance(word, FetchMoved | FetchFailed) or (moved and now >= self._said_at + SAID_EVERY_S):
             self._said_at = now
-            self._say(said(word))
+            self._say(fetch_sentence(word))
         if (moved and now < self._moved_at + MOVED_EVERY_S) or self._passed is None or self._run is None:
             return []
         self._moved_at = now

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.model.runtime_plan import Daemon, Hook, Moment, RuntimePlan
+from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, RuntimePlan
 from holdfast.model.sidecar_ends import AttemptEnd, SideFailure, SideKind, named_hooks
 from holdfast.node.sidecars.daemon_run import DaemonRun
 from holdfast.node.sidecars.hook_run import HookRun
-from holdfast.node.sidecars.sidecar_process import End, Side
+from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import Fact, StartWorker
-    from holdfast.node.sidecars.ssh_server import Door
-    from holdfast.observe.worker_stream import Log
+    from holdfast.node.sidecars.ssh_server import SshServer
+    from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import News, Reactor
 
 NOT_OF_A_NODE = (
@@ -36,7 +36,7 @@ DAEMON_GRACE_S = 5.0
 """How long a daemon may take to leave once the workers of its attempt have ended."""
 
 
-class Surroundings:
+class SidecarContext:
     """What every process beside the workers gets on this node."""
 
     def __init__(
@@ -49,10 +49,10 @@ class Surroundings:
         cwd: Path,
         logs: Path,
         environment: Callable[[StartWorker], dict[str, str]],
-        open_log: Callable[[Path, str], Log],
+        open_log: Callable[[Path, str], StreamLog],
         parameters: Mapping[str, str],
         mask: Callable[[str], str],
-        door: Door | None,
+        door: SshServer | None,
         let_go: Callable[[tuple[int, ...]], None],
     ) -> None:
         """`node`: its name in sentences; empty where there is one. `environment`: a worker's. `logs`: holds the
@@ -74,13 +74,13 @@ class Surroundings:
         """Gives up reserved ports."""
 
 
-class Alongside:
+class AttemptSidecars:
     """Of one attempt. `opened(now)`: the workers may count as prepared. `failed(failure, now)`: what counts as the
     attempt's own failure. `ended(now)`: no process of it is left that was asked to leave."""
 
     def __init__(
         self,
-        around: Surroundings,
+        around: SidecarContext,
         attempt: int,
         *,
         opened: Callable[[float], News],
@@ -124,7 +124,7 @@ class Alongside:
         """All workers of this node are known: run the hooks before them."""
         if self.stopping:
             return None
-        hooks = [(name, hook) for name, hook in self.hooks() if hook.when is Moment.BEFORE]
+        hooks = [(name, hook) for name, hook in self.hooks() if hook.when is HookMoment.BEFORE]
         self._before = self._run(hooks, self._hooked, go_on=False)
         return self._before.begin(now)
 
@@ -183,7 +183,7 @@ class Alongside:
     ) -> HookRun:
         around = self._around
 
-        def start(name: str, hook: Hook, ended: Callable[[Side, End, float], News]) -> Side:
+        def start(name: str, hook: Hook, ended: Callable[[SidecarProcess, SidecarEnd, float], News]) -> SidecarProcess:
             env = self._environment(hook.roles) | {"HOLDFAST_HOOK": name} | dict(told or {})
             return self._start(f"hook-{name}", hook.command, env, ended)
 
@@ -222,14 +222,14 @@ class Alongside:
         around, ssh, peers = self._around, self._around.plan.ssh, self.orders[0].peers
         if ssh is None or around.door is None or peers is None:
             return None
-        from holdfast.node.sidecars.ssh_server import NoDoor  # few jobs open one
+        from holdfast.node.sidecars.ssh_server import NoSshServer  # few jobs open one
 
         port = peers.ssh[self.orders[0].shape.index]
         around.let_go((port,))
         trouble = ""
         try:
             command = around.door.prepare(peers, port)
-        except NoDoor as error:
+        except NoSshServer as error:
             command, trouble = (), str(error)
         self._door_is_open = True
         for worker, pid in self._pids.items():
@@ -258,8 +258,12 @@ class Alongside:
         if self._door_is_open:
             self._around.door.note(name, pid)
 
-    def _starter(self, daemon: Daemon) -> Callable[[Callable[[Side, End, float], News], Callable[[float], News]], Side]:
-        def start(ended: Callable[[Side, End, float], News], up: Callable[[float], News]) -> Side:
+    def _starter(
+        self, daemon: Daemon
+    ) -> Callable[[Callable[[SidecarProcess, SidecarEnd, float], News], Callable[[float], News]], SidecarProcess]:
+        def start(
+            ended: Callable[[SidecarProcess, SidecarEnd, float], News], up: Callable[[float], News]
+        ) -> SidecarProcess:
             env = self._environment(daemon.roles) | {"HOLDFAST_DAEMON": daemon.name} | daemon.env
             return self._start(f"daemon-{daemon.name}", daemon.command, env, ended, up)
 
@@ -303,17 +307,21 @@ class Alongside:
         name: str,
         command: tuple[str, ...],
         env: Mapping[str, str],
-        ended: Callable[[Side, End, float], News],
+        ended: Callable[[SidecarProcess, SidecarEnd, float], News],
         up: Callable[[float], News] | None = None,
-    ) -> Side:
+    ) -> SidecarProcess:
         around = self._around
         if any("$" in word or "<%" in word for word in command):
-            from holdfast.runtime.name_expansion import Known, expand_command, has_names  # most commands hold no name
+            from holdfast.runtime.name_expansion import (  # most commands hold no name
+                NameValues,
+                expand_command,
+                has_names,
+            )
 
             if any(map(has_names, command)):
                 what = f"the command of {name.replace('-', ' ', 1)}"
-                command = expand_command(command, Known.of(env, around.parameters), what)
+                command = expand_command(command, NameValues.of(env, around.parameters), what)
         # Nodes that share a home share the directory of the logs.
         whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
         log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)
-        return Side(around.reactor, command, env, around.cwd, log, ended=ended, mask=around.mask, up=up)
+        return SidecarProcess(around.reactor, command, env, around.cwd, log, ended=ended, mask=around.mask, up=up)

@@ -11,15 +11,15 @@ from holdfast.node.sidecars.sidecar_process import why
 
 if TYPE_CHECKING:
     from holdfast.model.runtime_plan import Daemon
-    from holdfast.node.sidecars.sidecar_process import End, Side
-    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
+    from holdfast.reactor import DueCall, News, Reactor
 
 BACKOFF_S = 0.5
 """Before the first restart; twice as long before each further one."""
 BACKOFF_CAP_S = 30.0
 
 
-Start = Callable[["Callable[[Side, End, float], News]", "Callable[[float], News]"], "Side"]
+Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
 """Starts it, with what is to be called at its end and once it runs. Raises OSError where no process can be made."""
 
 
@@ -47,8 +47,8 @@ class DaemonRun:
         self._settled_callback = settled
         self._gone = gone
         self._left = left
-        self._side: Side | None = None
-        self._again: Moment | None = None
+        self._side: SidecarProcess | None = None
+        self._again: DueCall | None = None
         self._starts = 0
         self._ending = False
         self.settled = False
@@ -108,7 +108,7 @@ class DaemonRun:
         self.settled = True
         return self._settled_callback(now)
 
-    def _ended(self, side: Side, end: End, now: float) -> News:
+    def _ended(self, side: SidecarProcess, end: SidecarEnd, now: float) -> News:
         self._side = None
         if self._ending:
             return self._left(now)

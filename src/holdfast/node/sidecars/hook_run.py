@@ -12,14 +12,16 @@ from holdfast.model.sidecar_ends import SideFailure, SideKind
 from holdfast.node.sidecars.sidecar_process import why
 
 if TYPE_CHECKING:
-    from holdfast.node.sidecars.sidecar_process import End, Side
-    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
+    from holdfast.reactor import DueCall, News, Reactor
 
 
-class Start(Protocol):
+class StartSidecar(Protocol):
     """Starts a process beside the workers. Raises OSError where none can be made."""
 
-    def __call__(self, name: str, hook: Hook, ended: Callable[[Side, End, float], News]) -> Side: ...
+    def __call__(
+        self, name: str, hook: Hook, ended: Callable[[SidecarProcess, SidecarEnd, float], News]
+    ) -> SidecarProcess: ...
 
 
 class HookRun:
@@ -28,7 +30,7 @@ class HookRun:
     def __init__(
         self,
         hooks: Iterable[tuple[str, Hook]],
-        start: Start,
+        start: StartSidecar,
         done: Callable[[tuple[SideFailure, ...], float], News],
         reactor: Reactor,
         say: Callable[[str], None],
@@ -44,9 +46,9 @@ class HookRun:
         self._say = say
         self._node = node
         self._go_on = go_on
-        self._side: Side | None = None
-        self._limit: Moment | None = None
-        self._deadline: Moment | None = None
+        self._side: SidecarProcess | None = None
+        self._limit: DueCall | None = None
+        self._deadline: DueCall | None = None
         self._late = self._stopped = False
         self.over = False
         self.failures: list[SideFailure] = []
@@ -103,7 +105,7 @@ class HookRun:
     def _out_of_time(self, now: float) -> None:
         self.kill()
 
-    def _ended(self, name: str, hook: Hook, side: Side, end: End, now: float) -> News:
+    def _ended(self, name: str, hook: Hook, side: SidecarProcess, end: SidecarEnd, now: float) -> News:
         self._side = None
         if self._limit is not None:
             self._limit.close()

@@ -24,7 +24,7 @@ from holdfast.model.process_messages import (
     WorkerStartFailed,
 )
 from holdfast.model.sidecar_ends import SideFailure, SideKind
-from holdfast.node.sidecars.attempt_sidecars import Alongside, Surroundings
+from holdfast.node.sidecars.attempt_sidecars import AttemptSidecars, SidecarContext
 
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Flush = Callable[[Callable[[float], None], float], None]
 
 
-class Beside:
+class NodeSidecars:
     """A host (`holdfast.act.host.Host`). `learn`: the agent's ear. `tell`: takes an event to the owner.
 
     `flush(then, now)`: calls `then` when all that workers have written is in their files; None: it always is.
@@ -43,7 +43,7 @@ class Beside:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: SidecarContext,
         host: LocalHost,
         reactor: Reactor,
         learn: Callable[[list[Fact], float], None],
@@ -56,7 +56,7 @@ class Beside:
         self._learn = learn
         self._tell = tell
         self._flush = flush
-        self._one: Alongside | None = None
+        self._one: AttemptSidecars | None = None
         """The last attempt that began here."""
         self._after: HookRun | None = None
         self._answer: ev.HooksFinished | None = None
@@ -105,7 +105,7 @@ class Beside:
             if self._after is not None and not self._after.over:
                 self._after.kill()  # the owner has waited long enough
             self._after = self._answer = None
-            one = self._one = Alongside(
+            one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
             )
             # The other workers of this node are started by the same command.
@@ -132,7 +132,7 @@ class Beside:
             self._workers_ended(one, now)
         return passed
 
-    def _workers_ended(self, one: Alongside, now: float) -> None:
+    def _workers_ended(self, one: AttemptSidecars, now: float) -> None:
         if self._flush is None:
             one.workers_ended(now)
         else:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from holdfast import children
 from holdfast.act.linux import descendants
 from holdfast.act.spawn import READY, spawn
-from holdfast.act.termination import Leaving, kill
+from holdfast.act.termination import Termination, kill
 from holdfast.errors import BadUsage
-from holdfast.observe.worker_stream import BLOCK_BYTES, Log, Stream
-from holdfast.reactor import Turn
+from holdfast.observe.worker_stream import BLOCK_BYTES, Stream, StreamLog
+from holdfast.reactor import CallbackPriority
 
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
@@ -28,7 +28,7 @@ LAST_BYTES = 2048
 """Of its last words."""
 
 
-class End:
+class SidecarEnd:
     """How it ended."""
 
     __slots__ = ("exit_code", "last_words", "signal", "trouble")
@@ -45,7 +45,7 @@ class End:
         return self.exit_code == 0 and not self.trouble
 
 
-class Side:
+class SidecarProcess:
     """It runs from its construction until `ended(side, end, now)` is called."""
 
     def __init__(
@@ -54,9 +54,9 @@ class Side:
         command: Sequence[str],
         env: Mapping[str, str],
         cwd: Path,
-        log: Log,
+        log: StreamLog,
         *,
-        ended: Callable[[Side, End, float], News],
+        ended: Callable[[SidecarProcess, SidecarEnd, float], News],
         mask: Callable[[str], str] = str,
         up: Callable[[float], News] | None = None,
     ) -> None:
@@ -87,8 +87,8 @@ class Side:
         except BrokenPipeError:
             pass  # it has died; its pidfd tells
         os.close(started.go_fd)
-        reactor.watch(self._child.pidfd, self._died, turn=Turn.DEATH)
-        reactor.watch(self._status_fd, self._heard, turn=Turn.DEATH)
+        reactor.watch(self._child.pidfd, self._died, turn=CallbackPriority.DEATH)
+        reactor.watch(self._status_fd, self._on_readable, turn=CallbackPriority.DEATH)
         reactor.watch(reader, self._wrote)
 
     @property
@@ -105,7 +105,7 @@ class Side:
 
     def terminate(self) -> None:
         """Ask it to leave, and what runs below it as far as that is not left to it."""
-        Leaving().ask(signal.SIGTERM, [self.pid])
+        Termination().ask(signal.SIGTERM, [self.pid])
 
     def kill(self) -> None:
         """SIGKILL to it and to all below it."""
@@ -121,7 +121,7 @@ class Side:
 
     # ------------------------------------------------------------------------------------------ what comes
 
-    def _heard(self, fd: int, now: float) -> News:
+    def _on_readable(self, fd: int, now: float) -> News:
         """The status pipe: `+` prepared, end of file up, anything else why it is not the program."""
         if data := os.read(fd, 4096):
             self._said += data
@@ -139,11 +139,11 @@ class Side:
         self._reactor.forget(fd)
         self._up = None
         while self._status_fd >= 0:
-            self._heard(self._status_fd, now)
+            self._on_readable(self._status_fd, now)
         status = self._child.reap()
         self._reactor.forget(self._stream.fd)
         self._stream.drain(now)
-        end = End(status, self._said.removeprefix(READY).decode(errors="replace"), self.last_words())
+        end = SidecarEnd(status, self._said.removeprefix(READY).decode(errors="replace"), self.last_words())
         self._stream.close(now)
         return self._ended(self, end, now)
 

@@ -13,7 +13,7 @@ from holdfast.wire.ed25519 import Ed25519, derived, openssh_private, openssh_pub
 _FOR = "holdfast door 1: "
 
 
-class Side(enum.StrEnum):
+class KeySide(enum.StrEnum):
     """Whose pair it is."""
 
     USER = "user"
@@ -22,7 +22,7 @@ class Side(enum.StrEnum):
     """Of every sshd of the job."""
 
 
-def key_pair(secret: bytes, job_id: str, side: Side) -> tuple[bytes, str]:
+def key_pair(secret: bytes, job_id: str, side: KeySide) -> tuple[bytes, str]:
     """A private key as OpenSSH keeps it in a file, and its public key as a line without a comment."""
     key = Ed25519(derived(secret, f"{_FOR}{side} {job_id}".encode()))
     return openssh_private(key), openssh_public(key)

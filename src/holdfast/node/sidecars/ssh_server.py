@@ -32,11 +32,11 @@ _PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
 _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 
 
-class NoDoor(Exception):
+class NoSshServer(Exception):
     """Why there can be none, in words."""
 
 
-class Door:
+class SshServer:
     """Of one job on one node. `secret`: what the job's keys follow from. `many`: the job has several nodes."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Door:
             if os.getuid() == 0:
                 Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's own, as root, for its unprivileged half
         except OSError as error:
-            raise NoDoor(f"{error.filename or self.directory}: {error.strerror}") from error
+            raise NoSshServer(f"{error.filename or self.directory}: {error.strerror}") from error
         return (sshd, "-D", "-e", "-f", str(self.directory / "sshd_config"))
 
     def note(self, worker: str, pid: int) -> None:
@@ -88,16 +88,16 @@ class Door:
         found = shutil.which(named or "sshd", path=f"{path}:{_PLACES}")
         if found is None:
             missing = f"{SSHD}={named} cannot be run" if named else "there is no sshd on PATH or in /usr/sbin"
-            raise NoDoor(f"{missing} (Debian's package: openssh-server)")
+            raise NoSshServer(f"{missing} (Debian's package: openssh-server)")
         return str(Path(found).absolute())  # it starts itself anew by its path
 
     def _write_keys(self) -> str:
         """The public half of the job's own key."""
-        from holdfast.node.sidecars.ssh_keys import Side, key_pair  # few jobs open a door
+        from holdfast.node.sidecars.ssh_keys import KeySide, key_pair  # few jobs open a door
 
-        private, public = key_pair(self._secret, self._job_id, Side.USER)
+        private, public = key_pair(self._secret, self._job_id, KeySide.USER)
         replace_file(self.directory / "id_ed25519", private)
-        own, host = key_pair(self._secret, self._job_id, Side.HOST)
+        own, host = key_pair(self._secret, self._job_id, KeySide.HOST)
         replace_file(self.directory / "host_ed25519", own)
         self._write("known_hosts", f"{self._alias} {host}\n")
         return f"{public} {self._alias}"
@@ -171,7 +171,7 @@ def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        raise NoDoor(f"user {os.getuid()} has no name in /etc/passwd, and sshd lets no such user in") from None
+        raise NoSshServer(f"user {os.getuid()} has no name in /etc/passwd, and sshd lets no such user in") from None
 
 
 def _quoted(path: Path) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.model.faults import Assertion, FaultEvent, Severity
-from holdfast.observe.devices.reported_faults import FUTURE_S, LONGEST, OLDEST_S, Refused
+from holdfast.observe.devices.reported_faults import FUTURE_S, LONGEST, OLDEST_S, FaultRejected
 from holdfast.untrusted import Malformed, json_value
 
 SOURCE = "ascend"
@@ -25,25 +25,25 @@ _SEVERITIES: dict[Any, Severity] = {**dict(enumerate(Severity)), **{str(each): e
 
 
 def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
-    """The event of one line. Raises `Refused` with what was expected."""
+    """The event of one line. Raises `FaultRejected` with what was expected."""
     if len(line) > LONGEST:
-        raise Refused(f"the line is longer than {LONGEST} bytes")
+        raise FaultRejected(f"the line is longer than {LONGEST} bytes")
     try:
         item = json_value(line)
     except Malformed as error:
-        raise Refused(f"it is not JSON: {error}") from error
+        raise FaultRejected(f"it is not JSON: {error}") from error
     if not isinstance(item, dict):
-        raise Refused("a JSON object was expected")
+        raise FaultRejected("a JSON object was expected")
     fields = {str(key).lower().replace("_", ""): value for key, value in item.items()}
     number = fields.get("logicid", fields.get("deviceid"))
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_LOGIC_ID:
-        raise Refused(f"`LogicID` from 0 to {MOST_LOGIC_ID} was expected")
+        raise FaultRejected(f"`LogicID` from 0 to {MOST_LOGIC_ID} was expected")
     at = fields.get("alarmraisedtime", fields.get("time"))
     if isinstance(at, bool) or not isinstance(at, int | float) or not -_ENDLESS < at < _ENDLESS:
-        raise Refused("`AlarmRaisedTime` in milliseconds was expected")
+        raise FaultRejected("`AlarmRaisedTime` in milliseconds was expected")
     seconds = at / 1000 if at else now
     if not now - OLDEST_S <= seconds < now + FUTURE_S:
-        raise Refused(f"its time lies {abs(seconds - now):.0f} s in the {'future' if seconds > now else 'past'}")
+        raise FaultRejected(f"its time lies {abs(seconds - now):.0f} s in the {'future' if seconds > now else 'past'}")
     assertion, severity = _pick(fields, "assertion", _ASSERTIONS), _pick(fields, "severity", _SEVERITIES)
     return FaultEvent(
         device=f"npu{number}",
@@ -63,12 +63,12 @@ def _code(value: Any) -> str:
         text = value.removeprefix("0x").removeprefix("0X").upper()
         if 0 < len(text) <= 16 and text.isascii() and all(char in "0123456789ABCDEF" for char in text):
             return text
-    raise Refused("`EventID` was expected: a fault code in hex")
+    raise FaultRejected("`EventID` was expected: a fault code in hex")
 
 
 def _pick(fields: dict[str, Any], name: str, table: dict[Any, Any]) -> Any:
     value = fields.get(name)
     key = value.lower() if isinstance(value, str) else value
     if not isinstance(key, int | float | str) or isinstance(key, bool) or key not in table:
-        raise Refused(f"`{name}` is one of {', '.join(str(each) for each in table)}")
+        raise FaultRejected(f"`{name}` is one of {', '.join(str(each) for each in table)}")
     return table[key]

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.model.faults import FaultEvent
-from holdfast.observe.devices.reported_faults import LONGEST, Refused, in_catalogue, kind_of, read_line
+from holdfast.observe.devices.reported_faults import LONGEST, FaultRejected, in_catalogue, kind_of, read_line
 
 MOST_PEERS = 64
 TURN_S = 0.05
@@ -31,7 +31,7 @@ _WAITING_MOST = 128
 _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-class Inbox:
+class FaultSocket:
     """Listens at `path`. `fileno()` is readable when `take` has work. Never raises for the lines of a peer."""
 
     def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue, clock: Clock | None = None) -> None:
@@ -151,12 +151,12 @@ class Inbox:
         except OSError:
             block = b""
         # A peer that leaves without a last line end may have sent something whole all the same.
-        events = self._heard(peer, peer.lines(block or b"\n"), now)
+        events = self._on_lines(peer, peer.lines(block or b"\n"), now)
         if not block:
             self._drop(fd)
         return events
 
-    def _heard(self, peer: _Peer, lines: list[bytes | None], now: float) -> list[FaultEvent]:
+    def _on_lines(self, peer: _Peer, lines: list[bytes | None], now: float) -> list[FaultEvent]:
         events: list[FaultEvent] = []
         answers: list[bytes] = []
         room = _ANSWERS_MOST
@@ -170,7 +170,7 @@ class Inbox:
                 try:
                     events += read_line(line, now, known=self._known)
                     answer = _TAKEN
-                except Refused as error:
+                except FaultRejected as error:
                     self.refused[kind_of(str(error))] += 1
                     answer = _answer(False, str(error)) if room > 0 else b""
             if room > 0:

@@ -17,7 +17,7 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend_events as ascend
 from holdfast.observe.devices import reported_faults
 from holdfast.observe.devices.device_discovery import behind, gpu_addresses, interfaces_of, pci_address
-from holdfast.observe.devices.growing_files import Lines
+from holdfast.observe.devices.growing_files import GrowingFile
 from holdfast.observe.devices.kernel_faults import (
     NIC_DOWN,
     NIC_PCIE,
@@ -29,14 +29,14 @@ from holdfast.observe.devices.kernel_faults import (
     interface_in,
     is_continued,
 )
-from holdfast.observe.devices.reported_faults import Refused, kind_of
+from holdfast.observe.devices.reported_faults import FaultRejected, kind_of
 
 TOLD_MOST = 20
 ECHO_S = 1.0
 """Seconds. The driver often logs one Xid several times at once; within this time they are one occurrence."""
 
 
-class Source(Protocol):
+class FaultSource(Protocol):
     """A source of faults. `fileno()` is readable when `take` has work, -1 where there will never be any."""
 
     missing: str
@@ -57,11 +57,11 @@ class KernelFaults:
         node: str = "",
         names: Mapping[str, str] | None = None,
         from_start: bool = False,
-        lines: Lines | None = None,
+        lines: GrowingFile | None = None,
         root: Path = Path("/"),
     ) -> None:
         """`lines`: the log, where it is open already. `root`: the place of the kernel's /sys and /proc."""
-        self._lines = lines if lines is not None else Lines(path, from_start=from_start)
+        self._lines = lines if lines is not None else GrowingFile(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
         self._names = gpu_addresses(root) if names is None else names
@@ -158,10 +158,10 @@ class FileFaults:
         ascend_events: bool = False,
         known: Callable[[str], bool] = reported_faults.in_catalogue,
         from_start: bool = False,
-        lines: Lines | None = None,
+        lines: GrowingFile | None = None,
     ) -> None:
         """`lines`: the file, where it is open already."""
-        self._lines = lines if lines is not None else Lines(path, from_start=from_start)
+        self._lines = lines if lines is not None else GrowingFile(path, from_start=from_start)
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
@@ -184,7 +184,7 @@ class FileFaults:
                     events.append(ascend.read_line(line, now, node=self._node))
                 else:
                     events += reported_faults.read_line(line, now, source=self.path.name, known=self._known)
-            except Refused as error:
+            except FaultRejected as error:
                 self._refuse(kind_of(str(error)), str(error))
         if more := self._lines.too_long - self.refused["too long"]:
             self._refuse("too long", f"it is longer than {reported_faults.LONGEST} bytes", more)
@@ -202,9 +202,9 @@ class FileFaults:
         self._lines.close()
 
 
-def vendor_sources(node: str) -> list[Source]:
+def vendor_sources(node: str) -> list[FaultSource]:
     """Sources that a vendor's own module here opens: `open_source(node)` of `<vendor>.py`, found by being there."""
-    found: list[Source] = []
+    found: list[FaultSource] = []
     for vendor in vendors():
         name = f"{__package__}.{vendor}"
         if importlib.util.find_spec(name) is not None:

@@ -41,7 +41,7 @@ _FOLDER_GONE = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_IGNORED
 _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 
 
-class Lines:
+class GrowingFile:
     """The lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
 
     `fileno()` is readable when there may be more. `missing` explains in a sentence why there will be none, else it is

@@ -36,7 +36,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices are concerned", "device's name")
 
 
-class Refused(Exception):
+class FaultRejected(Exception):
     """A line that is not believed; the text gives the reason. The reader of lines catches it."""
 
 
@@ -58,15 +58,15 @@ def read_line(
     known: Callable[[str], bool] = in_catalogue,
     resources: frozenset[str] = PUBLIC_RESOURCES,
 ) -> list[FaultEvent]:
-    """The events of one line. Raises `Refused` with the expected form; then none of them counts."""
+    """The events of one line. Raises `FaultRejected` with the expected form; then none of them counts."""
     if len(line) > LONGEST:
-        raise Refused(f"the line is longer than {LONGEST} bytes")
+        raise FaultRejected(f"the line is longer than {LONGEST} bytes")
     try:
         item = json_value(line)
     except Malformed as error:
-        raise Refused(f"it is not JSON: {error}") from error
+        raise FaultRejected(f"it is not JSON: {error}") from error
     if not isinstance(item, dict):
-        raise Refused("a JSON object was expected")
+        raise FaultRejected("a JSON object was expected")
     if "faults" in item:
         return _public(item, now, source, known, resources)
     return _own(item, now, source, known)
@@ -76,7 +76,7 @@ def _own(item: dict[str, Any], now: float, source: str, known: Callable[[str], b
     who = _who(item.get("who"))
     devices = item.get("devices", [item["device"]] if "device" in item else None)
     if not isinstance(devices, list) or not devices:
-        raise Refused("`device` or a list of `devices` was expected")
+        raise FaultRejected("`device` or a list of `devices` was expected")
     return _events(
         who=who,
         devices=[_device(device) for device in devices],
@@ -95,15 +95,15 @@ def _public(
 ) -> list[FaultEvent]:
     who = _who(item.get("resource"))
     if who not in resources:
-        raise Refused(f"`{who}` is none of those who may report: {', '.join(sorted(resources))}")
+        raise FaultRejected(f"`{who}` is none of those who may report: {', '.join(sorted(resources))}")
     _when(item.get("timestamp"), 1000.0, now)
     faults = item["faults"]
     if not isinstance(faults, list) or not 0 < len(faults) <= MOST_FAULTS:
-        raise Refused(f"1 to {MOST_FAULTS} `faults` were expected")
+        raise FaultRejected(f"1 to {MOST_FAULTS} `faults` were expected")
     events: list[FaultEvent] = []
     for fault in faults:
         if not isinstance(fault, dict):
-            raise Refused("each of `faults` is an object")
+            raise FaultRejected("each of `faults` is an object")
         code, at = _code(fault.get("faultCode"), known), _when(fault.get("faultTime"), 1000.0, now)
         text = _text(fault.get("description", ""), "description", 4096)
         for node, devices in _influence(fault.get("influence")):
@@ -119,27 +119,27 @@ def _public(
                 source=source,
             )
     if len(events) > MOST_DEVICES * MOST_FAULTS:
-        raise Refused("it concerns too many devices")
+        raise FaultRejected("it concerns too many devices")
     return events
 
 
 def _influence(value: Any) -> list[tuple[str, list[str]]]:
     if not isinstance(value, list) or not value:
-        raise Refused("`influence` says which nodes and devices are concerned; a list was expected")
+        raise FaultRejected("`influence` says which nodes and devices are concerned; a list was expected")
     found, count = [], 0
     for part in value:
         if not isinstance(part, dict):
-            raise Refused("each of `influence` is an object")
+            raise FaultRejected("each of `influence` is an object")
         node = _device(part.get("nodeName"))
         numbers = part.get("deviceIds")
         if not isinstance(numbers, list) or not numbers:
-            raise Refused("`deviceIds` of an influence is a list of numbers")
+            raise FaultRejected("`deviceIds` of an influence is a list of numbers")
         if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 1024 for n in numbers):
-            raise Refused("`deviceIds` are numbers from 0 to 1023")
+            raise FaultRejected("`deviceIds` are numbers from 0 to 1023")
         count += len(numbers)
         found.append((node, [f"npu{n}" for n in numbers]))
     if count > MOST_DEVICES:
-        raise Refused(f"{count} devices are concerned; at most {MOST_DEVICES} are believed")
+        raise FaultRejected(f"{count} devices are concerned; at most {MOST_DEVICES} are believed")
     return found
 
 
@@ -156,11 +156,11 @@ def _events(
     source: str,
 ) -> list[FaultEvent]:
     if len(devices) > MOST_DEVICES:
-        raise Refused(f"{len(devices)} devices are concerned; at most {MOST_DEVICES} are believed")
+        raise FaultRejected(f"{len(devices)} devices are concerned; at most {MOST_DEVICES} are believed")
     try:
         said, grave = Assertion(assertion), Severity(severity)
     except ValueError as error:
-        raise Refused(
+        raise FaultRejected(
             f"{error}; assertion is occur, recover or once, severity info, minor, major or critical"
         ) from error
     return [
@@ -180,36 +180,36 @@ def _events(
 
 def _who(value: Any) -> str:
     if not isinstance(value, str) or not _WHO.fullmatch(value):
-        raise Refused("`who` says who reports: 1 to 64 letters, digits and . _ - @ / were expected")
+        raise FaultRejected("`who` says who reports: 1 to 64 letters, digits and . _ - @ / were expected")
     return value
 
 
 def _device(value: Any) -> str:
     if not isinstance(value, str) or not _DEVICE.fullmatch(value):
-        raise Refused(f"{str(value)[:40]!r} is not a device's name")
+        raise FaultRejected(f"{str(value)[:40]!r} is not a device's name")
     return value
 
 
 def _code(value: Any, known: Callable[[str], bool]) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 64 or not value.isprintable():
-        raise Refused("`code` was expected: the fault code as a text")
+        raise FaultRejected("`code` was expected: the fault code as a text")
     if not known(value):
-        raise Refused(f"the code {value} is in no catalogue and in no code list")
+        raise FaultRejected(f"the code {value} is in no catalogue and in no code list")
     return value
 
 
 def _when(value: Any, unit: float, now: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_ENDLESS < value < _ENDLESS:
-        raise Refused("when it happened was expected, as a number")
+        raise FaultRejected("when it happened was expected, as a number")
     at = value / unit
     if not at < now + FUTURE_S:
-        raise Refused(f"its time lies {at - now:.0f} s in the future")
+        raise FaultRejected(f"its time lies {at - now:.0f} s in the future")
     if at < now - OLDEST_S:
-        raise Refused(f"it is {(now - at) / 86_400:.0f} days old")
+        raise FaultRejected(f"it is {(now - at) / 86_400:.0f} days old")
     return at
 
 
 def _text(value: Any, name: str, most: int) -> str:
     if not isinstance(value, str):
-        raise Refused(f"`{name}` is a text")
+        raise FaultRejected(f"`{name}` is a text")
     return value[:most]

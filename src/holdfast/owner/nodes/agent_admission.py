@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from holdfast import __version__
 from holdfast.model import events as ev
 from holdfast.node.agent.local_node import user_here
-from holdfast.wire.admission import House, Lodger, Lodgers, admit
+from holdfast.wire.admission import AdmissionContext, KnownAgent, KnownAgents, admit
 from holdfast.wire.node_messages import Foreign, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.record.job_directory import JobPlace
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AdmissionAnswer(msgspec.Struct, frozen=True):
     """Either a welcome, and what the gang learns of it, or a refusal."""
 
     welcome: Welcome | None = None
@@ -32,13 +32,13 @@ def own_name(job_id: str) -> str:
     return f"owner of {job_id}"
 
 
-class LettingIn:
+class AgentAdmission:
     """One job's door for agents."""
 
-    def __init__(self, launch: Launch, order: NodesOrder, place: JobPlace, host: str) -> None:
+    def __init__(self, launch: LaunchSpec, order: NodesOrder, place: JobPlace, host: str) -> None:
         """`host`: the name of the owner's machine."""
         self._order = order
-        self._house = House(
+        self._house = AdmissionContext(
             version=__version__,
             job=order.job,
             user=user_here(),
@@ -48,7 +48,7 @@ class LettingIn:
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
         )
-        self._lodgers = Lodgers()
+        self._lodgers = KnownAgents()
         self._labels: dict[str, tuple[str, ...]] = {}
         """Of each node that was let in: where it is does not change later."""
 
@@ -62,7 +62,7 @@ class LettingIn:
         node = event.node
         self._labels[node.name] = node.labels
         self._lodgers.put(
-            Lodger(
+            KnownAgent(
                 agent=event.agent,
                 boot=event.boot,
                 name=node.name,
@@ -85,23 +85,23 @@ class LettingIn:
         is_connected: Callable[[str], bool],
         is_lost: Callable[[str], bool] | None = None,
         labels: Callable[[str], tuple[str, ...]] = lambda name: (),
-    ) -> Answer:
+    ) -> AdmissionAnswer:
         """`address`: where the agent's connection comes from. `term`: of this owner. `labels`: what the platform says
         of a node's neighbourhood. Neither a welcome nor a refusal: it is this owner."""
         if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
-            return Answer()
+            return AdmissionAnswer()
         own = hello.node.address if isinstance(hello, Hello) else ""
         reached = own or self._address(address)
         said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected, is_lost)
         if isinstance(said, Refused) or not isinstance(hello, Hello):
-            return Answer(refused=said if isinstance(said, Refused) else None)
+            return AdmissionAnswer(refused=said if isinstance(said, Refused) else None)
         near = self._labels.get(said.node) or (*labels(said.node), *hello.node.labels)
         node = replace(hello.node, name=said.node, address=reached, here=self._is_here(address), labels=near)
         joined = ev.NodeJoined(
             node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent, memory_kill=hello.memory_kill
         )
         self._take(joined)
-        return Answer(welcome=said, joined=joined)
+        return AdmissionAnswer(welcome=said, joined=joined)
 
     def _address(self, address: str) -> str:
         """Where peers reach a node: where it comes from; beside the owner, as the others dial the owner."""

@@ -50,7 +50,7 @@ class _Tail(msgspec.Struct):
     """So many were read."""
 
 
-class Tails:
+class FailedLogTails:
     """`logs`: where the attempts' directories lie beside the owner. A rank whose directory is there is left alone."""
 
     def __init__(self, logs: Path, ask: Ask) -> None:

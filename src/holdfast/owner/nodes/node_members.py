@@ -22,14 +22,14 @@ from holdfast.wire.link_interface import Request
 from holdfast.wire.node_messages import Finished, Moved, Question, Requeued
 
 
-class Peer(Protocol):
+class AgentConnection(Protocol):
     """A connection to an agent that was let in."""
 
     def send(self, message: Request | Question | Finished | Requeued) -> bool: ...
 
 
 class _Member(msgspec.Struct):
-    peer: Peer | None = None
+    peer: AgentConnection | None = None
     checks: RunChecks | None = None
     """Not answered so far."""
     evidence: CollectEvidence | None = None
@@ -38,8 +38,8 @@ class _Member(msgspec.Struct):
     """Not answered so far."""
 
 
-class Members:
-    """The nodes of a job by name; a link (`holdfast.wire.link_interface.ToNodes`). `told`: gets what all of them are
+class NodeMembers:
+    """The nodes of a job by name; a link (`holdfast.wire.link_interface.NodesLink`). `told`: gets what all of them are
     told."""
 
     def __init__(self, told: Callable[[Request], None] = lambda request: None) -> None:
@@ -51,7 +51,7 @@ class Members:
 
     # ------------------------------------------------------------------------------------------ who is there
 
-    def joined(self, node: str, peer: Peer) -> None:
+    def joined(self, node: str, peer: AgentConnection) -> None:
         """The node's agent is connected, for the first time or again."""
         member = self._members.setdefault(node, _Member())
         member.peer = peer
@@ -61,7 +61,7 @@ class Members:
             if request is not None:
                 peer.send(request)
 
-    def left(self, node: str, peer: Peer) -> None:
+    def left(self, node: str, peer: AgentConnection) -> None:
         """That connection is gone; the node may have another one by now."""
         member = self._members.get(node)
         if member is not None and member.peer is peer:

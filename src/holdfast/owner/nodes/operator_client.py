@@ -16,7 +16,7 @@ from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.codec import encode
 from holdfast.owner.nodes.operator_lines import LogLine, OperatorLine, RanksLine, VerbLine
 from holdfast.reactor import Reactor
-from holdfast.record.owner_address import OwnerNote
+from holdfast.record.owner_address import OwnerAddress
 from holdfast.record.state_directory import job_dir
 from holdfast.wire.connection_troubles import trouble
 from holdfast.wire.control_socket import StopLine
@@ -25,7 +25,7 @@ from holdfast.wire.node_messages import PROTOCOL, Answered, Asked, LogFrom, LogP
 from holdfast.wire.owner_dialler import Dialler
 from holdfast.wire.peer_identity import Identity
 from holdfast.wire.socket_options import written
-from holdfast.wire.tls_channel import End, Why
+from holdfast.wire.tls_channel import ChannelEnd, ChannelEndKind
 
 __all__ = [
     "Answered",
@@ -34,7 +34,7 @@ __all__ = [
     "LogPiece",
     "LogRead",
     "LogStream",
-    "OwnerLine",
+    "OperatorClient",
     "RanksLine",
     "StopLine",
     "Verb",
@@ -48,17 +48,17 @@ AGAIN_S = 5.0
 """How long an owner that was killed may take to come back."""
 
 
-class OwnerLine:
+class OperatorClient:
     """One connection to an owner. `ask` waits for its answer; `put` leaves a question open, and `hear` gets answers."""
 
-    def __init__(self, note: OwnerNote, environment: Mapping[str, str], home: Path) -> None:
+    def __init__(self, note: OwnerAddress, environment: Mapping[str, str], home: Path) -> None:
         """Raises BadUsage where this machine has no key of the job."""
         self._note = note
         self._key = _key(note, environment, home)
         self._reactor = Reactor(Clock().now)
         self._question: Asked | None = None
         self._answers: deque[Answered] = deque()
-        self._end: End | None = None
+        self._end: ChannelEnd | None = None
         self._patient_until = 0.0
         """A connection that is closed before then is made anew."""
         self._dialler: Dialler | None = None
@@ -92,7 +92,7 @@ class OwnerLine:
                 self._key,
                 Identity.OPERATOR,
                 lambda mine, theirs: self._asked(),
-                self._heard,
+                self._on_message,
                 self._lost,
             )
         elif not self._dialler.send(self._question):
@@ -144,12 +144,12 @@ class OwnerLine:
         assert self._question is not None, "dialled for a question"
         return self._question
 
-    def _heard(self, message: Any, now: float) -> None:
+    def _on_message(self, message: Any, now: float) -> None:
         if isinstance(message, Answered):
             self._answers.append(message)
 
-    def _lost(self, end: End, now: float) -> None:
-        if now < self._patient_until and end.why in (Why.LEFT, Why.BROKEN):
+    def _lost(self, end: ChannelEnd, now: float) -> None:
+        if now < self._patient_until and end.why in (ChannelEndKind.LEFT, ChannelEndKind.BROKEN):
             return  # the owner that was killed had taken it still
         self._end = end
         assert self._dialler is not None, "it was dialled"
@@ -179,7 +179,7 @@ def _asked(line: OperatorLine, tag: int) -> Asked:
     )
 
 
-def _key(note: OwnerNote, environment: Mapping[str, str], home: Path) -> Key:
+def _key(note: OwnerAddress, environment: Mapping[str, str], home: Path) -> Key:
     # With a shared home the owner's key lies beside its journal for as long as the job lives, also for other machines.
     kept = (note.key, str(job_dir(home, note.job_id) / NAME))
     noted = next((path for path in kept if path and Path(path).exists()), None)

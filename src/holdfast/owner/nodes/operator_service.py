@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from holdfast import __version__
 from holdfast.node.agent.remote_verbs import VerbRunner
-from holdfast.owner.nodes.failed_log_tails import Tails
+from holdfast.owner.nodes.failed_log_tails import FailedLogTails
 from holdfast.owner.nodes.operator_lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, RanksLine, VerbLine
-from holdfast.owner.nodes.operator_sessions import Followers, Held, Open, Person
-from holdfast.record.owner_address import OwnerNote, note
+from holdfast.owner.nodes.operator_sessions import HeldQuestion, LogFollowers, OpenQuestion, OperatorSession
+from holdfast.record.owner_address import OwnerAddress, write_owner_address
 from holdfast.safe_files import replace_file
 from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.control_socket import Reply, StopLine
@@ -57,7 +57,7 @@ KEPT_ATTEMPTS = 8
 """Of so many last attempts it is known where each rank was."""
 
 
-class Operators:
+class OperatorService:
     """`ask` sends a question to a node: false where the node is not connected. `nodes`: those of the job by name.
 
     `stop` takes a request to stop, and says what comes of it.
@@ -82,14 +82,14 @@ class Operators:
         self._verbs = VerbRunner(reactor, place.home, os.environ)
         # Not from 1: a node may still answer what an owner of before has asked.
         self._numbers = int.from_bytes(os.urandom(4))
-        self._people: dict[int, Person] = {}
-        self._open: dict[int, Open] = {}
-        self._held: list[Held] = []
-        self._followers = Followers()
+        self._people: dict[int, OperatorSession] = {}
+        self._open: dict[int, OpenQuestion] = {}
+        self._held: list[HeldQuestion] = []
+        self._followers = LogFollowers()
         self._attempt = 0
         self._places: dict[int, dict[int, RankAt]] = {}
         """Attempt → rank → where it is."""
-        self._tails = Tails(place.logs, self._ask_for_tail)
+        self._tails = FailedLogTails(place.logs, self._ask_for_tail)
 
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
         """Leave a note of how this owner is reached, for commands on this machine. `name`: of the job.
@@ -101,7 +101,7 @@ class Operators:
             if not key.is_absolute():
                 key = self._kept_key = self._place.directory / KEY_NAME
                 replace_file(key, order.key)
-            said = OwnerNote(
+            said = OwnerAddress(
                 job_id=self._place.job_id,
                 name=name,
                 node="",
@@ -112,13 +112,13 @@ class Operators:
                 began=now,
                 key=str(key),
             )
-            note(self._place.directory, said)
+            write_owner_address(self._place.directory, said)
         except OSError:
             pass  # commands here find the job by its socket, and its nodes' logs not at all
 
     # ------------------------------------------------------------------------------------------ people
 
-    def asked(self, person: Person, asked: Asked) -> None:
+    def asked(self, person: OperatorSession, asked: Asked) -> None:
         """A person's command asks something; its answer follows."""
         self._people[id(person)] = person
         if asked.protocol != PROTOCOL:
@@ -128,7 +128,7 @@ class Operators:
         if len(self._people) > MOST_WAITING:
             person.dismiss(_no(f"{MOST_WAITING} others wait for an answer of the owner already: try again"))
             return
-        waiting: list[Open | Held] = [*self._open.values(), *self._held]
+        waiting: list[OpenQuestion | HeldQuestion] = [*self._open.values(), *self._held]
         if len([each for each in waiting if each.person is person]) >= MOST_QUESTIONS:
             person.dismiss(_no(f"this command has {MOST_QUESTIONS} questions open already"))
             return
@@ -150,7 +150,7 @@ class Operators:
             case _:
                 assert_never(line)
 
-    def person_left(self, person: Person) -> None:
+    def person_left(self, person: OperatorSession) -> None:
         """Its connection is over."""
         self._people.pop(id(person), None)
         self._followers.left(person)
@@ -161,7 +161,7 @@ class Operators:
                 for node in question.nodes if question.line is not None else ():
                     self._ask(node, ForgetLog(id=number))
 
-    def _run(self, person: Person, line: VerbLine) -> None:
+    def _run(self, person: OperatorSession, line: VerbLine) -> None:
         words = line.words[:MOST_WORDS]
         if line.verb is Verb.SHOW:
             # The journal may be long: another process reads it.
@@ -175,12 +175,12 @@ class Operators:
             person.dismiss(_no(f"{named}: the job has {', '.join(known) or 'none so far'}"))
             return
         number = self._number()
-        question = self._open[number] = Open(person, set(wanted), 0, as_json="--json" in words)
+        question = self._open[number] = OpenQuestion(person, set(wanted), 0, as_json="--json" in words)
         for node in wanted:
             if not self._ask(node, RunVerb(id=number, verb=line.verb, words=words)):
                 self._verb_done(question, node, VerbDone(id=number, ok=False, text=f"{node} is not connected"))
 
-    def _verb_done(self, question: Open, node: str, said: VerbDone) -> None:
+    def _verb_done(self, question: OpenQuestion, node: str, said: VerbDone) -> None:
         question.nodes.discard(node)
         question.said[node] = said
         if question.nodes:
@@ -193,7 +193,7 @@ class Operators:
 
     # ------------------------------------------------------------------------------------------ logs
 
-    def _read(self, person: Person, line: LogLine, tag: int) -> None:
+    def _read(self, person: OperatorSession, line: LogLine, tag: int) -> None:
         self._followers.read(person, tag)
         attempt, places = self._ranks(person, line, tag)
         if places is None:
@@ -205,7 +205,7 @@ class Operators:
         number, node = self._number(), place.node
         question = ReadLog(id=number, rank=line.rank, attempt=attempt, streams=line.streams, wait=line.wait)
         if self._ask(node, question):
-            self._open[number] = Open(person, {node}, tag, line)
+            self._open[number] = OpenQuestion(person, {node}, tag, line)
             if line.wait:
                 self._followers.read_on(person, tag)
         elif not line.wait:
@@ -215,9 +215,11 @@ class Operators:
             lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
             person.send(Answered(ok=True, message="", log=lost, tag=tag))
         else:
-            self._held.append(Held(person, tag, line))
+            self._held.append(HeldQuestion(person, tag, line))
 
-    def _ranks(self, person: Person, line: LogLine | RanksLine, tag: int) -> tuple[int, dict[int, RankAt] | None]:
+    def _ranks(
+        self, person: OperatorSession, line: LogLine | RanksLine, tag: int
+    ) -> tuple[int, dict[int, RankAt] | None]:
         """The attempt and its ranks; None where the person has got another answer, or waits for the attempt."""
         if line.attempt not in self._places:
             self._learn(self._view())
@@ -225,7 +227,7 @@ class Operators:
         places = self._places.get(attempt)
         if places is None:
             if line.wait and attempt >= self._attempt:
-                self._held.append(Held(person, tag, line))
+                self._held.append(HeldQuestion(person, tag, line))
             else:
                 known = "no attempt has begun"
                 if attempt > self._attempt > 0:
@@ -235,7 +237,7 @@ class Operators:
                 person.send(_no(known, tag))
         return attempt, places
 
-    def _tell_ranks(self, person: Person, line: RanksLine, tag: int) -> None:
+    def _tell_ranks(self, person: OperatorSession, line: RanksLine, tag: int) -> None:
         attempt, places = self._ranks(person, line, tag)
         if places is not None:
             self._followers.turn(person, wait=line.wait)

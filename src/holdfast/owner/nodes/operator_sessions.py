@@ -10,7 +10,7 @@ from holdfast.owner.nodes.operator_lines import LogLine, RanksLine
 from holdfast.wire.node_messages import Answered, VerbDone
 
 
-class Person(Protocol):
+class OperatorSession(Protocol):
     """A person's connection."""
 
     def send(self, message: Answered) -> bool: ...
@@ -18,10 +18,10 @@ class Person(Protocol):
     def dismiss(self, message: Answered) -> None: ...
 
 
-class Open(msgspec.Struct):
+class OpenQuestion(msgspec.Struct):
     """A question that a node, or several, still have to answer."""
 
-    person: Person
+    person: OperatorSession
     nodes: set[str]
     tag: int
     line: LogLine | None = None
@@ -30,15 +30,15 @@ class Open(msgspec.Struct):
     said: dict[str, VerbDone] = {}
 
 
-class Held(msgspec.Struct):
+class HeldQuestion(msgspec.Struct):
     """A question about an attempt that has not begun, or for a node that has lost its connection."""
 
-    person: Person
+    person: OperatorSession
     tag: int
     line: LogLine | RanksLine
 
 
-class Followers:
+class LogFollowers:
     """Logs that people follow, and have not read to their ends."""
 
     def __init__(self) -> None:
@@ -49,19 +49,19 @@ class Followers:
     def some(self) -> bool:
         return bool(self._reading)
 
-    def turn(self, person: Person, *, wait: bool) -> None:
+    def turn(self, person: OperatorSession, *, wait: bool) -> None:
         """It has learned which ranks an attempt has."""
         self.left(person)
         if wait:
             self._reading.add((id(person), 0))
 
-    def read_on(self, person: Person, tag: int) -> None:
+    def read_on(self, person: OperatorSession, tag: int) -> None:
         """Its question is at the node."""
         self._reading.add((id(person), tag))
 
-    def read(self, person: Person, tag: int) -> None:
+    def read(self, person: OperatorSession, tag: int) -> None:
         """That log is read to its end, or asked for anew."""
         self._reading -= {(id(person), tag), (id(person), 0)}
 
-    def left(self, person: Person) -> None:
+    def left(self, person: OperatorSession) -> None:
         self._reading = {each for each in self._reading if each[0] != id(person)}

@@ -27,15 +27,15 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.gang_protocol import Report
 from holdfast.model.phrases import Phrase
 from holdfast.node.report_writer import ReportWriter
-from holdfast.node.signal_handler import SignalDesk
+from holdfast.node.signal_handler import SignalHandler
 from holdfast.node.signal_pipe import Signals
 from holdfast.node.worker_output import guard_is_dead
 from holdfast.owner.first_events import first_events
-from holdfast.owner.job_records import Records
-from holdfast.owner.node_queries import Questions
-from holdfast.owner.nodes.agent_admission import LettingIn
-from holdfast.owner.nodes.node_members import Members
-from holdfast.owner.nodes.operator_service import Operators
+from holdfast.owner.job_records import JobRecords
+from holdfast.owner.node_queries import NodeQueries
+from holdfast.owner.nodes.agent_admission import AgentAdmission
+from holdfast.owner.nodes.node_members import NodeMembers
+from holdfast.owner.nodes.operator_service import OperatorService
 from holdfast.owner.owner_side import OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN, exit_status
 from holdfast.reactor import Reactor
@@ -49,14 +49,14 @@ from holdfast.wire.guard_messages import GuardWords, from_node
 from holdfast.wire.job_key import Key
 from holdfast.wire.link_interface import Seen
 from holdfast.wire.node_messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, Requeued, VerbDone
-from holdfast.wire.owner_listener import Listener, Peer
+from holdfast.wire.owner_listener import OwnerListener, Peer
 
 if TYPE_CHECKING:
-    from holdfast.act.guarded_children import Birth
-    from holdfast.launch.launch_spec import Launch, NodesOrder
-    from holdfast.owner.nodes.starter_events import StarterWords
+    from holdfast.act.guarded_children import ChildContext
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
+    from holdfast.owner.nodes.starter_events import StarterPipeReader
     from holdfast.reactor import News
-    from holdfast.wire.tls_channel import End
+    from holdfast.wire.tls_channel import ChannelEnd
 
 FAREWELL_S = 10.0
 """How long the nodes that are connected may take to say that they have the job's report."""
@@ -67,13 +67,13 @@ STRANGERS = 20
 """Peers without the job's key that are told of: the owner's terminal is for its job."""
 
 
-def own(
-    launch: Launch,
+def run_owner(
+    launch: LaunchSpec,
     order: NodesOrder,
     place: JobPlace,
     listening: socket.socket,
     clock: Clock,
-    birth: Birth,
+    birth: ChildContext,
     *,
     agent_id: str,
 ) -> int:
@@ -95,12 +95,12 @@ class _OwnerProcess:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         order: NodesOrder,
         place: JobPlace,
         listening: socket.socket,
         clock: Clock,
-        birth: Birth,
+        birth: ChildContext,
         agent_id: str,
         stdout: Console,
         stderr: Console,
@@ -116,8 +116,8 @@ class _OwnerProcess:
         self._stdout = stdout
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
-        self._members = Members(lambda request: self._operators.told(request))
-        self._questions = Questions(
+        self._members = NodeMembers(lambda request: self._operators.told(request))
+        self._questions = NodeQueries(
             self._members,
             reactor,
             launch.spec if launch.checks is not None else replace(launch.spec, checks=()),
@@ -125,7 +125,7 @@ class _OwnerProcess:
             lambda node: self._letting_in.address_of(node),
             (self._say, place.logs),
         )
-        self._records = Records(place, reactor.now, self._writer, self._say)
+        self._records = JobRecords(place, reactor.now, self._writer, self._say)
         self._owner = Owner(Gang(launch.catalogue), Liveness(launch.spec.timers))
         self._side = OwnerSide(
             launch,
@@ -138,7 +138,7 @@ class _OwnerProcess:
             self._owner,
             stdout.say,
         )
-        self._operators = Operators(
+        self._operators = OperatorService(
             reactor,
             place,
             ask=self._members.ask,
@@ -146,20 +146,20 @@ class _OwnerProcess:
             view=self._side.view,
             stop=self._asked_to_stop,
         )
-        self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
+        self._letting_in = AgentAdmission(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
         self._strangers = 0
         """So many were told of."""
-        self._listener = Listener(
+        self._listener = OwnerListener(
             reactor,
             listening,
             self._key,
-            self._heard,
+            self._on_message,
             self._gone,
             self._strange,
             lease_s=launch.spec.timers.lease_s,
         )
-        self._desk = SignalDesk(
+        self._desk = SignalHandler(
             Signals(),
             reactor,
             _Elsewhere(),
@@ -170,16 +170,16 @@ class _OwnerProcess:
         GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
         self._starter_words = self._hear(order)
         if order.elsewhere and not order.starter:
-            from holdfast.owner.nodes.rival_owner import Rival  # hardly any owner has reason to look for one
+            from holdfast.owner.nodes.rival_owner import RivalOwner  # hardly any owner has reason to look for one
 
-            Rival(launch, order, place.job_id, reactor)
+            RivalOwner(launch, order, place.job_id, reactor)
 
-    def _hear(self, order: NodesOrder) -> StarterWords | None:
+    def _hear(self, order: NodesOrder) -> StarterPipeReader | None:
         if order.starter is None or order.starter.news_fd < 0:
             return None
-        from holdfast.owner.nodes.starter_events import StarterWords  # most jobs have no such starter
+        from holdfast.owner.nodes.starter_events import StarterPipeReader  # most jobs have no such starter
 
-        return StarterWords(
+        return StarterPipeReader(
             order.starter.news_fd,
             self._reactor,
             self._launch.spec.nodes,
@@ -249,7 +249,7 @@ class _OwnerProcess:
 
     # ------------------------------------------------------------------------------------------ the nodes' words
 
-    def _heard(self, peer: Peer, message: Any, now: float) -> News:
+    def _on_message(self, peer: Peer, message: Any, now: float) -> News:
         match message:
             case Hello() | Foreign():
                 return self._hello(peer, message, now)
@@ -305,7 +305,7 @@ class _OwnerProcess:
             return replace(event, meeting=replace(event.meeting, address=address))
         return event
 
-    def _gone(self, peer: Peer, end: End, now: float) -> News:
+    def _gone(self, peer: Peer, end: ChannelEnd, now: float) -> News:
         if peer.name:
             self._members.left(peer.name, peer)
             self._members.has_finished(peer.name)
@@ -314,7 +314,7 @@ class _OwnerProcess:
             self._operators.person_left(peer)
         return None
 
-    def _strange(self, address: str, end: End) -> None:
+    def _strange(self, address: str, end: ChannelEnd) -> None:
         """A peer did not get in: a user who waits for a node learns why."""
         if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
             self._strangers += 1

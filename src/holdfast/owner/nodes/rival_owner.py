@@ -18,27 +18,27 @@ from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import PROTOCOL, Hello, Refused
 from holdfast.wire.owner_dialler import Dialler
 from holdfast.wire.peer_identity import Identity
-from holdfast.wire.tls_channel import Why
+from holdfast.wire.tls_channel import ChannelEndKind
 
 if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import Launch, NodesOrder
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.reactor import News, Reactor
-    from holdfast.wire.tls_channel import End
+    from holdfast.wire.tls_channel import ChannelEnd
 
-_GO_ON = (Why.UNREACHED, Why.UNRESOLVED, Why.BROKEN, Why.LATE)
+_GO_ON = (ChannelEndKind.UNREACHED, ChannelEndKind.UNRESOLVED, ChannelEndKind.BROKEN, ChannelEndKind.LATE)
 """An owner may answer there later."""
 
 
-class Rival:
+class RivalOwner:
     """Looks until an answer comes, or until the time is over in which the nodes come together."""
 
-    def __init__(self, launch: Launch, order: NodesOrder, job_id: str, reactor: Reactor) -> None:
+    def __init__(self, launch: LaunchSpec, order: NodesOrder, job_id: str, reactor: Reactor) -> None:
         self._launch = launch
         self._order = order
         self._job_id = job_id
         key = Key(order.key, Path(order.key_from))
         self._dialler = Dialler(
-            reactor, order.host, order.port, key, Identity.AGENT, self._hello, self._heard, self._lost
+            reactor, order.host, order.port, key, Identity.AGENT, self._hello, self._on_message, self._lost
         )
         self._until = reactor.now() + launch.spec.nodes.join_s
 
@@ -56,7 +56,7 @@ class Rival:
             hosts=self._order.hosts_why,
         )
 
-    def _heard(self, message: Any, now: float) -> News:
+    def _on_message(self, message: Any, now: float) -> News:
         self._dialler.close()
         if not isinstance(message, Refused) or message.code != 2:
             return None
@@ -69,7 +69,7 @@ class Rival:
         )
         return [ev.StopRequested(request=request)]
 
-    def _lost(self, end: End, now: float) -> News:
+    def _lost(self, end: ChannelEnd, now: float) -> News:
         # This owner closes the connection to itself; who else answers is no owner of this job.
         if end.why not in _GO_ON or now > self._until:
             self._dialler.close()

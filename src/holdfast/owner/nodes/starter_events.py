@@ -11,15 +11,15 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.job_spec import NodePlan
 from holdfast.model.phrases import Phrase
 from holdfast.reactor import Reactor
-from holdfast.wire.starter_reports import heard
+from holdfast.wire.starter_reports import parse_starter_reports
 
 if TYPE_CHECKING:
-    from holdfast.reactor import News, Watch
+    from holdfast.reactor import DescriptorWatch, News
 
 _MOST = 1 << 20
 
 
-class StarterWords:
+class StarterPipeReader:
     """The owner's end of the starter's pipe.
 
     `attempt()`: the gang's; 0 before it has its nodes together. A gang that has not does not wait for nodes that will
@@ -38,10 +38,10 @@ class StarterWords:
         self._attempt = attempt
         self._say = say
         self._out: set[str] = set()
-        self._watch: Watch | None = reactor.watch(fd, self._ready)
+        self._watch: DescriptorWatch | None = reactor.watch(fd, self._ready)
 
     def _ready(self, fd: int, now: float) -> News:
-        news = heard(os.read(fd, _MOST))
+        news = parse_starter_reports(os.read(fd, _MOST))
         for said in news:
             self._out.update(said.nodes, (f"another, {number}" for number in range(said.more)))
         attempt = self._attempt()

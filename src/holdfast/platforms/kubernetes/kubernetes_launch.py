@@ -11,11 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import By, order_for_agents
+from holdfast.launch.agent_launch import StartedBy, order_for_agents
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.multi_node import (
-    Many,
+    MultiNodeJob,
     identity,
     owner_wait_s,
     plan_of,
@@ -26,9 +26,9 @@ from holdfast.launch.multi_node import (
 )
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, plan_here
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.safe_files import read_file
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.wire.job_key import parse_key
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ MOST_KEY_BYTES = 128
 
 def over_pods(
     given: dict[str, Any], settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
-) -> Many:
+) -> MultiNodeJob:
     """Run the job over the pods of its plan: this process hosts the owner and has no worker. Raises `BadUsage`."""
     readable_again(given)
     pods = plan_here(os.environ)
@@ -52,9 +52,9 @@ def over_pods(
     if given["nnodes"] is None:
         nodes = (pods.least or pods.nodes, pods.nodes)
     plan = replace(plan_of(settings, conf, nodes, settings.count("spares") or pods.spares), apart=True, replaced=True)
-    if settings.source("join-timeout") is Source.DEFAULT and "join_timeout" not in conf:
+    if settings.source("join-timeout") is SettingSource.DEFAULT and "join_timeout" not in conf:
         plan = replace(plan, join_s=JOIN_S)
-    if settings.source("replace-wait") is Source.DEFAULT:
+    if settings.source("replace-wait") is SettingSource.DEFAULT:
         plan = replace(plan, replace_s=REPLACE_S)
     order = NodesOrder(
         host=object_names.owner_address(pods.name, pods.namespace).rpartition(":")[0],
@@ -73,13 +73,13 @@ def over_pods(
     )
     os.environ[ORDER] = _order(given, job, plan, pods)
     notes = (f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored",) if strange else ()
-    return Many(with_plan(given, job, plan, max(shape.workers for shape in pods.shapes)), order, notes)
+    return MultiNodeJob(with_plan(given, job, plan, max(shape.workers for shape in pods.shapes)), order, notes)
 
 
-def _order(given: Mapping[str, Any], job: JobFile, plan: Any, pods: Plan) -> str:
+def _order(given: Mapping[str, Any], job: JobFile, plan: Any, pods: PodPlan) -> str:
     """What is the same in all agents' orders, as their pods carry it: without the key and this pod's environment."""
     typed = {**given, "job": f"{pods.exchange}/{object_names.JOB_FILE}", "local_addr": None}
-    found = order_for_agents(By.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
+    found = order_for_agents(StartedBy.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
     return msgspec.json.encode(replace(found, directory="", addresses=(), port=object_names.PORT)).decode()
 
 

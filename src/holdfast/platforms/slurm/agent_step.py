@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.children import Child, start
 from holdfast.platforms.slurm.text.srun_command import meaning, step_command, word_of_stepd
-from holdfast.reactor import Moment, Reactor, Watch
+from holdfast.reactor import DescriptorWatch, DueCall, Reactor
 
 _BLOCK = 64 * 1024
 _MOST_LINE = 4096
@@ -34,7 +34,7 @@ class Steps(msgspec.Struct, frozen=True):
     """GPUs of each node that the step asks for; 0: none are asked for, and it gets those of the job."""
 
 
-class Hears(Protocol):
+class StepObserver(Protocol):
     """What hears of a step: its lines, its end."""
 
     def told(self, line: str) -> bool:
@@ -45,15 +45,17 @@ class Hears(Protocol):
         """What Slurm says of the task on a node."""
         ...
 
-    def ended(self, step: OneStep, status: int | None) -> None:
+    def ended(self, step: AgentStep, status: int | None) -> None:
         """srun has ended: its exit status, or minus a signal; None: something else has reaped it."""
         ...
 
 
-class OneStep:
+class AgentStep:
     """One srun."""
 
-    def __init__(self, steps: Steps, order: bytes, reactor: Reactor, hears: Hears, only: tuple[str, ...]) -> None:
+    def __init__(
+        self, steps: Steps, order: bytes, reactor: Reactor, hears: StepObserver, only: tuple[str, ...]
+    ) -> None:
         self.steps = steps
         self.only = only
         """Some nodes of the job; empty: all."""
@@ -66,7 +68,7 @@ class OneStep:
         self._passing = False
         """The rest of a line is not srun's own."""
         self._held = bytearray()
-        self._flush: Moment | None = None
+        self._flush: DueCall | None = None
         self._child: Child | None = None
         self._writer = -1
         self._unsent = order
@@ -87,7 +89,7 @@ class OneStep:
             os.close(reader)
             os.close(errors)
         os.set_blocking(self._writer, False)
-        self._sending: Watch | None = self._reactor.watch(self._writer, self._send, writable=True)
+        self._sending: DescriptorWatch | None = self._reactor.watch(self._writer, self._send, writable=True)
         self._reading = self._reactor.watch(self._errors, self._read)
         self._reactor.watch(self._child.pidfd, self._ended)
 

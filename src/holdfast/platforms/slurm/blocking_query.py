@@ -7,18 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.children import start
 from holdfast.clock import Clock
-from holdfast.platforms.slurm.slurm_commands import LIMIT_S, Answer, Asking, meant, program
+from holdfast.platforms.slurm.slurm_commands import LIMIT_S, CommandOutput, SlurmCommands, meant, program
 from holdfast.reactor import Reactor
 
 
-def asked(words: Sequence[str], *, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None) -> Answer:
+def query(
+    words: Sequence[str], *, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None
+) -> CommandOutput:
     """What a command of Slurm's answers. `environment`: as it is, for one that hands it on; None: ours, without what
     would change its answer."""
     reactor = Reactor(Clock().now)
-    asking = Asking(reactor)
+    asking = SlurmCommands(reactor)
     if environment is not None:
         asking.environment = dict(environment)
-    answers: list[Answer] = []
+    answers: list[CommandOutput] = []
     try:
         asking.ask(words, lambda answer, now: answers.append(answer), limit_s=limit_s)
         while not answers:
@@ -29,7 +31,9 @@ def asked(words: Sequence[str], *, limit_s: float = LIMIT_S, environment: Mappin
     return answers[0]
 
 
-def waited(words: Sequence[str], environment: Mapping[str, str], first_line: Callable[[str], None]) -> tuple[int, str]:
+def run_to_end(
+    words: Sequence[str], environment: Mapping[str, str], first_line: Callable[[str], None]
+) -> tuple[int, str]:
     """Run a command to its end, however late, and hand its first line on when it comes: its status and its errors.
 
     Raises OSError where it cannot be run. An interrupt ends the command.
@@ -88,7 +92,7 @@ def waited(words: Sequence[str], environment: Mapping[str, str], first_line: Cal
     return status if status is not None else 1, printed[err].decode(errors="replace")
 
 
-def trouble_of(words: Sequence[str], status: int, err: str) -> Answer:
-    """What the end of a command that was `waited` for means."""
+def trouble_of(words: Sequence[str], status: int, err: str) -> CommandOutput:
+    """What the end of a command that was `run_to_end` for means."""
     trouble, said = meant(words, status, err, 0.0)
-    return Answer(words=tuple(words), err=err, status=status, trouble=trouble, said=said)
+    return CommandOutput(words=tuple(words), err=err, status=status, trouble=trouble, said=said)

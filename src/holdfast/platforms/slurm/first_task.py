@@ -21,7 +21,7 @@ _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _MOST_BYTES = 64 * 1024
 
 
-class Notice(Noun, frozen=True, kw_only=True):
+class FirstTaskAddress(Noun, frozen=True, kw_only=True):
     """Where the owner is dialled."""
 
     addresses: tuple[str, ...]
@@ -47,7 +47,7 @@ class FirstTask:
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Keep the notice there until the job is over. Raises OSError where it cannot be written."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(self._path, msgspec.json.encode(Notice(addresses=self._addresses, port=port)))
+        replace_file(self._path, msgspec.json.encode(FirstTaskAddress(addresses=self._addresses, port=port)))
         try:
             while any(os.read(guard_fd, 128)):
                 pass  # a signal is the owner's affair
@@ -56,9 +56,9 @@ class FirstTask:
         return 0
 
 
-def await_notice(path: Path, limit_s: float) -> Notice | None:
+def await_notice(path: Path, limit_s: float) -> FirstTaskAddress | None:
     """What the first task has written; None: nothing within `limit_s` seconds."""
-    found: list[Notice] = []
+    found: list[FirstTaskAddress] = []
     reactor = Reactor(Clock().now)
     until = reactor.now() + limit_s
     tries = 0
@@ -76,10 +76,10 @@ def _nothing(now: float) -> None:
     """Only the wait is wanted."""
 
 
-def _read(path: Path) -> tuple[Notice, ...]:
+def _read(path: Path) -> tuple[FirstTaskAddress, ...]:
     try:
         # A network file system remembers for half a minute that a file was not there, unless its directory has changed.
         os.utime(path.parent)
-        return (json_as(read_file(path, _MOST_BYTES), Notice, most_bytes=_MOST_BYTES),)
+        return (json_as(read_file(path, _MOST_BYTES), FirstTaskAddress, most_bytes=_MOST_BYTES),)
     except (OSError, Malformed):
         return ()

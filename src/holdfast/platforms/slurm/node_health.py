@@ -21,9 +21,9 @@ from typing import NoReturn
 
 from holdfast.clock import Clock
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble, SlurmCommands
 from holdfast.platforms.slurm.text import scontrol_records
-from holdfast.platforms.slurm.text.node_treatment import NODE_CHECKS, Doing, Treatment, is_ours, treat
+from holdfast.platforms.slurm.text.node_treatment import NODE_CHECKS, SlurmNodeAction, Treatment, is_ours, treat
 from holdfast.reactor import Reactor
 from holdfast.record.held_devices import make_folder, notes
 from holdfast.safe_files import open_file, read_file
@@ -31,9 +31,9 @@ from holdfast.safe_text import one_line
 
 __all__ = [
     "NODE_CHECKS",
-    "Busy",
-    "Tended",
-    "Use",
+    "CheckBusy",
+    "CheckCaller",
+    "NodeTreatment",
     "after_release",
     "alone",
     "furnish",
@@ -64,7 +64,7 @@ _ABOVE = 8
 _BYTES = 256 << 10
 
 
-class Use(enum.StrEnum):
+class CheckCaller(enum.StrEnum):
     """Who runs the check."""
 
     HEALTH = "HealthCheckProgram"
@@ -73,11 +73,11 @@ class Use(enum.StrEnum):
     PERSON = "a person"
 
 
-class Tended(Noun, frozen=True, kw_only=True):
+class NodeTreatment(Noun, frozen=True, kw_only=True):
     """What was done with the node, or what it would take."""
 
     node: str
-    doing: Doing = Doing.NOTHING
+    doing: SlurmNodeAction = SlurmNodeAction.NOTHING
     done: bool = False
     """Slurm has done it."""
     said: str = ""
@@ -86,14 +86,14 @@ class Tended(Noun, frozen=True, kw_only=True):
     """What does it, as a person would type it."""
 
 
-def use_of(environ: Mapping[str, str]) -> Use:
+def use_of(environ: Mapping[str, str]) -> CheckCaller:
     """Which of Slurm's hooks this process is."""
     context = environ.get("SLURM_SCRIPT_CONTEXT", "")
     if context.startswith("epilog"):
-        return Use.EPILOG
+        return CheckCaller.EPILOG
     if context.startswith("prolog") or ("SLURMD_NODENAME" in environ and "SLURM_JOB_ID" in environ):
-        return Use.PROLOG
-    return Use.HEALTH if "SLURMD_NODENAME" in environ else Use.PERSON
+        return CheckCaller.PROLOG
+    return CheckCaller.HEALTH if "SLURMD_NODENAME" in environ else CheckCaller.PERSON
 
 
 def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
@@ -151,7 +151,7 @@ def _variable(words: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------------------ one at a time
 
 
-class Busy(Exception):
+class CheckBusy(Exception):
     """Another check of this node runs."""
 
 
@@ -179,7 +179,7 @@ def _take(fd: int, waits: bool) -> None:
         return
     except BlockingIOError:
         if not waits:
-            raise Busy from None
+            raise CheckBusy from None
     before = signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, TURN_S)
     try:
@@ -256,14 +256,14 @@ def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> 
 
 def tend(
     node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool, environ: Mapping[str, str] = os.environ
-) -> Tended:
+) -> NodeTreatment:
     """Ask Slurm about the node, and do what follows; what was done, or what it would take. Never raises for Slurm's.
 
     `drains`: it may be drained. `gives_back`: a drain of holdfast's may end where there is no trouble. A node of ten
     thousand that is well asks slurmctld nothing, unless a person wants to know.
     """
-    if not troubles and not gives_back and use_of(environ) is not Use.PERSON:
-        return Tended(node=node)
+    if not troubles and not gives_back and use_of(environ) is not CheckCaller.PERSON:
+        return NodeTreatment(node=node)
     with _Slurm(environ) as slurm:
         found = slurm.ask(("scontrol", "show", "node", node))
         record = next((each for each in scontrol_records.nodes(found.out) if each.name == node), None)
@@ -271,30 +271,32 @@ def tend(
             return _unknown(node, found, troubles)
         treatment = treat(record, troubles, gives_back=gives_back)
         command = shlex.join(treatment.command)
-        if treatment.doing is Doing.NOTHING:
-            return Tended(node=node, said=treatment.said, command=command)
-        if treatment.doing is Doing.DRAIN and not drains:
-            return Tended(node=node, doing=treatment.doing, said=f"{node} would be drained: {command}", command=command)
+        if treatment.doing is SlurmNodeAction.NOTHING:
+            return NodeTreatment(node=node, said=treatment.said, command=command)
+        if treatment.doing is SlurmNodeAction.DRAIN and not drains:
+            return NodeTreatment(
+                node=node, doing=treatment.doing, said=f"{node} would be drained: {command}", command=command
+            )
         answer = slurm.ask(treatment.command)
     return _outcome(node, treatment, answer)
 
 
-def _outcome(node: str, treatment: Treatment, answer: Answer) -> Tended:
+def _outcome(node: str, treatment: Treatment, answer: CommandOutput) -> NodeTreatment:
     command = shlex.join(treatment.command)
-    done = {Doing.DRAIN: "drained", Doing.RESUME: "given back to work"}[treatment.doing]
+    done = {SlurmNodeAction.DRAIN: "drained", SlurmNodeAction.RESUME: "given back to work"}[treatment.doing]
     if answer.ok:
         said = f"{node} is {done}: {treatment.said}"
     else:
         said = f"{node} is not {done}: {answer.said}; an administrator types: {command}"
-    return Tended(node=node, doing=treatment.doing, done=answer.ok, said=said, command=command)
+    return NodeTreatment(node=node, doing=treatment.doing, done=answer.ok, said=said, command=command)
 
 
-def _unknown(node: str, answer: Answer, troubles: Sequence[str]) -> Tended:
-    if answer.ok or answer.trouble is Trouble.UNKNOWN:
+def _unknown(node: str, answer: CommandOutput, troubles: Sequence[str]) -> NodeTreatment:
+    if answer.ok or answer.trouble is CommandTrouble.UNKNOWN:
         said = f"Slurm knows no node {node}: SLURMD_NODENAME names the node where its host has another name"
     else:
         said = f"Slurm was not asked about {node}: {answer.said}"
-    return Tended(node=node, doing=Doing.DRAIN if troubles else Doing.NOTHING, said=said)
+    return NodeTreatment(node=node, doing=SlurmNodeAction.DRAIN if troubles else SlurmNodeAction.NOTHING, said=said)
 
 
 class _Slurm:
@@ -302,7 +304,7 @@ class _Slurm:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._reactor = Reactor(Clock().now)
-        self._asking = Asking(self._reactor, environ)
+        self._asking = SlurmCommands(self._reactor, environ)
 
     def __enter__(self) -> _Slurm:
         return self
@@ -311,8 +313,8 @@ class _Slurm:
         self._asking.close()
         self._reactor.close()
 
-    def ask(self, words: Sequence[str]) -> Answer:
-        found: list[Answer] = []
+    def ask(self, words: Sequence[str]) -> CommandOutput:
+        found: list[CommandOutput] = []
         self._asking.ask(words, lambda answer, now: found.append(answer), limit_s=ASK_S, patience_s=PATIENCE_S)
         while not found:
             self._reactor.wait()

@@ -20,9 +20,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, News, Reactor, Watch
+    from holdfast.reactor import DescriptorWatch, DueCall, News, Reactor
 
-    Done = Callable[["Answer", float], News]
+    Done = Callable[["CommandOutput", float], News]
 
 LIMIT_S = 5.0
 """How long one try may take. Slurm's own commands try for about MessageTimeout (10 s by default) and longer."""
@@ -62,7 +62,7 @@ _REFUSED = ("access/permission denied", "invalid user id", "permission denied", 
 _LATE = ("already finished", "already completing", "job is pending execution", "transition")
 
 
-class Trouble(enum.StrEnum):
+class CommandTrouble(enum.StrEnum):
     """Why a command of Slurm's has no answer."""
 
     NONE = "none"
@@ -84,11 +84,11 @@ class Trouble(enum.StrEnum):
     """Anything else."""
 
 
-TEMPORARY = frozenset({Trouble.AWAY, Trouble.SLOW})
+TEMPORARY = frozenset({CommandTrouble.AWAY, CommandTrouble.SLOW})
 """Troubles that another try may end."""
 
 
-class Answer(Noun, frozen=True, kw_only=True):
+class CommandOutput(Noun, frozen=True, kw_only=True):
     """What a command has printed, or why it has not."""
 
     words: tuple[str, ...]
@@ -97,13 +97,13 @@ class Answer(Noun, frozen=True, kw_only=True):
     err: str = ""
     status: int | None = None
     """Its exit status, or minus its signal; None: it never started, or had not ended in time."""
-    trouble: Trouble = Trouble.NONE
+    trouble: CommandTrouble = CommandTrouble.NONE
     said: str = ""
     """The trouble in words, for a sentence: "slurmctld does not answer (…)"."""
 
     @property
     def ok(self) -> bool:
-        return self.trouble is Trouble.NONE
+        return self.trouble is CommandTrouble.NONE
 
     @property
     def command(self) -> str:
@@ -111,13 +111,13 @@ class Answer(Noun, frozen=True, kw_only=True):
         return shlex.join(self.words)
 
 
-class Asking:
+class SlurmCommands:
     """Runs the commands of one process. Any number may run at a time."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str] = os.environ) -> None:
         self.reactor = reactor
         self.environment = scrubbed(environment)
-        self._running: set[_Question] = set()
+        self._running: set[_OpenCommand] = set()
 
     def ask(
         self, words: Sequence[str], done: Done, *, limit_s: float = LIMIT_S, patience_s: float = 0.0
@@ -126,7 +126,7 @@ class Asking:
 
         `limit_s`: for one try. `patience_s`: so long after now it is tried again where slurmctld does not answer.
         """
-        question = _Question(self, tuple(words), done, limit_s, self.reactor.now() + patience_s, self._running)
+        question = _OpenCommand(self, tuple(words), done, limit_s, self.reactor.now() + patience_s, self._running)
         self._running.add(question)
         question.begin(self.reactor.now())
         return question.close
@@ -155,43 +155,48 @@ def program(name: str, environment: Mapping[str, str]) -> str:
     return name
 
 
-def meant(words: Sequence[str], status: int | None, err: str, limit_s: float) -> tuple[Trouble, str]:
-    """What the end of a command means. `status`: see `Answer`; None: it was killed when `limit_s` was over."""
+def meant(words: Sequence[str], status: int | None, err: str, limit_s: float) -> tuple[CommandTrouble, str]:
+    """What the end of a command means. `status`: see `CommandOutput`; None: it was killed when `limit_s` was over."""
     last = one_line(next((line for line in reversed(err.splitlines()) if line.strip()), "").strip())[:300]
     lower, name = err.lower(), words[0].rpartition("/")[2]
     quoted = f" ({last})" if last else ""
     if status is None:
-        return Trouble.SLOW, f"slurmctld has not answered `{name}` within {limit_s:g} s{quoted}"
+        return CommandTrouble.SLOW, f"slurmctld has not answered `{name}` within {limit_s:g} s{quoted}"
     if status == 0:
-        return Trouble.NONE, ""
-    table = ((_MUNGE, Trouble.MUNGE), (_AWAY, Trouble.AWAY), (_REFUSED, Trouble.REFUSED), (_UNKNOWN, Trouble.UNKNOWN))
-    for patterns, trouble in (*table, (_LATE, Trouble.LATE)):
+        return CommandTrouble.NONE, ""
+    table = (
+        (_MUNGE, CommandTrouble.MUNGE),
+        (_AWAY, CommandTrouble.AWAY),
+        (_REFUSED, CommandTrouble.REFUSED),
+        (_UNKNOWN, CommandTrouble.UNKNOWN),
+    )
+    for patterns, trouble in (*table, (_LATE, CommandTrouble.LATE)):
         if any(pattern in lower for pattern in patterns):
             return trouble, f"{_SAID[trouble]}{quoted}"
     ended = f"exit status {status}" if status > 0 else signal.Signals(-status).name
-    return Trouble.FAILED, f"`{shlex.join(words)}` ended with {ended}{quoted}"
+    return CommandTrouble.FAILED, f"`{shlex.join(words)}` ended with {ended}{quoted}"
 
 
 _SAID = {
-    Trouble.MUNGE: "munge does not work on this node",
-    Trouble.AWAY: "slurmctld does not answer",
-    Trouble.REFUSED: "Slurm does not allow it to this user",
-    Trouble.UNKNOWN: "Slurm does not know it",
-    Trouble.LATE: "Slurm cannot do that any more",
+    CommandTrouble.MUNGE: "munge does not work on this node",
+    CommandTrouble.AWAY: "slurmctld does not answer",
+    CommandTrouble.REFUSED: "Slurm does not allow it to this user",
+    CommandTrouble.UNKNOWN: "Slurm does not know it",
+    CommandTrouble.LATE: "Slurm cannot do that any more",
 }
 
 
-class _Question:
+class _OpenCommand:
     """One command, with its tries."""
 
     def __init__(
         self,
-        asking: Asking,
+        asking: SlurmCommands,
         words: tuple[str, ...],
         done: Done,
         limit_s: float,
         until: float,
-        running: set[_Question],
+        running: set[_OpenCommand],
     ) -> None:
         self._asking = asking
         self._reactor = asking.reactor
@@ -203,7 +208,7 @@ class _Question:
         self._killed = 0
         self._running = running
         self._try: _Try | None = None
-        self._moment: Moment | None = None
+        self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
         """One try."""
@@ -231,10 +236,10 @@ class _Question:
 
     def _missing(self, now: float) -> News:
         said = f"`{self._words[0]}` is not on this node (looked in PATH, {', '.join(_FOLDERS)})"
-        return self._answer(Answer(words=self._words, trouble=Trouble.MISSING, said=said), now)
+        return self._answer(CommandOutput(words=self._words, trouble=CommandTrouble.MISSING, said=said), now)
 
     def _not_run(self, now: float) -> News:
-        return self._answer(Answer(words=self._words, trouble=Trouble.FAILED, said=self._why), now)
+        return self._answer(CommandOutput(words=self._words, trouble=CommandTrouble.FAILED, said=self._why), now)
 
     def _slow(self, now: float) -> News:
         assert self._try is not None, "its time is set with it"
@@ -261,9 +266,11 @@ class _Question:
             self._moment = self._reactor.at(now + self._pause_s, self.begin)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return None
-        return self._answer(Answer(words=self._words, out=out, err=err, status=status, trouble=trouble, said=said), now)
+        return self._answer(
+            CommandOutput(words=self._words, out=out, err=err, status=status, trouble=trouble, said=said), now
+        )
 
-    def _answer(self, answer: Answer, now: float) -> News:
+    def _answer(self, answer: CommandOutput, now: float) -> News:
         self._running.discard(self)
         return self._done(answer, now)
 
@@ -272,7 +279,7 @@ class _Try:
     """One process, and what it prints. Raises OSError where it cannot be started."""
 
     def __init__(
-        self, asking: Asking, words: Sequence[str], ended: Callable[[int | None, str, str, float], News]
+        self, asking: SlurmCommands, words: Sequence[str], ended: Callable[[int | None, str, str, float], News]
     ) -> None:
         self._reactor = asking.reactor
         self._ended = ended
@@ -293,7 +300,7 @@ class _Try:
         os.close(out_out)
         os.close(err_out)
         self._out, self._err = out_in, err_in
-        self._watches: list[Watch] = []
+        self._watches: list[DescriptorWatch] = []
         for fd in (out_in, err_in):
             os.set_blocking(fd, False)
             self._streams[fd] = bytearray()
@@ -306,7 +313,7 @@ class _Try:
 
     def abandon(self) -> None:
         """Kill it; it is reaped when it has died."""
-        self._let_go()
+        self._release()
         self._ended = _no_matter
         self._child.kill()
 
@@ -333,11 +340,11 @@ class _Try:
         for each in (self._out, self._err):
             if self._watches:
                 self._read(each)
-        self._let_go()
+        self._release()
         status = self._child.reap()
         return self._ended(status, *self.printed(), now)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         watches, self._watches = self._watches, []
         for watch in watches:
             watch.close()

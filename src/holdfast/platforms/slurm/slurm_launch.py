@@ -16,7 +16,7 @@ from holdfast.errors import BadUsage
 from holdfast.file_modes import users_umask
 from holdfast.launch.agent_launch import (
     AgentOrder,
-    By,
+    StartedBy,
     answering,
     line_of,
     order_for_agents,
@@ -26,7 +26,7 @@ from holdfast.launch.agent_launch import (
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.multi_node import (
-    Many,
+    MultiNodeJob,
     identity,
     key_of,
     owner_wait_s,
@@ -41,10 +41,10 @@ from holdfast.launch.torchrun_options import ORIGINS, named
 from holdfast.model.job_spec import NodePlan
 from holdfast.platforms.slurm.agent_step import Steps
 from holdfast.platforms.slurm.first_task import FirstTask, await_notice, notice_path
-from holdfast.platforms.slurm.step_starter import Srun
-from holdfast.platforms.slurm.text.allocation import Allocation, Step, allocation
+from holdfast.platforms.slurm.step_starter import SrunStarter
+from holdfast.platforms.slurm.text.allocation import Allocation, SlurmStep, allocation
 from holdfast.platforms.slurm.text.srun_command import environment_of_srun, kept_back
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.resolved_settings import Settings, SettingSource
 
 NOTICE_S = 90.0
 """How long the other tasks wait for the first one's answer: a network file system may show it late."""
@@ -63,7 +63,7 @@ def over_allocation(
     home: Path,
     *,
     look: bool,
-) -> Many | None:
+) -> MultiNodeJob | None:
     """The job over the nodes of this allocation; None: it stays on this machine, or another way of starting applies.
 
     `given` gets the number of workers per node where the user has typed none. `look`: this process only looks, and
@@ -114,7 +114,7 @@ def _allocation() -> Allocation | None:
 
 def _one(given: Mapping[str, Any], settings: Settings) -> bool:
     """The user asked for exactly one node and no spare."""
-    spare = settings.source("spares") is Source.OPTION and settings.count("spares")
+    spare = settings.source("spares") is SettingSource.OPTION and settings.count("spares")
     return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1" and not spare
 
 
@@ -139,7 +139,7 @@ def _tasks(found: Allocation) -> int:
 
 def _over_step(
     given: dict[str, Any], settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
-) -> Many:
+) -> MultiNodeJob:
     """This process hosts the owner, and one step of the job starts an agent on each node."""
     readable_again(given)
     if shutil.which("srun") is None:
@@ -152,10 +152,10 @@ def _over_step(
     range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
     plan = _plan(settings, conf, range_, found.own_nodes)
     key, key_from = os.urandom(32), "this run, which made it"
-    if settings.source("job-key") is not Source.DEFAULT:
+    if settings.source("job-key") is not SettingSource.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
     text = order_for_agents(
-        By.SLURM,
+        StartedBy.SLURM,
         given,
         job.spec.name,
         replace(plan, names=()),
@@ -186,7 +186,7 @@ def _over_step(
         local_addr=given["local_addr"] or "",
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
-        starter=Srun(steps),
+        starter=SrunStarter(steps),
         takes_part=False,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
@@ -203,13 +203,13 @@ def _over_step(
         )
     if given.get("node_rank") is not None:
         notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
-    return Many(with_plan(given, job, plan, 1), order, tuple(notes))
+    return MultiNodeJob(with_plan(given, job, plan, 1), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- srun holdfast run
 
 
-def _one_task_a_node(found: Allocation, step: Step) -> None:
+def _one_task_a_node(found: Allocation, step: SlurmStep) -> None:
     """Raises `BadUsage` in the first task, and ends the others, where srun has started more than one task per node."""
     if step.tasks == len(step.nodes):
         return
@@ -230,12 +230,12 @@ def _over_tasks(
     settings: Settings,
     job: JobFile,
     found: Allocation,
-    step: Step,
+    step: SlurmStep,
     nodes: tuple[int, int],
     home: Path,
     *,
     look: bool,
-) -> Many:
+) -> MultiNodeJob:
     """Slurm has started this command on each node; the first task hosts the owner."""
     readable_again(given)
     conf, strange = rendezvous_conf(given)
@@ -275,7 +275,7 @@ def _over_tasks(
         quiet=not hosts,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
-    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
+    return MultiNodeJob(with_plan(given, job, plan, slots), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- the nodes
@@ -304,7 +304,7 @@ def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, foun
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
     """All nodes of the allocation take part or are spares."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
-    return plan if settings.source("replace-wait") is not Source.DEFAULT else replace(plan, replace_s=REPLACE_S)
+    return plan if settings.source("replace-wait") is not SettingSource.DEFAULT else replace(plan, replace_s=REPLACE_S)
 
 
 def _line(text: AgentOrder, address: str, port: int) -> bytes:

@@ -12,13 +12,13 @@ import signal
 from functools import partial
 
 from holdfast.clock import Clock
-from holdfast.platforms.slurm.agent_step import HOLD_S, OneStep, Steps
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.agent_step import HOLD_S, AgentStep, Steps
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.platforms.slurm.text.hostlist import hosts_in
 from holdfast.platforms.slurm.text.scontrol_records import job as job_of
-from holdfast.platforms.slurm.text.srun_command import Failure, failure, is_noise, meaning
-from holdfast.reactor import Moment, Reactor
-from holdfast.wire.starter_reports import News, Once, StarterSaid
+from holdfast.platforms.slurm.text.srun_command import StepFailure, failure, is_noise, meaning
+from holdfast.reactor import DueCall, Reactor
+from holdfast.wire.starter_reports import FirstToken, StarterPipe, StarterReport
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Before each further step for nodes that lack an agent; after the last one they are left out."""
@@ -30,13 +30,13 @@ LAST_S = 5.0
 """How long the agents may take to send what their workers have printed last, once the job is over."""
 
 
-class Srun:
+class SrunStarter:
     """A `Starter`. It is made in the guard; what is called runs in a process of its own."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self._once = Once()
-        self._news = News()
+        self._once = FirstToken()
+        self._news = StarterPipe()
         self.news_fd = self._news.reader
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
@@ -44,23 +44,23 @@ class Srun:
         if not self._once.first():
             # The agents go on, and what srun starts now waits beside each until it has ended.
             words = "what the workers print is not shown any more: the process that started the agents was killed"
-            self._news.say(StarterSaid(words=words, hint="holdfast logs JOB --rank 0 -f"))
+            self._news.say(StarterReport(words=words, hint="holdfast logs JOB --rank 0 -f"))
         return _Keeper(self._steps, self._steps.order(address, port), self._news).keep(guard_fd)
 
 
 class _Keeper:
     """All steps of a job, while it runs."""
 
-    def __init__(self, steps: Steps, order: bytes, news: News) -> None:
+    def __init__(self, steps: Steps, order: bytes, news: StarterPipe) -> None:
         self.steps = steps
         self.order = order
         self.news = news
         self.reactor = Reactor(Clock().now)
-        self._asking = Asking(self.reactor)
+        self._asking = SlurmCommands(self.reactor)
         self._waiting = 0
         """So many answers of Slurm's are still to come."""
-        self._running: list[OneStep] = []
-        self._again: Moment | None = None
+        self._running: list[AgentStep] = []
+        self._again: DueCall | None = None
         self._lacking: set[str] = set()
         self._out: set[str] = set()
         """Nodes that get no further agent."""
@@ -104,7 +104,7 @@ class _Keeper:
         self._left = True
 
     def _begin(self, only: tuple[str, ...]) -> None:
-        step = OneStep(self.steps, self.order, self.reactor, self, only)
+        step = AgentStep(self.steps, self.order, self.reactor, self, only)
         try:
             step.begin()
         except OSError as error:
@@ -147,9 +147,9 @@ class _Keeper:
         why = next((self._stepd[node] for node in nodes if node in self._stepd), "")
         words = f"{', '.join(nodes)}: the agent {f'did not start: {why}' if why else f'has ended: {how}'}"
         try_it = f"srun --jobid={self.steps.job} --overlap -N1 -n1 -w {nodes[0]} {self.steps.python} -P -m holdfast"
-        self.news.say(StarterSaid(words=words, hint=f"{try_it} --version", nodes=tuple(nodes)))
+        self.news.say(StarterReport(words=words, hint=f"{try_it} --version", nodes=tuple(nodes)))
 
-    def ended(self, step: OneStep, status: int | None) -> None:
+    def ended(self, step: AgentStep, status: int | None) -> None:
         """A step has ended: its agents have, or it had none."""
         self._running.remove(step)
         if self._over or status == 0:
@@ -161,7 +161,7 @@ class _Keeper:
         if status is None or status < 0:
             by = "" if status is None else f" by {signal.Signals(-status).name}"
             what = f"srun was ended{by}: what the workers of agents that go on print is not shown any more"
-            self._try_again(Failure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
+            self._try_again(StepFailure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
             return
         why = failure(step.lines, self.steps.job, status)
         if why.of_nodes:
@@ -171,7 +171,7 @@ class _Keeper:
         else:
             self._try_again(why, now)
 
-    def _nodes_now(self, why: Failure, answer: Answer, now: float) -> None:
+    def _nodes_now(self, why: StepFailure, answer: CommandOutput, now: float) -> None:
         """Slurm has no step for these nodes: it may have taken some out of the job, of which srun says nothing."""
         self._waiting -= 1
         if self._over:
@@ -191,9 +191,9 @@ class _Keeper:
     def _lose(self, nodes: tuple[str, ...], words: str) -> None:
         self._out.update(nodes)
         self._lacking.difference_update(nodes)
-        self.news.say(StarterSaid(words=words, hint=f"scontrol show node {','.join(nodes)}", nodes=nodes, lost=True))
+        self.news.say(StarterReport(words=words, hint=f"scontrol show node {','.join(nodes)}", nodes=nodes, lost=True))
 
-    def _try_again(self, why: Failure | None, now: float) -> None:
+    def _try_again(self, why: StepFailure | None, now: float) -> None:
         """Another step for the nodes that lack an agent. `why`: None: their agents were killed."""
         if self._again is not None:
             return
@@ -212,7 +212,7 @@ class _Keeper:
         pause_s = PAUSES_S[min(tried, len(PAUSES_S) - 1)]
         if why is not None and why.words != self._last_words:
             self._last_words = why.words
-            self.news.say(StarterSaid(words=f"{why.words}; srun is tried again", hint=why.hint))
+            self.news.say(StarterReport(words=f"{why.words}; srun is tried again", hint=why.hint))
         self._again = self.reactor.at(now + pause_s, self._due)
 
     def _due(self, now: float) -> None:
@@ -226,4 +226,4 @@ class _Keeper:
         nodes = tuple(node for node in self.steps.nodes if node in self._lacking)
         self._out.update(nodes)
         self._lacking.clear()
-        self.news.say(StarterSaid(words=words, hint=hint, nodes=nodes))
+        self.news.say(StarterReport(words=words, hint=hint, nodes=nodes))

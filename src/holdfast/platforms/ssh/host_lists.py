@@ -22,14 +22,14 @@ _NAME = Lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?[A-Za-z0-9_](?:[A-Za-z0-9._
 EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 
 
-class Listed(Noun, frozen=True, kw_only=True):
+class ListedHost(Noun, frozen=True, kw_only=True):
     """A host of a list. `slots`: how many workers it takes; None: as many as its `--nproc-per-node`."""
 
     host: str
     slots: int | None = None
 
 
-def hosts_of(names: Iterable[str], origin: str) -> tuple[Listed, ...]:
+def hosts_of(names: Iterable[str], origin: str) -> tuple[ListedHost, ...]:
     """`--hosts node1,node2:4`. `origin`: the option or variable, for messages. Raises `BadUsage`."""
     hint = "holdfast run --hosts node1,node2:4 …"
     listed = []
@@ -41,7 +41,7 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[Listed, ...]:
     return _each_once(listed, origin, hint)
 
 
-def hostfile(path: Path, origin: str) -> tuple[Listed, ...]:
+def hostfile(path: Path, origin: str) -> tuple[ListedHost, ...]:
     """A host file: one host per line, `#` begins a comment. `origin`: the option or variable. Raises `BadUsage`."""
     try:
         kind = not_a_file(path)
@@ -59,7 +59,7 @@ def hostfile(path: Path, origin: str) -> tuple[Listed, ...]:
         before = error.object[: error.start].count(b"\n")
         raise BadUsage(f"{path}, line {before + 1}: expected UTF-8 text", hint=f"cat -A {path} | head") from None
     hint = f"{os.environ.get('EDITOR') or 'vi'} {path}"
-    found: list[tuple[str, Listed]] = []
+    found: list[tuple[str, ListedHost]] = []
     wrong: list[str] = []
     for line, words in _lines(text):
         try:
@@ -83,7 +83,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, words
 
 
-def _entry(text: str) -> Listed:
+def _entry(text: str) -> ListedHost:
     """One host. Raises ValueError with what was expected."""
     host, *options = text.replace(" =", "=").replace("= ", "=").split()
     slots: int | None = None
@@ -107,7 +107,7 @@ def _entry(text: str) -> Listed:
             if slots is not None and slots != many:
                 raise ValueError(f"two numbers of slots, {slots} and {many}: expected one")
             slots = many
-    return Listed(host=host, slots=slots)
+    return ListedHost(host=host, slots=slots)
 
 
 def _slots(text: str) -> int:
@@ -124,7 +124,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _each_once(listed: list[tuple[str, Listed]], origin: str, hint: str) -> tuple[Listed, ...]:
+def _each_once(listed: list[tuple[str, ListedHost]], origin: str, hint: str) -> tuple[ListedHost, ...]:
     if len(listed) > MOST_HOSTS:
         raise BadUsage(f"{origin}: {len(listed)} hosts: expected at most {MOST_HOSTS}", hint=hint)
     seen: dict[str, str] = {}

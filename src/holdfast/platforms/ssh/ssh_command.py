@@ -59,12 +59,14 @@ def ssh_words(command: str, where: str) -> tuple[str, ...]:
     return words
 
 
-def looking(ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]) -> tuple[str, ...]:
+def host_check_command(
+    ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]
+) -> tuple[str, ...]:
     """The command line that checks whether a host has what the job needs; it prints holdfast's version there."""
     return _on(ssh, host, _LOOK, (directory, python, *paths))
 
 
-def starting(ssh: Sequence[str], host: str, directory: str, python: str) -> tuple[str, ...]:
+def start_command(ssh: Sequence[str], host: str, directory: str, python: str) -> tuple[str, ...]:
     """The command line that starts an agent on a host, which reads its order from standard input."""
     return _on(ssh, host, _START, (directory, python))
 
@@ -91,7 +93,7 @@ def environment_there(sent: Mapping[str, str], there: Mapping[str, str]) -> dict
     return {**sent, **own}
 
 
-class Looked(Noun, frozen=True, kw_only=True):
+class HostLook(Noun, frozen=True, kw_only=True):
     """The result of a look at a host: ssh's status, and the output of its two streams."""
 
     host: str
@@ -100,7 +102,7 @@ class Looked(Noun, frozen=True, kw_only=True):
     err: str
 
 
-def trouble(look: Looked, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
+def trouble(look: HostLook, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
     """Why no agent can run on a host, in a sentence, and what to type; None: an agent can run."""
     host, said = look.host, _last_words(look.err)
     try_it = f"{ssh} -o BatchMode=yes {host}"

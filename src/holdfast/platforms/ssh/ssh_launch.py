@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentOrder, By, line_of, order_for_agents, owner_port
+from holdfast.launch.agent_launch import AgentOrder, StartedBy, line_of, order_for_agents, owner_port
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.multi_node import (
-    Many,
+    MultiNodeJob,
     identity,
     key_of,
     owner_wait_s,
@@ -32,11 +32,11 @@ from holdfast.launch.multi_node import (
     with_plan,
 )
 from holdfast.launch.torchrun_options import named
-from holdfast.platforms.ssh.host_lists import Listed, hostfile, hosts_of
+from holdfast.platforms.ssh.host_lists import ListedHost, hostfile, hosts_of
 from holdfast.platforms.ssh.ssh_command import environment_for, ssh_words
-from holdfast.platforms.ssh.ssh_starter import Sent, Ssh, look_at
+from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
 from holdfast.safe_text import own_lines
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.wire.addresses import addresses_of, interfaces
 
 _HINT = "holdfast run --hosts node1,node2 train.py"
@@ -45,7 +45,7 @@ _HINT = "holdfast run --hosts node1,node2 train.py"
 # ---------------------------------------------------------------------------------------------- where it is typed
 
 
-def listed_hosts(settings: Settings) -> tuple[Listed, ...]:
+def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
     """The hosts that an option, a variable or a file names; () where none does. Raises `BadUsage`."""
     names, path = settings.names("hosts"), settings.text("hostfile")
     if names and path:
@@ -76,7 +76,7 @@ def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, host
     return nodes
 
 
-def place_here(listed: Sequence[Listed]) -> int | None:
+def place_here(listed: Sequence[ListedHost]) -> int | None:
     """The place of this machine in the list; None: it is not listed. A name that only ssh knows is another machine."""
     machine, user = os.uname().nodename, os.environ.get("USER")
     bare = {}
@@ -106,12 +106,12 @@ def over_hosts(
     given: Mapping[str, Any],
     settings: Settings,
     job: JobFile,
-    listed: Sequence[Listed],
+    listed: Sequence[ListedHost],
     nodes: tuple[int, int],
     *,
     look: bool,
     guard_fd: int | None,
-) -> Many:
+) -> MultiNodeJob:
     """This machine hosts the owner, and ssh starts the agents. `look`: check each host before anything starts.
 
     `guard_fd`: where the guard reports signals meanwhile.
@@ -130,11 +130,11 @@ def over_hosts(
     else:
         slots = listed[own].slots or slots_of(given, job.spec, plan)
     key, key_from = os.urandom(32), "this run, which made it"
-    if settings.source("job-key") is not Source.DEFAULT:
+    if settings.source("job-key") is not SettingSource.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
-    text = order_for_agents(By.SSH, given, job.spec.name, plan, key, environment=environment_for(os.environ))
+    text = order_for_agents(StartedBy.SSH, given, job.spec.name, plan, key, environment=environment_for(os.environ))
     ssh = ssh_words(settings.text("ssh") or "ssh", settings.origin("ssh"))
-    sent = Sent(
+    sent = HostOrder(
         ssh,
         [(rank, each) for rank, each in enumerate(listed) if rank != own],
         partial(_line, text),
@@ -164,15 +164,15 @@ def over_hosts(
         local_addr=given["local_addr"] or "",
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
-        starter=Ssh(sent),
+        starter=SshStarter(sent),
         takes_part=own is not None,
         name=listed[own].host if own is not None else "",
     )
     named_plan = replace(plan, names=tuple(each.host for each in listed))
-    return Many(with_plan(given, job, named_plan, slots), order, tuple(notes))
+    return MultiNodeJob(with_plan(given, job, named_plan, slots), order, tuple(notes))
 
 
-def _line(text: AgentOrder, listed: Listed, rank: int, address: str, port: int) -> bytes:
+def _line(text: AgentOrder, listed: ListedHost, rank: int, address: str, port: int) -> bytes:
     """The order for one host."""
     return line_of(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port))
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from holdfast.children import Child, start
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
-from holdfast.platforms.ssh.host_lists import Listed
-from holdfast.platforms.ssh.ssh_command import OF_SSH, Looked, looking, starting, trouble
-from holdfast.reactor import Moment, Reactor, Watch
+from holdfast.platforms.ssh.host_lists import ListedHost
+from holdfast.platforms.ssh.ssh_command import OF_SSH, HostLook, host_check_command, start_command, trouble
+from holdfast.reactor import DescriptorWatch, DueCall, Reactor
 from holdfast.safe_files import read_file
 from holdfast.safe_text import one_line
-from holdfast.wire.starter_reports import Once
+from holdfast.wire.starter_reports import FirstToken
 
 LOOK_S = 60.0
 """How long a look at one host may take, with its login shell."""
@@ -38,14 +38,14 @@ _MOST_TOLD = 10
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Sent:
+class HostOrder:
     """What every host gets, apart from what differs. `order(listed, rank)`: the bytes for one host, with a line end."""
 
     def __init__(
         self,
         ssh: Sequence[str],
-        listed: Sequence[tuple[int, Listed]],
-        order: Callable[[Listed, int, str, int], bytes],
+        listed: Sequence[tuple[int, ListedHost]],
+        order: Callable[[ListedHost, int, str, int], bytes],
         *,
         directory: str,
         python: str,
@@ -66,7 +66,7 @@ class Sent:
 
 
 def look_at(
-    sent: Sent, paths: Sequence[str], version: str, may_lack: int, guard_fd: int | None = None
+    sent: HostOrder, paths: Sequence[str], version: str, may_lack: int, guard_fd: int | None = None
 ) -> tuple[str, ...]:
     """Look at every host before anything is started; returns a sentence for each host with trouble.
 
@@ -89,15 +89,15 @@ def look_at(
 class _Looks:
     """All looks, so many at the same time."""
 
-    def __init__(self, sent: Sent, paths: Sequence[str]) -> None:
+    def __init__(self, sent: HostOrder, paths: Sequence[str]) -> None:
         self._sent = sent
         self._paths = paths
         self._reactor = Reactor(Clock().now)
         self._waiting = [listed for _, listed in sent.listed]
         self._running: set[_Look] = set()
-        self._found: dict[str, Looked] = {}
+        self._found: dict[str, HostLook] = {}
 
-    def all(self, guard_fd: int | None) -> list[Looked]:
+    def all(self, guard_fd: int | None) -> list[HostLook]:
         """One answer per host, in the order of the list."""
         if guard_fd is not None:
             self._reactor.watch(guard_fd, _interrupted)
@@ -107,7 +107,9 @@ class _Looks:
             while self._waiting or self._running:
                 while self._waiting and len(self._running) < AT_ONCE:
                     host = self._waiting.pop().host
-                    words = looking(self._sent.ssh, host, self._sent.directory, self._sent.python, self._paths)
+                    words = host_check_command(
+                        self._sent.ssh, host, self._sent.directory, self._sent.python, self._paths
+                    )
                     self._running.add(_Look(host, words, self._reactor, self._over))
                 self._reactor.wait()
         finally:
@@ -116,7 +118,7 @@ class _Looks:
             self._reactor.close()
         return [self._found[host] for host in order]
 
-    def _over(self, look: _Look, found: Looked) -> None:
+    def _over(self, look: _Look, found: HostLook) -> None:
         self._running.discard(look)
         self._found[look.host] = found
 
@@ -132,12 +134,12 @@ class _Look:
     """One ssh that looks at one host."""
 
     def __init__(
-        self, host: str, words: Sequence[str], reactor: Reactor, over: Callable[[_Look, Looked], None]
+        self, host: str, words: Sequence[str], reactor: Reactor, over: Callable[[_Look, HostLook], None]
     ) -> None:
         self.host = host
         self._over = over
         self._texts: dict[int, bytearray] = {}
-        self._watches: list[Watch] = []
+        self._watches: list[DescriptorWatch] = []
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         try:
@@ -177,7 +179,7 @@ class _Look:
                 pass  # the pipe has no more
         status = self._close(self._child.reap)
         out, err = (bytes(text[-_TAIL:]).decode("utf-8", "replace") for text in self._texts.values())
-        self._over(self, Looked(host=self.host, status=OF_SSH if status is None else status, out=out, err=err))
+        self._over(self, HostLook(host=self.host, status=OF_SSH if status is None else status, out=out, err=err))
 
     def end(self) -> None:
         """Stop waiting for it."""
@@ -196,14 +198,14 @@ class _Look:
 # ---------------------------------------------------------------------------------------------- while the job runs
 
 
-class Ssh:
+class SshStarter:
     """A `Starter`. The guard makes it; its methods run in a process of its own."""
 
     news_fd = -1
 
-    def __init__(self, sent: Sent) -> None:
+    def __init__(self, sent: HostOrder) -> None:
         self._sent = sent
-        self._once = Once()
+        self._once = FirstToken()
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Start an agent on each host and keep it there; returns 0 when the job is over, or the last host has ended."""
@@ -219,7 +221,7 @@ class Ssh:
 class _Hosts:
     """All hosts, while the job runs."""
 
-    def __init__(self, sent: Sent, address: str, port: int, place: Path) -> None:
+    def __init__(self, sent: HostOrder, address: str, port: int, place: Path) -> None:
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
@@ -273,7 +275,7 @@ class _Hosts:
 class _Host:
     """One host: its ssh, and its tries."""
 
-    def __init__(self, hosts: _Hosts, listed: Listed, rank: int, order: bytes) -> None:
+    def __init__(self, hosts: _Hosts, listed: ListedHost, rank: int, order: bytes) -> None:
         self._hosts = hosts
         self._sent = hosts.sent
         self._host = listed.host
@@ -282,8 +284,8 @@ class _Host:
         self._child: Child | None = None
         self._writer = -1
         self._unsent = b""
-        self._watch: Watch | None = None
-        self._again: Moment | None = None
+        self._watch: DescriptorWatch | None = None
+        self._again: DueCall | None = None
         self._failed = 0
         self._since = 0.0
         self.open = True
@@ -295,7 +297,7 @@ class _Host:
         self._since = now
         sent = self._sent
         # ssh's own messages go to a separate file: its two streams have only the host's output.
-        words = starting((*sent.ssh, "-E", str(self._log)), self._host, sent.directory, sent.python)
+        words = start_command((*sent.ssh, "-E", str(self._log)), self._host, sent.directory, sent.python)
         reader, self._writer = os.pipe()
         try:
             self._child = start(words, output=sent.output, errors=2, given=reader)

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 PLATFORMS = (SLURM, KUBERNETES)
 
 
-class Typed(Noun, frozen=True, kw_only=True):
+class TypedValue(Noun, frozen=True, kw_only=True):
     """A value of a platform's section that was given as an option."""
 
     value: Any
     option: str
 
 
-class Request(Noun, frozen=True, kw_only=True):
+class SubmitRequest(Noun, frozen=True, kw_only=True):
     """What was typed."""
 
     path: Path
     platform: str | None
-    options: Mapping[str, Typed]
+    options: Mapping[str, TypedValue]
     """Names of the section that were given as options."""
     run_words: tuple[str, ...]
     """Further options of `holdfast run`, judged already."""
@@ -73,7 +73,7 @@ def must_know_its_names(path: Path, job: JobFile, secrets: Iterable[str], enviro
     check_names(job.spec, {**environment, **{secret_variable(name): "" for name in secrets}}, f"job file {path}")
 
 
-def platform_of(request: Request, text: bytes) -> str:
+def platform_of(request: SubmitRequest, text: bytes) -> str:
     """Which platform is meant. Raises `BadUsage`."""
     asked = request.platform
     if asked is None:

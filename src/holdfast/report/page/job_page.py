@@ -11,7 +11,7 @@ from holdfast.model.exit_report import Culprit, Evidence, ExitReport, Outcome
 from holdfast.model.human_format import Zone, clock, duration, ranks, with_address
 from holdfast.record.job_views import JobDetail
 from holdfast.record.report_file import next_command
-from holdfast.report.failure_place import Scene
+from holdfast.report.failure_place import FailurePlace
 from holdfast.report.page.page_facts import JournalFacts, budgets, facts_of, others
 from holdfast.report.page.page_style import PAGE_STYLE
 from holdfast.report.swimlane import STYLE, figure, swimlane_of
@@ -36,7 +36,7 @@ def page(
     now: float,
     report_json: str,
     written_by: str,
-    scene: Scene | None = None,
+    scene: FailurePlace | None = None,
 ) -> str:
     """The whole HTML document of one job. `events`: its journal, oldest first. `now`: seconds since the epoch.
 
@@ -50,7 +50,7 @@ def page(
     word = known.report.outcome.value if known.report is not None else known.view.state.value
     title = f"{known.view.name or known.view.id} {word.upper()}"
     body = [
-        _top(known, word, zone, now, scene or Scene()),
+        _top(known, word, zone, now, scene or FailurePlace()),
         _section("What happened, and when", figure(swimlane, zone)),
         _evidence(known.report.report, zone) if known.report is not None else "",
         _decisions(known, facts, zone),
@@ -83,7 +83,7 @@ def block(text: str, most_lines: int = MOST_LINES) -> str:
     return f'<pre tabindex="0">{html.escape(note + chr(10).join(shown))}</pre>'
 
 
-def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: Scene) -> str:
+def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: FailurePlace) -> str:
     view, report = known.view, known.report
     last = report.report if report is not None else None
     failed = report is not None and report.outcome is not Outcome.SUCCEEDED

@@ -45,7 +45,7 @@ def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail) -> Journal
     return JournalFacts(spec=spec, nodes=tuple(nodes.values()), evidence=evidence)
 
 
-class Group(Noun, frozen=True, kw_only=True):
+class RankGroup(Noun, frozen=True, kw_only=True):
     """Ranks that ended alike, and what this shows about the cause."""
 
     ranks: tuple[int, ...]
@@ -53,14 +53,14 @@ class Group(Noun, frozen=True, kw_only=True):
     why: str
 
 
-def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[Group, ...]:
+def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGroup, ...]:
     """The ranks that the report does not name as the first cause, each with the reason."""
     last = report.report
     named = {culprit.rank for culprit in (*((last.first,) if last.first else ()), *last.also)}
     exits = {w.rank: w.exit for w in evidence.workers if w.exit is not None} if evidence is not None else {}
     if evidence is None or not exits:
         rest = tuple(sorted(set(last.collateral) - named))
-        return (Group(ranks=rest, ended="", why="ended because of the first cause"),) if rest else ()
+        return (RankGroup(ranks=rest, ended="", why="ended because of the first cause"),) if rest else ()
     first = exits.get(last.first.rank) if last.first is not None else None
     if first is not None and first.after_stop:
         first = None  # holdfast stopped it with the others: the order of these ends says nothing
@@ -72,7 +72,7 @@ def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[Group, 
         key = (told.how, _why(told, rank in collateral, report.outcome, hang=evidence.hang is not None))
         found.setdefault(key, []).append((rank, _later(first, told)))
     return tuple(
-        Group(ranks=tuple(rank for rank, _ in each), ended=how + _after([late for _, late in each]), why=why)
+        RankGroup(ranks=tuple(rank for rank, _ in each), ended=how + _after([late for _, late in each]), why=why)
         for (how, why), each in found.items()
     )
 

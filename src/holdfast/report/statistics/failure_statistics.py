@@ -10,7 +10,7 @@ from holdfast.model.decisions import AttemptRecord
 from holdfast.model.exit_report import Blame
 from holdfast.model.failure_groups import group_of
 from holdfast.model.noun_base import Noun
-from holdfast.record.job_history import JobPast
+from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import ended_well, kept, recoveries
 
 WEEK_S = 7 * 86_400.0
@@ -18,7 +18,7 @@ _EPOCH_MONDAY_S = 4 * 86_400.0
 """1970-01-05, the first Monday."""
 
 
-class Failure(Noun, frozen=True, kw_only=True):
+class FailedAttempt(Noun, frozen=True, kw_only=True):
     """One failed attempt of a job."""
 
     job_id: str
@@ -37,13 +37,13 @@ class Failure(Noun, frozen=True, kw_only=True):
         return group_of(self.record.report.fingerprint) or self.record.report.phrase
 
 
-class Group(Noun, frozen=True, kw_only=True):
+class FailureGroup(Noun, frozen=True, kw_only=True):
     """Failures of one group, the newest first."""
 
     key: str
     phrase: str
     blame: Blame
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedAttempt, ...]
     nodes: dict[str, int]
     """The number of its culprits on each node."""
     devices: dict[str, int]
@@ -75,18 +75,18 @@ class Group(Noun, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(failure.job_id for failure in self.failures))
 
 
-def failures(jobs: Iterable[JobPast]) -> Iterator[Failure]:
+def failures(jobs: Iterable[PastJob]) -> Iterator[FailedAttempt]:
     """Every attempt that failed; a regular stop by a person or the platform is no failure."""
     for job in jobs:
         for record, after in zip_longest(job.attempts, job.attempts[1:]):
             if not ended_well(record) and record.report.blame is not Blame.OPERATOR:
                 helped = None if after is None else kept(after)
-                yield Failure(job_id=job.view.id, name=job.view.name, record=record, helped=helped)
+                yield FailedAttempt(job_id=job.view.id, name=job.view.name, record=record, helped=helped)
 
 
-def groups(found: Iterable[Failure]) -> tuple[Group, ...]:
+def groups(found: Iterable[FailedAttempt]) -> tuple[FailureGroup, ...]:
     """Failures with one common problem; the group with the newest failure comes first."""
-    by_key: dict[str, list[Failure]] = {}
+    by_key: dict[str, list[FailedAttempt]] = {}
     for failure in found:
         by_key.setdefault(failure.key, []).append(failure)
     made = []
@@ -102,7 +102,7 @@ def groups(found: Iterable[Failure]) -> tuple[Group, ...]:
             for device in report.devices:
                 devices[device] = devices.get(device, 0) + 1
         made.append(
-            Group(
+            FailureGroup(
                 key=key,
                 phrase=newest.phrase,
                 blame=newest.blame,
@@ -119,7 +119,7 @@ def week_of(at: float) -> float:
     return (at - _EPOCH_MONDAY_S) // WEEK_S * WEEK_S + _EPOCH_MONDAY_S
 
 
-def by_week(found: Iterable[Failure]) -> dict[str, dict[float, int]]:
+def by_week(found: Iterable[FailedAttempt]) -> dict[str, dict[float, int]]:
     """Class → Monday 00:00 UTC of a week (seconds since the epoch) → failures in it. The most frequent class first."""
     counted: dict[str, dict[float, int]] = {}
     for failure in found:
@@ -130,14 +130,14 @@ def by_week(found: Iterable[Failure]) -> dict[str, dict[float, int]]:
     return {phrase: dict(sorted(counted[phrase].items())) for phrase in order}
 
 
-def mtbf_s(jobs: Sequence[JobPast]) -> float | None:
+def mtbf_s(jobs: Sequence[PastJob]) -> float | None:
     """Mean time between failures: seconds in which programs ran, by failures; None without a failure."""
     count = sum(1 for _ in failures(jobs))
     ran = sum(record.parts.get("running", 0.0) for job in jobs for record in job.attempts)
     return ran / count if count else None
 
 
-def mttr_s(jobs: Iterable[JobPast]) -> dict[str, float]:
+def mttr_s(jobs: Iterable[PastJob]) -> dict[str, float]:
     """Mean time to recover by class, in seconds: from the first sign of trouble to the next attempt's first output.
 
     The mean over all classes has the empty text as its key, where there is one.
@@ -150,7 +150,7 @@ def mttr_s(jobs: Iterable[JobPast]) -> dict[str, float]:
     return {phrase: sum(each) / len(each) for phrase, each in times.items()}
 
 
-def machines(jobs: Iterable[JobPast]) -> frozenset[str]:
+def machines(jobs: Iterable[PastJob]) -> frozenset[str]:
     """Every node that these jobs have used, as far as is recorded."""
     found: set[str] = set()
     for job in jobs:

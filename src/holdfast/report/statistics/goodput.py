@@ -17,7 +17,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 
 
-class Spent(enum.StrEnum):
+class TimeUse(enum.StrEnum):
     """How a job's time was spent."""
 
     PRODUCTIVE = "productive"
@@ -34,17 +34,17 @@ class Spent(enum.StrEnum):
     QUEUE = "queue"
 
 
-_OF_PART: Mapping[str, Spent] = {
-    "backoff": Spent.BACKOFF,
-    "assembling": Spent.START,
-    "checking": Spent.CHECKS,
-    "preparing": Spent.START,
-    "starting": Spent.START,
-    "running": Spent.PRODUCTIVE,
-    "detection": Spent.DETECTION,
-    "draining": Spent.DRAIN,
-    "decision": Spent.DECISION,
-    "queued": Spent.QUEUE,
+_OF_PART: Mapping[str, TimeUse] = {
+    "backoff": TimeUse.BACKOFF,
+    "assembling": TimeUse.START,
+    "checking": TimeUse.CHECKS,
+    "preparing": TimeUse.START,
+    "starting": TimeUse.START,
+    "running": TimeUse.PRODUCTIVE,
+    "detection": TimeUse.DETECTION,
+    "draining": TimeUse.DRAIN,
+    "decision": TimeUse.DECISION,
+    "queued": TimeUse.QUEUE,
 }
 """`first_output` is within other parts, and `done` takes no time."""
 _HANGS = frozenset({Phrase.HUNG_WORKER})
@@ -53,7 +53,7 @@ _HANGS = frozenset({Phrase.HUNG_WORKER})
 class Goodput(Noun, frozen=True, kw_only=True):
     """Seconds by their use; `wall_s` is their sum."""
 
-    seconds: dict[Spent, float]
+    seconds: dict[TimeUse, float]
 
     @property
     def wall_s(self) -> float:
@@ -61,12 +61,12 @@ class Goodput(Noun, frozen=True, kw_only=True):
 
     @property
     def lost_s(self) -> float:
-        return self.wall_s - self.seconds.get(Spent.PRODUCTIVE, 0.0)
+        return self.wall_s - self.seconds.get(TimeUse.PRODUCTIVE, 0.0)
 
     @property
     def ratio(self) -> float | None:
         """ETTR: productive ÷ wall, 0 to 1; None where no time has passed."""
-        return self.seconds.get(Spent.PRODUCTIVE, 0.0) / self.wall_s if self.wall_s > 0 else None
+        return self.seconds.get(TimeUse.PRODUCTIVE, 0.0) / self.wall_s if self.wall_s > 0 else None
 
 
 def ended_well(record: AttemptRecord) -> bool:
@@ -80,15 +80,15 @@ def kept(record: AttemptRecord) -> bool:
     return record.progressed or bool(record.signs) or ended_well(record)
 
 
-def of_attempt(record: AttemptRecord) -> dict[Spent, float]:
+def of_attempt(record: AttemptRecord) -> dict[TimeUse, float]:
     """Seconds of one attempt and of the wait before it."""
-    found: dict[Spent, float] = {}
+    found: dict[TimeUse, float] = {}
     for part, seconds in record.parts.items():
         spent = _OF_PART.get(part)
-        if spent is Spent.PRODUCTIVE and not kept(record):
-            spent = Spent.LOST_WORK
-        elif spent is Spent.DETECTION and record.report.phrase in _HANGS:
-            spent = Spent.HANG
+        if spent is TimeUse.PRODUCTIVE and not kept(record):
+            spent = TimeUse.LOST_WORK
+        elif spent is TimeUse.DETECTION and record.report.phrase in _HANGS:
+            spent = TimeUse.HANG
         if spent is not None and seconds > 0:
             found[spent] = found.get(spent, 0.0) + seconds
     return found
@@ -96,11 +96,11 @@ def of_attempt(record: AttemptRecord) -> dict[Spent, float]:
 
 def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
     """Of attempts of one job, or of many."""
-    total: dict[Spent, float] = {}
+    total: dict[TimeUse, float] = {}
     for record in attempts:
         for spent, seconds in of_attempt(record).items():
             total[spent] = total.get(spent, 0.0) + seconds
-    return Goodput(seconds={kind: total[kind] for kind in Spent if kind in total})
+    return Goodput(seconds={kind: total[kind] for kind in TimeUse if kind in total})
 
 
 def recoveries(attempts: Sequence[AttemptRecord]) -> list[tuple[AttemptRecord, float]]:

@@ -12,21 +12,30 @@ Pure: no clock, no file; times are shown in the `zone` that the caller hands in.
 from __future__ import annotations
 
 from holdfast.report.swimlane.swimlane_build import swimlane_of
-from holdfast.report.swimlane.swimlane_model import Band, Lane, Mark, MarkKind, NodeLanes, Part, Stretch, Swimlane
+from holdfast.report.swimlane.swimlane_model import (
+    Band,
+    Mark,
+    MarkKind,
+    NodeLanes,
+    PhaseSpan,
+    Stretch,
+    Swimlane,
+    SwimlaneRow,
+)
 from holdfast.report.swimlane.swimlane_style import STYLE
 from holdfast.report.swimlane.swimlane_svg import Link, figure, scale_of, svg
 
 __all__ = [
     "STYLE",
     "Band",
-    "Lane",
     "Link",
     "Mark",
     "MarkKind",
     "NodeLanes",
-    "Part",
+    "PhaseSpan",
     "Stretch",
     "Swimlane",
+    "SwimlaneRow",
     "figure",
     "scale_of",
     "svg",

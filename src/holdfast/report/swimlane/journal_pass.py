@@ -31,7 +31,7 @@ _BEFORE_UP = frozenset({MemberState.NONE, MemberState.BOOTING, MemberState.PREPA
 _BY_PEOPLE = frozenset({StopSource.OPERATOR, StopSource.SIGNAL})
 
 
-class Rank:
+class RankHistory:
     """One rank in one attempt."""
 
     __slots__ = ("begun", "ended", "node", "role", "start_failed", "state", "step", "told")
@@ -46,13 +46,13 @@ class Rank:
         self.step: int | None = None
 
 
-class Attempt:
+class AttemptHistory:
     """One attempt, as its events tell it."""
 
     def __init__(self, number: int, at: float) -> None:
         self.number = number
         self.began = self.last = at
-        self.ranks: dict[int, Rank] = {}
+        self.ranks: dict[int, RankHistory] = {}
         self.behind: set[int] = set()
         """Ranks that are not up yet: with ten thousand of them not all are looked at with each report."""
         self.checked: float | None = None
@@ -66,19 +66,19 @@ class Attempt:
         self.checks: list[tuple[float, CheckFailure]] = []
 
 
-class Gathered:
+class SwimlaneFacts:
     """Everything that a picture is made of. `node_marks` has nodes without a rank too."""
 
     def __init__(self) -> None:
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts: dict[int, AttemptHistory] = {}
         self.marks: list[Mark] = []
         self.node_marks: dict[str, list[Mark]] = {}
         self.last = 0.0
 
-    def attempt(self, number: int, at: float) -> Attempt:
+    def attempt(self, number: int, at: float) -> AttemptHistory:
         found = self.attempts.get(number)
         if found is None:
-            found = self.attempts[number] = Attempt(number, at)
+            found = self.attempts[number] = AttemptHistory(number, at)
         return found
 
     @property
@@ -86,16 +86,16 @@ class Gathered:
         return max(self.attempts, default=0)
 
 
-def gathered(events: Iterable[tuple[float, Event]]) -> Gathered:
+def swimlane_facts(events: Iterable[tuple[float, Event]]) -> SwimlaneFacts:
     """`events`: as (seconds since the epoch, event), oldest first."""
-    whole = Gathered()
+    whole = SwimlaneFacts()
     for now, event in events:
         whole.last = max(whole.last, now)
         _take(whole, now, event)
     return whole
 
 
-def _take(whole: Gathered, now: float, event: Event) -> None:
+def _take(whole: SwimlaneFacts, now: float, event: Event) -> None:
     match event:
         case ChecksMoved():
             whole.attempt(event.attempt, now)
@@ -145,11 +145,11 @@ def _take(whole: Gathered, now: float, event: Event) -> None:
             pass  # it moves nothing that is drawn
 
 
-def _lost(whole: Gathered, now: float, node: str, text: str) -> None:
+def _lost(whole: SwimlaneFacts, now: float, node: str, text: str) -> None:
     whole.node_marks.setdefault(node, []).append(Mark(kind=MarkKind.LOST, at=now, text=text, attempt=whole.present))
 
 
-def _report(whole: Gathered, now: float, report: Report) -> None:
+def _report(whole: SwimlaneFacts, now: float, report: Report) -> None:
     if not report.members:
         return
     attempt = whole.attempt(report.attempt, now)
@@ -157,14 +157,14 @@ def _report(whole: Gathered, now: float, report: Report) -> None:
     for member in report.members:
         rank = attempt.ranks.get(member.rank)
         if rank is None:
-            rank = attempt.ranks[member.rank] = Rank(report.node)
+            rank = attempt.ranks[member.rank] = RankHistory(report.node)
         _member(attempt, rank, member, now)
         (attempt.behind.add if rank.state in _BEFORE_UP else attempt.behind.discard)(member.rank)
     if attempt.up is None and not attempt.behind:
         attempt.up = now
 
 
-def _member(attempt: Attempt, rank: Rank, member: Member, now: float) -> None:
+def _member(attempt: AttemptHistory, rank: RankHistory, member: Member, now: float) -> None:
     if rank.begun is None and member.state is not MemberState.NONE:
         rank.begun = now
     if attempt.going is None and member.state is MemberState.GOING:
@@ -180,7 +180,7 @@ def _member(attempt: Attempt, rank: Rank, member: Member, now: float) -> None:
         attempt.trouble = now
 
 
-def _exit(rank: Rank, told: WorkerExit) -> None:
+def _exit(rank: RankHistory, told: WorkerExit) -> None:
     rank.told, rank.role = told, told.role
     if told.started_at is not None:
         rank.begun = told.started_at
@@ -188,11 +188,11 @@ def _exit(rank: Rank, told: WorkerExit) -> None:
         rank.ended = told.ended_at
 
 
-def _evidence(attempt: Attempt, evidence: AttemptEvidence) -> None:
+def _evidence(attempt: AttemptHistory, evidence: AttemptEvidence) -> None:
     for worker in evidence.workers:
         rank = attempt.ranks.get(worker.rank)
         if rank is None:
-            rank = attempt.ranks[worker.rank] = Rank(worker.node)
+            rank = attempt.ranks[worker.rank] = RankHistory(worker.node)
             attempt.behind.add(worker.rank)
         rank.role = worker.role
         rank.step = worker.last_step if worker.last_step is not None else rank.step

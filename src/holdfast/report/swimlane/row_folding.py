@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from holdfast.model.human_format import natural
-from holdfast.report.swimlane.swimlane_model import Band, Lane, Mark, MarkKind, NodeLanes, Stretch
+from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLanes, Stretch, SwimlaneRow
 
 MOST_ROWS = 36
 """So many rows a picture has; what is beyond them shares rows by how it ended."""
@@ -19,7 +19,7 @@ _TEXTS = 3
 _GRAVE = frozenset({MarkKind.OWN_DEATH, MarkKind.HANG, MarkKind.MEMORY_KILL, MarkKind.FAULT, MarkKind.LOST})
 
 
-class Row:
+class RankRow:
     """One rank on one node, before it is folded."""
 
     __slots__ = ("culprit", "marks", "node", "rank", "role", "step", "stretches")
@@ -36,10 +36,12 @@ class Row:
         return self.culprit or any(mark.kind in _GRAVE for mark in self.marks)
 
 
-_Story = Callable[[Row], Hashable]
+_Story = Callable[[RankRow], Hashable]
 
 
-def folded(rows: Sequence[Row], marks: Mapping[str, Sequence[Mark]], bands: Sequence[Band]) -> tuple[NodeLanes, ...]:
+def fold_rows(
+    rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], bands: Sequence[Band]
+) -> tuple[NodeLanes, ...]:
     """The rows by node, at most about `MOST_ROWS` of them; first by what happened and when, else by what happened."""
     exact = _by_times(rows, bands)
     span_s = max((band.end for band in bands), default=0.0) - min((band.start for band in bands), default=0.0)
@@ -50,7 +52,7 @@ def folded(rows: Sequence[Row], marks: Mapping[str, Sequence[Mark]], bands: Sequ
     return _limited(rows, marks, span_s)
 
 
-def thinned(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
+def thin_marks(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
     """Marks of one kind that lie close together as one; `marks` rise in time."""
     near_s = span_s / 100
     while True:
@@ -68,7 +70,7 @@ def thinned(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
         near_s = near_s * 2 or 1.0
 
 
-def _by_times(rows: Sequence[Row], bands: Sequence[Band]) -> _Story:
+def _by_times(rows: Sequence[RankRow], bands: Sequence[Band]) -> _Story:
     """What happened, and about when."""
     values: dict[tuple[int, str], set[float]] = defaultdict(set)
     for row in rows:
@@ -84,24 +86,24 @@ def _by_times(rows: Sequence[Row], bands: Sequence[Band]) -> _Story:
             numbers[at], before = number, at
         clusters[key] = numbers
 
-    def story(row: Row) -> Hashable:
+    def story(row: RankRow) -> Hashable:
         return (_by_kinds(row), tuple((key, clusters[key][at]) for key, at in _moments(row)))
 
     return story
 
 
-def _by_kinds(row: Row) -> Hashable:
+def _by_kinds(row: RankRow) -> Hashable:
     """What happened."""
     attempts = tuple((each.attempt, each.silent_from is None) for each in row.stretches)
     return (row.role, row.culprit, attempts, tuple((mark.attempt, mark.kind) for mark in row.marks))
 
 
-def _by_end(row: Row) -> Hashable:
+def _by_end(row: RankRow) -> Hashable:
     """How it ended the last time: few kinds, however long the job was."""
     return (row.culprit, row.marks[-1].kind if row.marks else None)
 
 
-def _moments(row: Row) -> Iterable[tuple[tuple[int, str], float]]:
+def _moments(row: RankRow) -> Iterable[tuple[tuple[int, str], float]]:
     for each in row.stretches:
         yield (each.attempt, "start"), each.start
         yield (each.attempt, "end"), each.end
@@ -110,9 +112,9 @@ def _moments(row: Row) -> Iterable[tuple[tuple[int, str], float]]:
 
 
 def _by_node(
-    rows: Sequence[Row], marks: Mapping[str, Sequence[Mark]], story: _Story, span_s: float
+    rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], story: _Story, span_s: float
 ) -> tuple[NodeLanes, ...]:
-    of_node: dict[str, dict[Hashable, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    of_node: dict[str, dict[Hashable, list[RankRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         of_node[row.node][story(row)].append(row)
     alike: dict[Hashable, list[str]] = defaultdict(list)
@@ -130,9 +132,9 @@ def _by_node(
     return tuple(groups)
 
 
-def _limited(rows: Sequence[Row], marks: Mapping[str, Sequence[Mark]], span_s: float) -> tuple[NodeLanes, ...]:
+def _limited(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], span_s: float) -> tuple[NodeLanes, ...]:
     """The nodes where it began, as many as there is room for, and all others as one."""
-    of_node: dict[str, list[Row]] = defaultdict(list)
+    of_node: dict[str, list[RankRow]] = defaultdict(list)
     for row in rows:
         of_node[row.node].append(row)
     names = sorted({*of_node, *marks}, key=natural)
@@ -152,10 +154,10 @@ def _limited(rows: Sequence[Row], marks: Mapping[str, Sequence[Mark]], span_s: f
     return tuple(kept)
 
 
-def _few(rows: Sequence[Row], most: int) -> list[Lane]:
+def _few(rows: Sequence[RankRow], most: int) -> list[SwimlaneRow]:
     """At most about so many lanes: those where it began one by one, the others by how they ended."""
     for story in (_by_kinds, _by_end):
-        found: dict[Hashable, list[Row]] = defaultdict(list)
+        found: dict[Hashable, list[RankRow]] = defaultdict(list)
         for row in rows:
             found[story(row)].append(row)
         if len(found) <= most:
@@ -163,17 +165,19 @@ def _few(rows: Sequence[Row], most: int) -> list[Lane]:
     return [_lane(each) for each in found.values()]
 
 
-def _is_grave(rows: Sequence[Row], marks: Mapping[str, Sequence[Mark]], node: str) -> bool:
+def _is_grave(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], node: str) -> bool:
     return any(row.grave for row in rows) or bool(marks.get(node))
 
 
-def _node(names: Sequence[str], lanes: list[Lane], marks: Mapping[str, Sequence[Mark]], span_s: float) -> NodeLanes:
+def _node(
+    names: Sequence[str], lanes: list[SwimlaneRow], marks: Mapping[str, Sequence[Mark]], span_s: float
+) -> NodeLanes:
     lanes.sort(key=lambda lane: (not lane.culprit, lane.ranks))
     own = sorted((mark for name in names for mark in marks.get(name, ())), key=lambda mark: mark.at)
-    return NodeLanes(nodes=tuple(names), lanes=tuple(lanes), marks=thinned(own, span_s))
+    return NodeLanes(nodes=tuple(names), lanes=tuple(lanes), marks=thin_marks(own, span_s))
 
 
-def _lane(rows: Sequence[Row], ranks_of: str | None = None) -> Lane:
+def _lane(rows: Sequence[RankRow], ranks_of: str | None = None) -> SwimlaneRow:
     """Rows as one. `ranks_of`: the node whose ranks give it its name; None: all."""
     stretches: dict[int, list[Stretch]] = defaultdict(list)
     marks: dict[tuple[int, MarkKind], list[Mark]] = defaultdict(list)
@@ -183,7 +187,7 @@ def _lane(rows: Sequence[Row], ranks_of: str | None = None) -> Lane:
         for mark in row.marks:
             marks[mark.attempt, mark.kind].append(mark)
     steps = [row.step for row in rows if row.step is not None]
-    return Lane(
+    return SwimlaneRow(
         ranks=tuple(sorted(row.rank for row in rows if ranks_of is None or row.node == ranks_of)),
         role=rows[0].role if len({row.role for row in rows}) == 1 else "",
         stretches=tuple(_widest(each) for _, each in sorted(stretches.items())),

@@ -8,9 +8,9 @@ from holdfast.model.decisions import AttemptRecord
 from holdfast.model.events import Event
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.gang_protocol import MemberState
-from holdfast.report.swimlane.journal_pass import Attempt, Gathered, Rank, gathered
-from holdfast.report.swimlane.row_folding import Row, folded, thinned
-from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, Part, Stretch, Swimlane
+from holdfast.report.swimlane.journal_pass import AttemptHistory, RankHistory, SwimlaneFacts, swimlane_facts
+from holdfast.report.swimlane.row_folding import RankRow, fold_rows, thin_marks
+from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, PhaseSpan, Stretch, Swimlane
 
 MOST_BANDS = 24
 """So many attempts are drawn, the last ones."""
@@ -27,7 +27,7 @@ def swimlane_of(
     `events`: its journal, as `record.views.events` gives it; where there is none, the records alone make the bands.
     `attempts`: those that have ended. `now`: seconds since the epoch for a job that runs; None: it has ended.
     """
-    told = gathered(events)
+    told = swimlane_facts(events)
     records = {record.attempt: record for record in attempts}
     numbers = sorted({*records, *told.attempts})
     shown = numbers[-MOST_BANDS:]
@@ -46,8 +46,8 @@ def swimlane_of(
         start=start,
         end=max(end, start),
         bands=bands,
-        nodes=folded(rows, nodes, bands),
-        marks=thinned(sorted([*of_job, *marks], key=lambda mark: mark.at), end - start),
+        nodes=fold_rows(rows, nodes, bands),
+        marks=thin_marks(sorted([*of_job, *marks], key=lambda mark: mark.at), end - start),
         ranks=len({rank for attempt in told.attempts.values() for rank in attempt.ranks}),
         machines=len({row.node for row in rows} | set(nodes)),
         left_out=len(numbers) - len(shown),
@@ -55,7 +55,7 @@ def swimlane_of(
 
 
 def _band(
-    number: int, record: AttemptRecord | None, attempt: Attempt | None, told: Gathered, now: float | None
+    number: int, record: AttemptRecord | None, attempt: AttemptHistory | None, told: SwimlaneFacts, now: float | None
 ) -> Band:
     if record is None:
         assert attempt is not None  # the number came from one of the two
@@ -67,10 +67,10 @@ def _band(
     rest = [(name, took) for name, took in record.parts.items() if name not in _BESIDE and name not in _BEFORE_START]
     for name, seconds in (*before, *rest):
         if seconds > 0:
-            parts.append(Part(name=name, start=at, end=at + seconds))
+            parts.append(PhaseSpan(name=name, start=at, end=at + seconds))
             at += seconds
     if not parts:  # of a job whose owner was lost
-        parts = [Part(name="running", start=record.started_at, end=max(record.ended_at, record.started_at))]
+        parts = [PhaseSpan(name="running", start=record.started_at, end=max(record.ended_at, record.started_at))]
     return Band(
         attempt=number,
         start=record.started_at,
@@ -81,7 +81,7 @@ def _band(
     )
 
 
-def _so_far(attempt: Attempt, end: float) -> tuple[Part, ...]:
+def _so_far(attempt: AttemptHistory, end: float) -> tuple[PhaseSpan, ...]:
     """Of an attempt without a record: the phases that its events show."""
     turns = [("checking", attempt.began), ("preparing", attempt.checked), ("starting", attempt.going)]
     turns += [("running", attempt.up), ("draining", attempt.trouble)]
@@ -90,13 +90,13 @@ def _so_far(attempt: Attempt, end: float) -> tuple[Part, ...]:
     for index, (name, at) in enumerate(known):
         until = known[index + 1][1] if index + 1 < len(known) else end
         if until > at or index + 1 == len(known):
-            parts.append(Part(name=name, start=at, end=max(at, until)))
+            parts.append(PhaseSpan(name=name, start=at, end=max(at, until)))
     return tuple(parts)
 
 
-def _rows(told: Gathered, bands: Mapping[int, Band], records: Mapping[int, AttemptRecord]) -> list[Row]:
+def _rows(told: SwimlaneFacts, bands: Mapping[int, Band], records: Mapping[int, AttemptRecord]) -> list[RankRow]:
     """One row for each rank on each node where it was."""
-    rows: dict[tuple[str, int], Row] = {}
+    rows: dict[tuple[str, int], RankRow] = {}
     for number, band in bands.items():
         attempt = told.attempts.get(number)
         if attempt is None:
@@ -106,7 +106,7 @@ def _rows(told: Gathered, bands: Mapping[int, Band], records: Mapping[int, Attem
         for index, rank in attempt.ranks.items():
             if rank.begun is None and rank.ended is None and not rank.start_failed:
                 continue
-            row = rows.setdefault((rank.node, index), Row(rank.node, index))
+            row = rows.setdefault((rank.node, index), RankRow(rank.node, index))
             row.role = rank.role or row.role
             row.culprit = row.culprit or index in ends.culprits
             row.step = rank.step if rank.step is not None else row.step
@@ -121,7 +121,7 @@ def _rows(told: Gathered, bands: Mapping[int, Band], records: Mapping[int, Attem
 class _Ends:
     """What the ends of one attempt's ranks mean."""
 
-    def __init__(self, attempt: Attempt, report: ExitReport | None) -> None:
+    def __init__(self, attempt: AttemptHistory, report: ExitReport | None) -> None:
         self._attempt = attempt
         first = [report.first] if report is not None and report.first is not None else []
         also = report.also if report is not None else ()
@@ -138,7 +138,7 @@ class _Ends:
         at = self._attempt.hang_at - hang.silent_s
         return min(max(at, start), end)
 
-    def marks(self, index: int, rank: Rank, end: float) -> list[Mark]:
+    def marks(self, index: int, rank: RankHistory, end: float) -> list[Mark]:
         number, hang = self._attempt.number, self._attempt.hang
         marks = []
         look = self._looks.get(index)
@@ -153,7 +153,7 @@ class _Ends:
             marks.append(Mark(kind=kind, at=end, text=self._words(index, rank), attempt=number))
         return marks
 
-    def _kind(self, index: int, rank: Rank) -> MarkKind | None:
+    def _kind(self, index: int, rank: RankHistory) -> MarkKind | None:
         told = rank.told
         if rank.start_failed:
             return MarkKind.OWN_DEATH
@@ -167,14 +167,14 @@ class _Ends:
             return MarkKind.STOPPED
         return MarkKind.PEER_DEATH if index in self._collateral else MarkKind.OWN_DEATH
 
-    def _words(self, index: int, rank: Rank) -> str:
+    def _words(self, index: int, rank: RankHistory) -> str:
         if rank.start_failed:
             return f"it could not be started: {rank.start_failed}"
         how = rank.told.how if rank.told is not None else "no exit status"
         return f"{how}: {self._kills[index].text}" if index in self._kills else how
 
 
-def _of_attempt(band: Band, records: Mapping[int, AttemptRecord], told: Gathered) -> list[Mark]:
+def _of_attempt(band: Band, records: Mapping[int, AttemptRecord], told: SwimlaneFacts) -> list[Mark]:
     """What concerns an attempt as a whole: its failed checks, its progress."""
     marks = []
     attempt, record = told.attempts.get(band.attempt), records.get(band.attempt)
@@ -193,7 +193,7 @@ def _of_attempt(band: Band, records: Mapping[int, AttemptRecord], told: Gathered
     return marks
 
 
-def _of_nodes(told: Gathered, rows: Sequence[Row], start: float) -> tuple[dict[str, list[Mark]], list[Mark]]:
+def _of_nodes(told: SwimlaneFacts, rows: Sequence[RankRow], start: float) -> tuple[dict[str, list[Mark]], list[Mark]]:
     """The marks of each node; those of no node that is known, which are the job's."""
     known = {row.node for row in rows}
     only = next(iter(known)) if len(known) == 1 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from holdfast.model.human_format import Zone, clock, duration, ranks
-from holdfast.report.swimlane.swimlane_model import Band, Lane, Mark, NodeLanes, Swimlane
+from holdfast.report.swimlane.swimlane_model import Band, Mark, NodeLanes, Swimlane, SwimlaneRow
 from holdfast.safe_text import one_line
 
 _MOST = 300
@@ -18,7 +18,7 @@ def safe(text: str, most: int = _MOST) -> str:
     return html.escape(plain if len(plain) <= most else f"{plain[: most - 1]}…")
 
 
-def lane_name(lane: Lane, nodes: NodeLanes) -> str:
+def lane_name(lane: SwimlaneRow, nodes: NodeLanes) -> str:
     """`rank 3`, `ranks 0 to 2`; of several nodes `10000 ranks, 8 on each node`."""
     if len(nodes.nodes) == 1:
         return ranks(lane.ranks)

@@ -53,7 +53,7 @@ class Stretch(Noun, frozen=True, kw_only=True):
     """From here on nothing moved; None: no hang was found."""
 
 
-class Lane(Noun, frozen=True, kw_only=True):
+class SwimlaneRow(Noun, frozen=True, kw_only=True):
     """One row: a rank, or ranks of a node to which the same happened at nearly the same times."""
 
     ranks: tuple[int, ...]
@@ -73,12 +73,12 @@ class NodeLanes(Noun, frozen=True, kw_only=True):
     """A node with its rows, or several nodes to which the same happened."""
 
     nodes: tuple[str, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[SwimlaneRow, ...]
     marks: tuple[Mark, ...] = ()
     """What concerns the machine and no single rank."""
 
 
-class Part(Noun, frozen=True, kw_only=True):
+class PhaseSpan(Noun, frozen=True, kw_only=True):
     """One phase of an attempt. Its name is that of `attempts[].parts` in a report."""
 
     name: str
@@ -92,7 +92,7 @@ class Band(Noun, frozen=True, kw_only=True):
     attempt: int
     start: float
     end: float
-    parts: tuple[Part, ...]
+    parts: tuple[PhaseSpan, ...]
     """They follow each other without a gap; the pause before the attempt lies before `start`."""
     phrase: str = ""
     """The failure class; empty while the attempt runs."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from holdfast.model.human_format import Zone, clock, duration
 from holdfast.report.swimlane.mark_shapes import PATTERNS, SHAPES, phase
 from holdfast.report.swimlane.swimlane_labels import band_words, lane_name, mark_words, nodes_name, safe, summary
-from holdfast.report.swimlane.swimlane_model import Band, Lane, Mark, MarkKind, NodeLanes, Stretch, Swimlane
+from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLanes, Stretch, Swimlane, SwimlaneRow
 from holdfast.report.swimlane.swimlane_table import table
 from holdfast.report.swimlane.time_scale import Scale
 
@@ -21,7 +21,7 @@ _APART = 12.0
 _LABEL = 29
 """Characters of a row's name."""
 
-Link = Callable[[NodeLanes, Lane], str | None]
+Link = Callable[[NodeLanes, SwimlaneRow], str | None]
 """Where a row leads, as an address; None: nowhere."""
 Address = Callable[[float], str]
 """Where a moment leads, in seconds since the epoch."""
@@ -183,7 +183,7 @@ def _names(band: Band) -> Sequence[str]:
 
 def _lane(
     node: NodeLanes,
-    lane: Lane,
+    lane: SwimlaneRow,
     scale: Scale,
     y: float,
     zone: Zone,
@@ -201,7 +201,7 @@ def _lane(
     return out + _marks(lane.marks, scale, y + 11, zone, bands, ident, of=whole)
 
 
-def _stretch(each: Stretch, whole: str, lane: Lane, scale: Scale, y: float, ident: str) -> str:
+def _stretch(each: Stretch, whole: str, lane: SwimlaneRow, scale: Scale, y: float, ident: str) -> str:
     x, end = scale.place(each.start), scale.place(each.end)
     step = f", last step {lane.step}" if lane.step is not None else ""
     words = f"{whole}, attempt {each.attempt}: {duration(each.end - each.start)}{step}"

@@ -39,7 +39,7 @@ NAMED_S = 0.2
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
-class Snapshot:
+class ProcessSnapshot:
     """What this process is like now."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Snapshot:
         self.modules = frozenset(sys.modules)
 
 
-class Settings:
+class ScriptSettings:
     """What a script sets between its imports, and an import may set too: the later of the two would have the say."""
 
     def __init__(self) -> None:
@@ -91,13 +91,13 @@ def _settings(what: str) -> list[object]:
     ]
 
 
-def take_defaults(before: Snapshot) -> dict[str, str]:
+def take_defaults(before: ProcessSnapshot) -> dict[str, str]:
     """Take out of the environment what libraries have given a default; what that was."""
     new = [name for name in sorted(DEFAULTS) if name in os.environ and name not in before.environ]
     return {name: os.environ.pop(name) for name in new}
 
 
-class Own:
+class NurseryParts:
     """What in this process is the nursery's own, and no import's: descriptors, children, variables."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Own:
         self.names = names
 
 
-def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[str], own: Own) -> str:
+def trouble(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str], own: NurseryParts) -> str:
     """The first reason why this process must not be forked; empty if there is none.
 
     `local_path`: the script's directory: nothing may have come from there but `wanted`. `target`: the module that will
@@ -117,7 +117,9 @@ def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[st
     return next(_troubles(before, local_path, target, wanted, own), "")
 
 
-def _troubles(before: Snapshot, local_path: str, target: str, wanted: frozenset[str], own: Own) -> Iterator[str]:
+def _troubles(
+    before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str], own: NurseryParts
+) -> Iterator[str]:
     yield from _devices()
     for fd, name in _fds():
         if before.fds.get(fd) != name and name not in _HARMLESS and fd not in own.fds:
@@ -130,7 +132,7 @@ def _troubles(before: Snapshot, local_path: str, target: str, wanted: frozenset[
                     yield f"a process was started (pid {children[0]})"
         except OSError:
             pass  # a kernel without this list, or a thread that has just ended
-    now = Snapshot()
+    now = ProcessSnapshot()
     changed = sorted(
         name for name in before.environ.keys() | now.environ.keys() if before.environ.get(name) != now.environ.get(name)
     )
@@ -195,7 +197,7 @@ def _name_of(task: int) -> str:
         return ""  # it has just ended
 
 
-def _modules(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
+def _modules(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
     if target and target in sys.modules:
         yield f"the module {target} itself was imported by what it imports"
     prefix = local_path + os.sep

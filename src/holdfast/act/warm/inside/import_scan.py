@@ -42,7 +42,7 @@ _MUTATORS = frozenset({
 })  # fmt: skip
 
 
-class Stop(Exception):
+class ReadingStopped(Exception):
     """The statement at which reading ends."""
 
 
@@ -78,7 +78,7 @@ class Finder:
         assert callable(read)
         try:
             read()
-        except Stop as stop:
+        except ReadingStopped as stop:
             self.note = str(stop)
             self.left = self._after()
         except RecursionError:
@@ -122,7 +122,7 @@ class Finder:
             return
         self._seen.add(file)
         if len(self._seen) > MOST_FILES:
-            raise Stop(f"more than {MOST_FILES} files of yours are imported")
+            raise ReadingStopped(f"more than {MOST_FILES} files of yours are imported")
         if not installed(file):
             self.files.append(file)
         try:
@@ -157,14 +157,14 @@ class Finder:
                 self._block(node.body, package, (file, 0, module_name, _caught(node.handlers) or caught), local)
                 for handler in node.handlers:
                     if what := changes(handler, local):
-                        raise Stop(f"{where} ({what}) may change what is imported after it")
+                        raise ReadingStopped(f"{where} ({what}) may change what is imported after it")
                 self._block([*node.orelse, *node.finalbody], package, place, local)
             elif isinstance(node, ast.With) and _catches_warnings(node):
                 continue  # what it changes, it takes back
             elif (step := constant_variable(node) or constant_filter(node)) is not None:
                 self._add(step)
             elif what := changes(node, local):
-                raise Stop(f"{where} ({what}) may change what is imported after it")
+                raise ReadingStopped(f"{where} ({what}) may change what is imported after it")
             else:
                 for what in setters(node, local):
                     self._add(("sets", what, ()))

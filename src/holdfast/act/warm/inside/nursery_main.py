@@ -97,8 +97,8 @@ class _Nursery:
         except ImportError as error:
             raise Unfit(f"{sys.executable} is a Python without {error.name}") from None
 
-        before = fork_safety.Snapshot()
-        with random_seeds.Watch():
+        before = fork_safety.ProcessSnapshot()
+        with random_seeds.SeedWatch():
             names = self._imports.do(steps, places, first_path, main, before)
         fork_to_worker.SET_BY_IMPORTS.update(fork_safety.take_defaults(before))
         for stream in (sys.stdout, sys.stderr):

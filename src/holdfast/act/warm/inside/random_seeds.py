@@ -18,7 +18,7 @@ _BY_HAND = 1 << 64
 """An entropy above this was not given by a person: NumPy draws 128 bits where none is given."""
 
 
-class Watch:
+class SeedWatch:
     """While it is on, who makes a `random.Random` without a seed is remembered."""
 
     def __enter__(self) -> None:

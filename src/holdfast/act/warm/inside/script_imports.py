@@ -61,7 +61,12 @@ class Imports:
         return f"{self.learned['why']}: every worker imports {few(after)} on its own"
 
     def do(
-        self, steps: list[Any], places: list[Any], first_path: str | None, main: str, before: fork_safety.Snapshot
+        self,
+        steps: list[Any],
+        places: list[Any],
+        first_path: str | None,
+        main: str,
+        before: fork_safety.ProcessSnapshot,
     ) -> list[str]:
         """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
         self._steps, self._first, self._before = steps, first_path, before
@@ -106,7 +111,7 @@ class Imports:
             sys.path.insert(0, first_path)
         environ.__class__ = Watched
         told = Filters()
-        was_set = fork_safety.Settings()
+        was_set = fork_safety.ScriptSettings()
         given = [("import", name, ()) for name in self._preload]
         asked = [*((main, 1, "__main__", "") for _ in given), *places]
         # Libraries that want to know whether a user types look whether the main module has a file.
@@ -211,7 +216,7 @@ class Imports:
 
     def _trouble(self, names: frozenset[str] = frozenset()) -> str:
         wanted = frozenset(name.partition(".")[0] for name in self._preload)
-        own = fork_safety.Own(frozenset(self._retreat.fds()), self._retreat.pids(), names)
+        own = fork_safety.NurseryParts(frozenset(self._retreat.fds()), self._retreat.pids(), names)
         return fork_safety.trouble(self._before, self._first or "", self._target(), wanted, own)
 
     def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.platforms.kubernetes.objects.client_messages import Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 from holdfast.safe_text import one_line
 
 _WORDS = 600
@@ -13,26 +13,26 @@ _AWAY = frozenset({408, 429, 500, 502, 503, 504})
 """500 too: a server that is just starting or ending, or has lost etcd, answers so."""
 
 
-def meant(status: int, body: Any) -> tuple[Trouble, str, str]:
+def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
     """Trouble, Kubernetes' word for it, and a clause. `body`: the Status object; anything else tells nothing."""
     reason, message = words_of(body)
     quoted = f" ({message})" if message else ""
     match status:
         case 200 | 201 | 202 | 204:
-            return Trouble.NONE, "", ""
+            return ApiTrouble.NONE, "", ""
         case 403 if "exceeded quota" in message:
-            return Trouble.QUOTA, reason, message
+            return ApiTrouble.QUOTA, reason, message
         case 401 | 403:
-            return Trouble.REFUSED, reason, message or f"the API server refuses it ({status})"
+            return ApiTrouble.REFUSED, reason, message or f"the API server refuses it ({status})"
         case 404:
-            return Trouble.GONE, reason, message or "the API server knows no such object"
+            return ApiTrouble.GONE, reason, message or "the API server knows no such object"
         case 409:
-            return Trouble.CONFLICT, reason, message or "the object is there already, or has changed"
+            return ApiTrouble.CONFLICT, reason, message or "the object is there already, or has changed"
         case _ if status in _INVALID:
-            return Trouble.INVALID, reason, message or f"the API server does not take it ({status})"
+            return ApiTrouble.INVALID, reason, message or f"the API server does not take it ({status})"
         case _ if status in _AWAY:
-            return Trouble.AWAY, reason, f"the API server answers {status}{quoted}"
-    return Trouble.FAILED, reason, f"the API server answers {status}{quoted}"
+            return ApiTrouble.AWAY, reason, f"the API server answers {status}{quoted}"
+    return ApiTrouble.FAILED, reason, f"the API server answers {status}{quoted}"
 
 
 def words_of(body: Any) -> tuple[str, str]:

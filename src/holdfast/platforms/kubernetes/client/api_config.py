@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.platforms.kubernetes.objects.client_messages import Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
@@ -18,7 +18,7 @@ TRY_S = 10.0
 class NoClient(Exception):
     """No request can be made at all. Its text says why, in one sentence."""
 
-    trouble = Trouble.MISSING
+    trouble = ApiTrouble.MISSING
 
 
 def configuration(environment: dict[str, str] | None = None) -> SingleConfig:

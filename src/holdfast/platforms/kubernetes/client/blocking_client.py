@@ -15,8 +15,8 @@ import msgspec
 
 from holdfast.platforms.kubernetes.client.api_answers import meant
 from holdfast.platforms.kubernetes.client.api_config import NoClient, configuration
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
-from holdfast.platforms.kubernetes.objects.discovery import Server, resources_of, version_of, versions_of
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
+from holdfast.platforms.kubernetes.objects.discovery import ServerCapabilities, resources_of, version_of, versions_of
 from holdfast.untrusted import Malformed, json_value
 
 LIMIT_S = 20.0
@@ -26,7 +26,7 @@ MOST_LINE_BYTES = 4 << 20
 _PATCH = "application/merge-patch+json"
 
 
-class Api:
+class BlockingClient:
     """A server that is asked. `with Api.here() as api: api.get("/version")`. No call raises but `here`."""
 
     def __init__(self, client: Any, server: str, namespace: str) -> None:
@@ -38,7 +38,7 @@ class Api:
 
     @classmethod
     @contextmanager
-    def here(cls) -> Iterator[Api]:
+    def here(cls) -> Iterator[BlockingClient]:
         """The server that KUBECONFIG, a pod's service account, or `~/.kube/config` names. Raises `NoClient`."""
         config = configuration()
         import httpx2  # it and what it brings take a quarter of a second
@@ -84,20 +84,21 @@ class Api:
             found = self._client.request(method.value, path, params=dict(query or {}), content=content, headers=headers)
         except httpx2.TimeoutException:
             return Answered(
-                number=0, trouble=Trouble.SLOW, said=f"the API server {self.server} has not answered in time"
+                number=0, trouble=ApiTrouble.SLOW, said=f"the API server {self.server} has not answered in time"
             )
         except httpx2.HTTPError as error:
             words = str(error) or type(error).__name__
             return Answered(
-                number=0, trouble=Trouble.AWAY, said=f"the API server {self.server} does not answer ({words})"
+                number=0, trouble=ApiTrouble.AWAY, said=f"the API server {self.server} does not answer ({words})"
             )
         except Exception as error:  # a plug-in for credentials that fails, a token file that is gone
-            return Answered(number=0, trouble=Trouble.FAILED, said=f"{self.server} cannot be asked: {error}")
+            return Answered(number=0, trouble=ApiTrouble.FAILED, said=f"{self.server} cannot be asked: {error}")
         return _answer(found, text)
 
     @contextmanager
     def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[str]]:
-        """The lines of an answer that comes bit by bit: a log, a watch. Raises `Broken` where it cannot be had."""
+        """The lines of an answer that comes bit by bit: a log, a watch. Raises `BrokenAnswer` where it cannot be
+        had."""
         import httpx2
 
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
@@ -105,42 +106,42 @@ class Api:
             with self._client.stream("GET", path, params=dict(query), timeout=timeout) as found:
                 if not found.is_success:
                     found.read()
-                    raise Broken(_answer(found, False))
+                    raise BrokenAnswer(_answer(found, False))
                 yield found.iter_lines()
         except httpx2.HTTPError as error:
             words = str(error) or type(error).__name__
-            raise Broken(
-                Answered(number=0, trouble=Trouble.AWAY, said=f"the connection to {self.server} ended ({words})")
+            raise BrokenAnswer(
+                Answered(number=0, trouble=ApiTrouble.AWAY, said=f"the connection to {self.server} ended ({words})")
             ) from None
 
     @contextmanager
     def log(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """A pod's log, in blocks as they come. Raises `Broken` where it cannot be had, or breaks off."""
+        """A pod's log, in blocks as they come. Raises `BrokenAnswer` where it cannot be had, or breaks off."""
         import httpx2
 
         try:
             with self._client.stream("GET", path, params=dict(query)) as found:
                 if not found.is_success:
                     found.read()
-                    raise Broken(_answer(found, False))
+                    raise BrokenAnswer(_answer(found, False))
                 yield found.iter_bytes()
         except httpx2.HTTPError as error:
             words = str(error) or type(error).__name__
-            raise Broken(
-                Answered(number=0, trouble=Trouble.AWAY, said=f"the connection to {self.server} ended ({words})")
+            raise BrokenAnswer(
+                Answered(number=0, trouble=ApiTrouble.AWAY, said=f"the connection to {self.server} ended ({words})")
             ) from None
 
-    def has(self) -> Server:
+    def has(self) -> ServerCapabilities:
         """What the server has, as far as it tells."""
         kinds = {}
         for version in versions_of(self.get("/apis").body):
             found = self.get(f"/apis/{version}")
             if found.ok:
                 kinds[version] = resources_of(found.body)
-        return Server(version=version_of(self.get("/version").body), kinds=kinds)
+        return ServerCapabilities(version=version_of(self.get("/version").body), kinds=kinds)
 
 
-class Broken(Exception):
+class BrokenAnswer(Exception):
     """An answer that came bit by bit ended badly, or never began."""
 
     def __init__(self, answer: Answered) -> None:

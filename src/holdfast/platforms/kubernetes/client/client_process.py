@@ -14,13 +14,13 @@ from holdfast.platforms.kubernetes.client.api_config import NoClient, client, co
 from holdfast.platforms.kubernetes.objects.client_messages import (
     MOST_LINE_BYTES,
     Answered,
+    ApiTrouble,
     Call,
     Drop,
     Follow,
     FromClient,
     Method,
     ToClient,
-    Trouble,
     Unseen,
 )
 from holdfast.untrusted import Malformed, json_as, json_value
@@ -48,9 +48,9 @@ def _none(said: str) -> int:
         except Malformed:
             return 1
         if isinstance(asked, Call):
-            _say(Answered(number=asked.number, trouble=Trouble.MISSING, said=said))
+            _say(Answered(number=asked.number, trouble=ApiTrouble.MISSING, said=said))
         elif isinstance(asked, Follow):
-            _say(Unseen(number=asked.number, trouble=Trouble.MISSING, said=said))
+            _say(Unseen(number=asked.number, trouble=ApiTrouble.MISSING, said=said))
     return 0
 
 
@@ -85,16 +85,16 @@ class _Serving:
                     if (task := self._tasks.pop(asked.number, None)) is not None:
                         task.cancel()
                 case Call() if self._client is None:
-                    _say(Answered(number=asked.number, trouble=Trouble.MISSING, said=said))
+                    _say(Answered(number=asked.number, trouble=ApiTrouble.MISSING, said=said))
                 case Follow() if self._client is None:
-                    _say(Unseen(number=asked.number, trouble=Trouble.MISSING, said=said))
+                    _say(Unseen(number=asked.number, trouble=ApiTrouble.MISSING, said=said))
                 case Call():
                     await self._room.acquire()
                     self._begin(asked.number, self._call(asked)).add_done_callback(lambda _: self._room.release())
                 case Follow():
-                    from holdfast.platforms.kubernetes.client.object_watch import Following  # imports the HTTP client
+                    from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch  # imports the HTTP client
 
-                    self._begin(asked.number, Following(self._client, asked, _say).run())
+                    self._begin(asked.number, ObjectWatch(self._client, asked, _say).run())
         for task in self._tasks.values():
             task.cancel()
 
@@ -111,12 +111,12 @@ class _Serving:
             _say(await asyncio.wait_for(self._made(call), call.limit_s))
         except (TimeoutError, httpx2.TimeoutException):
             said = f"the API server has not answered within {call.limit_s:g} s"
-            _say(Answered(number=call.number, trouble=Trouble.SLOW, said=said))
+            _say(Answered(number=call.number, trouble=ApiTrouble.SLOW, said=said))
         except httpx2.HTTPError as error:
             said = f"the API server does not answer ({str(error) or type(error).__name__})"
-            _say(Answered(number=call.number, trouble=Trouble.AWAY, said=said))
+            _say(Answered(number=call.number, trouble=ApiTrouble.AWAY, said=said))
         except Exception as error:  # a token file that is gone, a plug-in for credentials that fails
-            _say(Answered(number=call.number, trouble=Trouble.FAILED, said=f"the request cannot be made: {error}"))
+            _say(Answered(number=call.number, trouble=ApiTrouble.FAILED, said=f"the request cannot be made: {error}"))
 
     async def _made(self, call: Call) -> Answered:
         headers = {"Accept": "application/json"}
@@ -135,7 +135,7 @@ class _Serving:
         return Answered(
             number=call.number,
             status=answer.status_code,
-            body=body if trouble is Trouble.NONE else None,
+            body=body if trouble is ApiTrouble.NONE else None,
             reason=reason,
             trouble=trouble,
             said=said,

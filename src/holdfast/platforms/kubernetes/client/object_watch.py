@@ -11,12 +11,12 @@ import httpx2
 
 from holdfast.platforms.kubernetes.client.api_answers import meant
 from holdfast.platforms.kubernetes.objects.client_messages import (
-    Change,
+    ApiTrouble,
     Changed,
     Follow,
     FromClient,
     Listed,
-    Trouble,
+    ObjectChange,
     Unseen,
 )
 from holdfast.untrusted import Malformed, json_value
@@ -38,12 +38,12 @@ class _Expired(Exception):
 
 
 class _Trouble(Exception):
-    def __init__(self, trouble: Trouble, said: str) -> None:
+    def __init__(self, trouble: ApiTrouble, said: str) -> None:
         super().__init__(said)
         self.trouble = trouble
 
 
-class Following:
+class ObjectWatch:
     """Follows until its task is cancelled. `say` gets each answer."""
 
     def __init__(self, client: Any, follow: Follow, say: Callable[[FromClient], None]) -> None:
@@ -66,11 +66,11 @@ class Following:
             except _Trouble as error:
                 await self._troubled(error.trouble, str(error))
             except httpx2.TimeoutException as error:
-                await self._troubled(Trouble.SLOW, f"the API server does not answer in time ({_named(error)})")
+                await self._troubled(ApiTrouble.SLOW, f"the API server does not answer in time ({_named(error)})")
             except httpx2.HTTPError as error:
-                await self._troubled(Trouble.AWAY, f"the API server does not answer ({_named(error)})")
+                await self._troubled(ApiTrouble.AWAY, f"the API server does not answer ({_named(error)})")
 
-    async def _troubled(self, trouble: Trouble, said: str) -> None:
+    async def _troubled(self, trouble: ApiTrouble, said: str) -> None:
         # A watch that only breaks is news to no one: the next try tells whether the server is away.
         if self._pause_s > FIRST_PAUSE_S and said != self._told:
             self._told = said
@@ -91,7 +91,7 @@ class Following:
             if answer.status_code == _GONE:
                 raise _Expired  # between two pages
             trouble, _, said = meant(answer.status_code, body)
-            if trouble is not Trouble.NONE or not isinstance(body, dict):
+            if trouble is not ApiTrouble.NONE or not isinstance(body, dict):
                 raise _Trouble(trouble, said or "the API server answers no list")
             meta = body.get("metadata") or {}
             go_on = str(meta.get("continue") or "")
@@ -138,8 +138,8 @@ class Following:
             trouble, _, said = meant(int(item.get("code") or 500), item)
             raise _Trouble(trouble, said)
         version = str((item.get("metadata") or {}).get("resourceVersion") or "")
-        if kind in tuple(Change):
-            change = Change(str(kind))
+        if kind in tuple(ObjectChange):
+            change = ObjectChange(str(kind))
             self._say(Changed(number=self._follow.number, change=change, item=without_managers(item)))
         self._version = version or self._version
 

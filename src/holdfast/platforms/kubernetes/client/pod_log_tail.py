@@ -10,10 +10,17 @@ from typing import Any
 import httpx2
 
 from holdfast.platforms.kubernetes.client.api_config import client, configuration
-from holdfast.platforms.kubernetes.client.object_watch import Following
+from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod, pod
-from holdfast.platforms.kubernetes.objects.client_messages import Change, Changed, Follow, FromClient, Listed, Unseen
+from holdfast.platforms.kubernetes.objects.client_messages import (
+    Changed,
+    Follow,
+    FromClient,
+    Listed,
+    ObjectChange,
+    Unseen,
+)
 from holdfast.platforms.kubernetes.objects.job_status import is_over
 from holdfast.platforms.kubernetes.objects.pod_log_lines import container_of, query_of, timed
 
@@ -74,7 +81,7 @@ class Tail:
                 Follow(number=1, path=f"/apis/batch/v1{here}/jobs", query=own),
                 Follow(number=2, path=f"/api/v1{here}/pods", query=label),
             )
-            tasks = [asyncio.create_task(Following(server, each, self._heard).run()) for each in follows]
+            tasks = [asyncio.create_task(ObjectWatch(server, each, self._on_message).run()) for each in follows]
             await self._over.wait()
             try:
                 await asyncio.wait_for(self._the_rest(), LAST_S)
@@ -89,14 +96,14 @@ class Tail:
         if self._read:
             await asyncio.wait(self._read.values())
 
-    def _heard(self, news: FromClient) -> None:
+    def _on_message(self, news: FromClient) -> None:
         match news:
             case Listed(number=1):
                 # A job that is not in the whole list is gone.
                 if not news.items or any(is_over(item) for item in news.items):
                     self._over.set()
             case Changed(number=1):
-                if news.change is Change.DELETED or is_over(news.item):
+                if news.change is ObjectChange.DELETED or is_over(news.item):
                     self._over.set()
             case Listed():
                 for item in news.items:
@@ -104,7 +111,7 @@ class Tail:
                 self._listed = self._listed or news.last
             case Changed():
                 found = pod(news.item)
-                if news.change is Change.DELETED:
+                if news.change is ObjectChange.DELETED:
                     self._awaited.discard(found.uid)
                 else:
                     self._of_pod(found)

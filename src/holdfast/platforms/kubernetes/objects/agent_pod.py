@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan, Shape, resources_of
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape, resources_of
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
 END_S = 30
@@ -43,7 +43,7 @@ class OwnersJob(Noun, frozen=True, kw_only=True):
 
 
 def pod(
-    plan: Plan, index: int, generation: int = 0, *, job: OwnersJob | None = None, avoid: Sequence[str] = ()
+    plan: PodPlan, index: int, generation: int = 0, *, job: OwnersJob | None = None, avoid: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The pod of node `index`. `avoid`: names of Kubernetes' nodes on which it is not to run.
 
@@ -72,7 +72,7 @@ def pod(
     return found
 
 
-def _spec(plan: Plan, shape: Shape, index: int) -> dict[str, Any]:
+def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
     pull = {"imagePullPolicy": plan.pull_policy} if plan.pull_policy else {}
     env = _environment(plan, shape, index)
     exchange = {"name": EXCHANGE_VOLUME, "mountPath": plan.exchange}
@@ -159,7 +159,7 @@ def key_volume(name: str) -> dict[str, Any]:
     return {"name": KEY_VOLUME, "secret": {"secretName": object_names.key_secret(name), "defaultMode": 0o444}}
 
 
-def secrets_file(plan: Plan) -> dict[str, str]:
+def secrets_file(plan: PodPlan) -> dict[str, str]:
     """The variable that tells a container where the values of the job file's `secrets` are, where it has any."""
     return {object_names.SECRETS_FILE: f"{object_names.KEY_DIR}/{object_names.SECRETS}"} if plan.secrets else {}
 
@@ -178,7 +178,7 @@ def of_the_pod() -> list[dict[str, Any]]:
     ]
 
 
-def _environment(plan: Plan, shape: Shape, index: int) -> list[dict[str, Any]]:
+def _environment(plan: PodPlan, shape: PodShape, index: int) -> list[dict[str, Any]]:
     said = {
         object_names.JOB_NAME: plan.name,
         object_names.OWNER_ADDRESS: object_names.owner_address(plan.name, plan.namespace),

@@ -20,7 +20,7 @@ MOST_MESSAGE = 4096
 """Of a termination message, which is JSON perhaps: the kubelet keeps no more."""
 
 
-class Phase(enum.StrEnum):
+class PodPhase(enum.StrEnum):
     """Of a pod."""
 
     PENDING = "Pending"
@@ -36,7 +36,7 @@ class Condition(Noun, frozen=True, kw_only=True):
     kind: str
     """`PodScheduled`, `DisruptionTarget`, `Ready`"""
     status: str
-    """`True`, `False`, `Unknown`"""
+    """`True`, `False`, `QueueUnknown`"""
     reason: str = ""
     message: str = ""
 
@@ -45,7 +45,7 @@ class Condition(Noun, frozen=True, kw_only=True):
         return self.status == "True"
 
 
-class End(Noun, frozen=True, kw_only=True):
+class ContainerEnd(Noun, frozen=True, kw_only=True):
     """How a container ended."""
 
     code: int
@@ -66,8 +66,8 @@ class Container(Noun, frozen=True, kw_only=True):
     message: str = ""
     """To `waiting`."""
     running: bool = False
-    end: End | None = None
-    last: End | None = None
+    end: ContainerEnd | None = None
+    last: ContainerEnd | None = None
     """Of the run before this one."""
     restarts: int = 0
 
@@ -85,7 +85,7 @@ class Pod(Noun, frozen=True, kw_only=True):
     node: str = ""
     """Empty: no node has been chosen for it."""
     address: str = ""
-    phase: Phase = Phase.UNKNOWN
+    phase: PodPhase = PodPhase.UNKNOWN
     reason: str = ""
     """`Evicted`, `NodeLost`, `Preempting`"""
     message: str = ""
@@ -100,7 +100,7 @@ class Pod(Noun, frozen=True, kw_only=True):
     @property
     def over(self) -> bool:
         """None of its containers runs any more, or will."""
-        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.conditions if each.kind == kind), None)
@@ -117,7 +117,7 @@ class Taint(Noun, frozen=True, kw_only=True):
     effect: str = ""
 
 
-class Node(Noun, frozen=True, kw_only=True):
+class ClusterNode(Noun, frozen=True, kw_only=True):
     """One node."""
 
     name: str
@@ -175,7 +175,7 @@ def pod(item: Any) -> Pod:
         version=_text(meta, "resourceVersion"),
         node=_text(spec, "nodeName"),
         address=_text(status, "podIP"),
-        phase=Phase(phase) if phase in tuple(Phase) else Phase.UNKNOWN,
+        phase=PodPhase(phase) if phase in tuple(PodPhase) else PodPhase.UNKNOWN,
         reason=_text(status, "reason"),
         message=_text(status, "message"),
         deleting=bool(_text(meta, "deletionTimestamp")),
@@ -186,14 +186,14 @@ def pod(item: Any) -> Pod:
     )
 
 
-def node(item: Any) -> Node:
+def node(item: Any) -> ClusterNode:
     """One node as the API server sends it."""
     meta, spec, status = _part(item, "metadata"), _part(item, "spec"), _part(item, "status")
     taints = [
         Taint(key=_text(each, "key"), value=_text(each, "value"), effect=_text(each, "effect"))
         for each in _list(spec, "taints")
     ]
-    return Node(
+    return ClusterNode(
         name=_text(meta, "name"),
         uid=_text(meta, "uid"),
         labels=_texts(meta, "labels"),
@@ -219,15 +219,15 @@ def event(item: Any) -> Event:
         by=_text(source, "component") or _text(item, "reportingComponent"),
         count=int(_number(item, "count") or _number(series, "count") or 1),
         at=max(
-            moment(_text(item, "lastTimestamp")),
-            moment(_text(series, "lastObservedTime")),
-            moment(_text(item, "eventTime")),
-            moment(_text(meta, "creationTimestamp")),
+            api_time(_text(item, "lastTimestamp")),
+            api_time(_text(series, "lastObservedTime")),
+            api_time(_text(item, "eventTime")),
+            api_time(_text(meta, "creationTimestamp")),
         ),
     )
 
 
-def moment(text: str) -> float:
+def api_time(text: str) -> float:
     """Seconds since the epoch of `2026-11-22T21:30:00Z`; 0: there is none."""
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -252,11 +252,11 @@ def _container(status: Any, images: Mapping[str, str]) -> Container:
     )
 
 
-def _end(state: Any) -> End | None:
+def _end(state: Any) -> ContainerEnd | None:
     if not isinstance(state, dict):
         return None
     message = state.get("message")
-    return End(
+    return ContainerEnd(
         code=int(_number(state, "exitCode") or 0),
         signal=int(_number(state, "signal") or 0),
         reason=_text(state, "reason"),

@@ -12,7 +12,7 @@ MOST_LINE_BYTES = 24 << 20
 """One line. An object of Kubernetes has at most about 1.5 MiB, a page of a list has 100 of them."""
 
 
-class Trouble(enum.StrEnum):
+class ApiTrouble(enum.StrEnum):
     """Why a question has no good answer."""
 
     NONE = "none"
@@ -36,7 +36,7 @@ class Trouble(enum.StrEnum):
     """Anything else."""
 
 
-TEMPORARY = frozenset({Trouble.AWAY, Trouble.SLOW})
+TEMPORARY = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW})
 """Troubles that another try may end."""
 
 
@@ -50,7 +50,7 @@ class Method(enum.StrEnum):
     DELETE = "DELETE"
 
 
-class Change(enum.StrEnum):
+class ObjectChange(enum.StrEnum):
     """What has become of an object that is watched."""
 
     ADDED = "ADDED"
@@ -96,13 +96,13 @@ class Answered(Message, frozen=True, kw_only=True):
     """Of a good answer: the object."""
     reason: str = ""
     """Kubernetes' word for a bad one: `AlreadyExists`."""
-    trouble: Trouble = Trouble.NONE
+    trouble: ApiTrouble = ApiTrouble.NONE
     said: str = ""
     """The trouble in words, with Kubernetes' own, for a sentence."""
 
     @property
     def ok(self) -> bool:
-        return self.trouble is Trouble.NONE
+        return self.trouble is ApiTrouble.NONE
 
 
 class Listed(Message, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class Changed(Message, frozen=True, kw_only=True):
     """To `Follow`: an object has changed since the list."""
 
     number: int
-    change: Change
+    change: ObjectChange
     item: Any
 
 
@@ -126,7 +126,7 @@ class Unseen(Message, frozen=True, kw_only=True):
     """To `Follow`: the objects cannot be watched just now; it is tried on. A `Listed` or `Changed` follows then."""
 
     number: int
-    trouble: Trouble
+    trouble: ApiTrouble
     said: str
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.pod_plan import Together
+from holdfast.platforms.kubernetes.objects.pod_plan import GangPlacement
 
 NATIVE, KUEUE, COSCHEDULING, VOLCANO = (
     "scheduling.k8s.io",
@@ -28,7 +28,7 @@ SCHEDULE_S = 600
 """How long coscheduling waits for a whole group before it gives the places back."""
 
 
-class Server(Noun, frozen=True, kw_only=True):
+class ServerCapabilities(Noun, frozen=True, kw_only=True):
     """What a server has."""
 
     version: tuple[int, int] = (0, 0)
@@ -46,10 +46,10 @@ class Server(Noun, frozen=True, kw_only=True):
         return max(found, key=_stability, default="")
 
 
-class Chosen(Noun, frozen=True, kw_only=True):
+class GangScheduler(Noun, frozen=True, kw_only=True):
     """Who places the pods, and what is created for that."""
 
-    together: Together = Together()
+    together: GangPlacement = GangPlacement()
     objects: tuple[dict[str, Any], ...] = ()
     scheduler: str = ""
     """Which scheduler the pods want; empty: the default one, or what the user has said."""
@@ -92,32 +92,34 @@ def _stability(group_version: str) -> tuple[int, int, int]:
     return {None: 2, "beta": 1, "alpha": 0}[said[2]], int(said[1]), int(said[3] or 0)
 
 
-def choose(server: Server, *, name: str, namespace: str, pods: int, queue: str = "", asked: str = "auto") -> Chosen:
+def choose(
+    server: ServerCapabilities, *, name: str, namespace: str, pods: int, queue: str = "", asked: str = "auto"
+) -> GangScheduler:
     """Who places the pods of a gang at once. `asked`: the user's word. Raises ValueError where it cannot be had.
 
     `pods`: as many as the gang cannot begin without.
     """
     if asked == "none":
-        return Chosen(note="the gang waits for all of its pods itself, as `gang: none` says")
+        return GangScheduler(note="the gang waits for all of its pods itself, as `gang: none` says")
     if asked != "auto":
         if (found := _BY_NAME[asked](server, name, namespace, pods, queue)) is not None:
             return found
         raise ValueError(_LACKS[asked])
     if pods <= 1 and not queue:
-        return Chosen()
+        return GangScheduler()
     order = (_kueue, _native, _coscheduling, _volcano) if queue else (_native, _coscheduling, _volcano)
     for each in order:
         if (found := each(server, name, namespace, pods, queue)) is not None:
             return found
     none = "the cluster has no gang scheduler that holdfast knows"
-    return Chosen(note=f"{none}: the gang waits for all of its {pods} pods itself" if pods > 1 else "")
+    return GangScheduler(note=f"{none}: the gang waits for all of its {pods} pods itself" if pods > 1 else "")
 
 
-def _kueue(server: Server, name: str, _: str, pods: int, queue: str) -> Chosen | None:
+def _kueue(server: ServerCapabilities, name: str, _: str, pods: int, queue: str) -> GangScheduler | None:
     if not queue or not server.having(KUEUE, "localqueues"):
         return None
-    return Chosen(
-        together=Together(
+    return GangScheduler(
+        together=GangPlacement(
             kind="Kueue",
             labels={f"{KUEUE}/queue-name": queue, f"{KUEUE}/pod-group-name": name},
             annotations={f"{KUEUE}/pod-group-total-count": str(pods)},
@@ -126,40 +128,42 @@ def _kueue(server: Server, name: str, _: str, pods: int, queue: str) -> Chosen |
     )
 
 
-def _native(server: Server, name: str, namespace: str, pods: int, _: str) -> Chosen | None:
+def _native(server: ServerCapabilities, name: str, namespace: str, pods: int, _: str) -> GangScheduler | None:
     note = f"the scheduler of Kubernetes places the {pods} pods at once (PodGroup {name})"
     if version := server.having(NATIVE, "podgroups"):
         group = _object(version, "PodGroup", name, namespace, {"schedulingPolicy": {"gang": {"minCount": pods}}})
         spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": name}}
-        return Chosen(together=Together(kind="PodGroup", spec=spec), objects=(group,), note=note)
+        return GangScheduler(together=GangPlacement(kind="PodGroup", spec=spec), objects=(group,), note=note)
     if version := server.having(NATIVE, "workloads"):
         policy = {"podGroups": [{"name": object_names.AGENT, "policy": {"gang": {"minCount": pods}}}]}
         spec = {"workloadRef": {"name": name, "podGroup": object_names.AGENT}}
         group = _object(version, "Workload", name, namespace, policy)
-        return Chosen(
-            together=Together(kind="Workload", spec=spec), objects=(group,), note=note.replace("PodGroup", "Workload")
+        return GangScheduler(
+            together=GangPlacement(kind="Workload", spec=spec),
+            objects=(group,),
+            note=note.replace("PodGroup", "Workload"),
         )
     return None
 
 
-def _coscheduling(server: Server, name: str, namespace: str, pods: int, _: str) -> Chosen | None:
+def _coscheduling(server: ServerCapabilities, name: str, namespace: str, pods: int, _: str) -> GangScheduler | None:
     if not (version := server.having(COSCHEDULING, "podgroups")):
         return None
     spec = {"minMember": pods, "scheduleTimeoutSeconds": SCHEDULE_S}
-    return Chosen(
-        together=Together(kind="coscheduling", labels={f"{COSCHEDULING}/pod-group": name}),
+    return GangScheduler(
+        together=GangPlacement(kind="coscheduling", labels={f"{COSCHEDULING}/pod-group": name}),
         objects=(_object(version, "PodGroup", name, namespace, spec),),
         note=f"the coscheduling plug-in places the {pods} pods at once; where it is a scheduler of its own, "
         "`scheduler` has to name it",
     )
 
 
-def _volcano(server: Server, name: str, namespace: str, pods: int, queue: str) -> Chosen | None:
+def _volcano(server: ServerCapabilities, name: str, namespace: str, pods: int, queue: str) -> GangScheduler | None:
     if not (version := server.having(VOLCANO, "podgroups")):
         return None
     spec = {"minMember": pods, **({"queue": queue} if queue else {})}
-    return Chosen(
-        together=Together(kind="Volcano", annotations={"scheduling.k8s.io/group-name": name}),
+    return GangScheduler(
+        together=GangPlacement(kind="Volcano", annotations={"scheduling.k8s.io/group-name": name}),
         objects=(_object(version, "PodGroup", name, namespace, spec),),
         scheduler="volcano",
         note=f"Volcano places the {pods} pods at once{f', from its queue {queue}' if queue else ''}",

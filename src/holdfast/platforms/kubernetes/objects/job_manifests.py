@@ -22,17 +22,17 @@ from holdfast.platforms.kubernetes.objects.agent_pod import (
     of_the_pod,
     secrets_file,
 )
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
 OWNER_CONTAINER = "owner"
 _RBAC = "rbac.authorization.k8s.io"
 
 
-class Owner(Noun, frozen=True, kw_only=True):
+class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     """What is particular to the owner's objects."""
 
-    plan: Plan
+    plan: PodPlan
     job_file: str
     """The text of the job file."""
     key: str
@@ -59,7 +59,7 @@ class Owner(Noun, frozen=True, kw_only=True):
         return f"Owner({self.plan.name})"  # without the key and the secrets
 
 
-def manifests(owner: Owner) -> list[dict[str, Any]]:
+def manifests(owner: OwnerPodSpec) -> list[dict[str, Any]]:
     """All of them, in the order of their creation: the Job last, for its pod needs the others."""
     plan = owner.plan
     found = [_secret(owner), _job_config(owner), _state_config(plan), _service(plan)]
@@ -73,11 +73,11 @@ def owned(manifest: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str
     return merged(manifest, {"metadata": {"ownerReferences": [dict(reference)]}})
 
 
-def _meta(plan: Plan, name: str, part: str = object_names.OWNER) -> dict[str, Any]:
+def _meta(plan: PodPlan, name: str, part: str = object_names.OWNER) -> dict[str, Any]:
     return {"name": name, "namespace": plan.namespace, "labels": object_names.labels(plan.name, part)}
 
 
-def _secret(owner: Owner) -> dict[str, Any]:
+def _secret(owner: OwnerPodSpec) -> dict[str, Any]:
     plan = owner.plan
     secrets = {object_names.SECRETS: msgspec.json.encode(owner.secrets).decode()} if owner.secrets else {}
     return {
@@ -90,7 +90,7 @@ def _secret(owner: Owner) -> dict[str, Any]:
     }
 
 
-def _job_config(owner: Owner) -> dict[str, Any]:
+def _job_config(owner: OwnerPodSpec) -> dict[str, Any]:
     plan = owner.plan
     text = msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()
     return {
@@ -101,7 +101,7 @@ def _job_config(owner: Owner) -> dict[str, Any]:
     }
 
 
-def _state_config(plan: Plan) -> dict[str, Any]:
+def _state_config(plan: PodPlan) -> dict[str, Any]:
     """Empty, so that the owner needs no right to create any."""
     return {
         "apiVersion": "v1",
@@ -111,7 +111,7 @@ def _state_config(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _service(plan: Plan) -> dict[str, Any]:
+def _service(plan: PodPlan) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -126,7 +126,7 @@ def _service(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _service_account(plan: Plan) -> dict[str, Any]:
+def _service_account(plan: PodPlan) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -155,7 +155,7 @@ def rules(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _role(plan: Plan) -> dict[str, Any]:
+def _role(plan: PodPlan) -> dict[str, Any]:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role",
@@ -164,7 +164,7 @@ def _role(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _role_binding(plan: Plan) -> dict[str, Any]:
+def _role_binding(plan: PodPlan) -> dict[str, Any]:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",
@@ -174,7 +174,7 @@ def _role_binding(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _job(owner: Owner) -> dict[str, Any]:
+def _job(owner: OwnerPodSpec) -> dict[str, Any]:
     plan = owner.plan
     spec: dict[str, Any] = {
         "completions": 1,
@@ -210,7 +210,7 @@ def failure_policy() -> dict[str, Any]:
     }
 
 
-def _pod_spec(owner: Owner) -> dict[str, Any]:
+def _pod_spec(owner: OwnerPodSpec) -> dict[str, Any]:
     plan = owner.plan
     said = {
         object_names.JOB_NAME: plan.name,
@@ -266,7 +266,7 @@ def _pod_spec(owner: Owner) -> dict[str, Any]:
     return spec
 
 
-def over(plan: Plan) -> list[str]:
+def over(plan: PodPlan) -> list[str]:
     """What `holdfast run` has to know of the nodes."""
     nodes = str(plan.nodes) if plan.least in (0, plan.nodes) else f"{plan.least}:{plan.nodes}"
     return ["--nnodes", nodes, *(["--spares", str(plan.spares)] if plan.spares else [])]

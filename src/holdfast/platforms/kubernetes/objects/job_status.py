@@ -11,8 +11,8 @@ import msgspec
 from holdfast.model.decisions import JobReport
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.api_records import Event, Phase, Pod, event, moment, pod
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.api_records import Event, Pod, PodPhase, api_time, event, pod
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.safe_text import one_line
 from holdfast.untrusted import Malformed, json_as, json_leniently
@@ -25,7 +25,7 @@ MOST_MESSAGE_BYTES = 4096
 """Of a termination message: the kubelet cuts what is longer."""
 
 
-class State(enum.StrEnum):
+class ClusterJobState(enum.StrEnum):
     """Of a job in a cluster."""
 
     PENDING = "pending"
@@ -37,14 +37,14 @@ class State(enum.StrEnum):
     """Its objects are being deleted."""
 
 
-class OfJob(Noun, frozen=True, kw_only=True):
+class ClusterJob(Noun, frozen=True, kw_only=True):
     """One job."""
 
     name: str
     """Of its objects."""
     namespace: str
     uid: str
-    state: State
+    state: ClusterJobState
     created: float
     """Seconds since the epoch."""
     ended: float | None = None
@@ -65,8 +65,8 @@ class OfJob(Noun, frozen=True, kw_only=True):
 
 
 def job_seen(
-    job: Mapping[str, Any], pods: Iterable[Any], plan: Plan | None = None, header: Header | None = None
-) -> OfJob:
+    job: Mapping[str, Any], pods: Iterable[Any], plan: PodPlan | None = None, header: Header | None = None
+) -> ClusterJob:
     """`job`: the Job as the API server sends it; `pods`: those with the job's label; `header`: of the owner's state."""
     meta, status = job.get("metadata") or {}, job.get("status") or {}
     found = [(str((each.get("metadata") or {}).get("creationTimestamp") or ""), pod(each)) for each in pods]
@@ -78,19 +78,25 @@ def job_seen(
     owner = own[-1][1] if own else None
     ended, state, said = _end(status)
     if state is None:
-        state = State.RUNNING if owner is not None and owner.phase is Phase.RUNNING else State.PENDING
+        state = (
+            ClusterJobState.RUNNING
+            if owner is not None and owner.phase is PodPhase.RUNNING
+            else ClusterJobState.PENDING
+        )
         if meta.get("deletionTimestamp"):
-            state = State.ENDING
-        said = _waits(job, owner) if state is State.PENDING else ""
-    code, phrase, words = verdict(owner) if state in (State.SUCCEEDED, State.FAILED) else (None, "", "")
-    return OfJob(
+            state = ClusterJobState.ENDING
+        said = _waits(job, owner) if state is ClusterJobState.PENDING else ""
+    code, phrase, words = (
+        verdict(owner) if state in (ClusterJobState.SUCCEEDED, ClusterJobState.FAILED) else (None, "", "")
+    )
+    return ClusterJob(
         name=str(meta.get("name") or ""),
         namespace=str(meta.get("namespace") or ""),
         uid=str(meta.get("uid") or ""),
         state=state,
-        created=moment(str(meta.get("creationTimestamp") or "")),
+        created=api_time(str(meta.get("creationTimestamp") or "")),
         ended=ended,
-        code=0 if state is State.SUCCEEDED else code,
+        code=0 if state is ClusterJobState.SUCCEEDED else code,
         phrase=phrase,
         said=words or said,
         owner=owner,
@@ -137,12 +143,12 @@ def _runs(found: Pod) -> bool:
     return task is not None and task.running and not found.deleting
 
 
-def _end(status: Mapping[str, Any]) -> tuple[float | None, State | None, str]:
+def _end(status: Mapping[str, Any]) -> tuple[float | None, ClusterJobState | None, str]:
     for each in status.get("conditions") or ():
         if each.get("status") == "True" and each.get("type") in ("Complete", "Failed"):
-            state = State.SUCCEEDED if each["type"] == "Complete" else State.FAILED
+            state = ClusterJobState.SUCCEEDED if each["type"] == "Complete" else ClusterJobState.FAILED
             words = one_line(str(each.get("message") or each.get("reason") or ""))
-            return moment(str(each.get("lastTransitionTime") or "")) or None, state, words
+            return api_time(str(each.get("lastTransitionTime") or "")) or None, state, words
     return None, None, ""
 
 
@@ -164,7 +170,7 @@ def verdict(owner: Pod | None) -> tuple[int | None, str, str]:
     return end.code, "", one_line(lines[-1]) if lines else end.reason
 
 
-def said(report: JobReport) -> bytes:
+def termination_message(report: JobReport) -> bytes:
     """A report as a termination message: what `verdict` reads, and people with `kubectl describe pod`."""
     why = report.report
     rank = {"rank": why.first.rank, "node": why.first.node} if why.first is not None else {}
@@ -191,7 +197,7 @@ def said(report: JobReport) -> bytes:
 
 def waits(found: Pod) -> str:
     """Why a pod has not begun, in Kubernetes' own words; empty: it has."""
-    if found.phase not in (Phase.PENDING, Phase.UNKNOWN):
+    if found.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
         return ""
     placed = found.condition("PodScheduled")
     if placed is not None and not placed.true:
@@ -224,16 +230,16 @@ def newest(pods: Sequence[Pod]) -> list[Pod]:
     return list({each.labels.get(object_names.NODE, each.name): each for each in pods}.values())
 
 
-def plan_of(config: Any) -> Plan | None:
+def plan_of(config: Any) -> PodPlan | None:
     """The plan in the ConfigMap of a job; None: there is none that can be read."""
     text = ((config or {}).get("data") or {}).get(object_names.PLAN_FILE) if isinstance(config, Mapping) else None
     try:
-        return json_as(text, Plan, most_bytes=MOST_PLAN_BYTES) if isinstance(text, str) else None
+        return json_as(text, PodPlan, most_bytes=MOST_PLAN_BYTES) if isinstance(text, str) else None
     except Malformed:
         return None
 
 
-def placement(plan: Plan) -> str:
+def placement(plan: PodPlan) -> str:
     """Who places its pods."""
     if plan.together.kind:
         return f"{plan.together.kind} places the {plan.nodes} pods at once"
@@ -242,7 +248,7 @@ def placement(plan: Plan) -> str:
     return ""
 
 
-def rank_at(plan: Plan, rank: int) -> tuple[int, int] | None:
+def rank_at(plan: PodPlan, rank: int) -> tuple[int, int] | None:
     """In which pod a rank's worker is, and with how many others; None: there is no such rank."""
     index = 0
     for shape in plan.shapes:

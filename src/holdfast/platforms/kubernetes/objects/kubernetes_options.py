@@ -8,12 +8,12 @@ from typing import Any
 from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.object_names import EXCHANGE
-from holdfast.platforms.kubernetes.objects.option_checks import GANGS, JUDGES, Wrong, positive
-from holdfast.platforms.kubernetes.objects.pod_plan import Asked
-from holdfast.platforms.kubernetes.objects.pod_template import refusal
+from holdfast.platforms.kubernetes.objects.option_checks import GANGS, JUDGES, BadOption, positive
+from holdfast.platforms.kubernetes.objects.pod_plan import PodSizes
+from holdfast.platforms.kubernetes.objects.pod_template import template_refusal
 
 
-class Given(Noun, frozen=True, kw_only=True):
+class KubernetesValue(Noun, frozen=True, kw_only=True):
     """One value, and where it was said: "--namespace", "job file train.yaml: `kubernetes.namespace`"."""
 
     value: Any
@@ -21,7 +21,7 @@ class Given(Noun, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Own(Noun, frozen=True, kw_only=True):
+class KubernetesKey(Noun, frozen=True, kw_only=True):
     """A key of the section."""
 
     key: str
@@ -33,78 +33,78 @@ class Own(Noun, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
 
 
-OWN: tuple[Own, ...] = (
-    Own(
+OWN: tuple[KubernetesKey, ...] = (
+    KubernetesKey(
         key="namespace",
         what="the namespace; unless given the one of the kubeconfig's context, or of the pod",
         expected="a name of small letters, digits and `-`, at most 63",
         judge="label",
         also=("ns",),
     ),
-    Own(
+    KubernetesKey(
         key="nodes",
         what="how many pods take part, `N` or `MIN:MAX`; the workers of all roles are spread evenly over them",
         expected="a number of pods, or MIN:MAX",
         judge="nodes",
         also=("nnodes", "pods"),
     ),
-    Own(
+    KubernetesKey(
         key="spares",
         what="further pods, kept ready",
         expected="a number, 0 or more",
         judge="count",
     ),
-    Own(
+    KubernetesKey(
         key="per_pod",
         what="how many workers of a role share a pod, where `nodes` is not said: 1, or as many as `gpus` are "
         "enough for",
         expected="a number, 1 or more",
         judge="positive",
     ),
-    Own(
+    KubernetesKey(
         key="image",
         what="the image that workers run in; a role's own `image` wins, and the job's is used where this is missing",
         expected="an image such as registry.example/train:1.2",
         judge="image",
     ),
-    Own(
+    KubernetesKey(
         key="holdfast_image",
         what="the image with holdfast in it: the owner's pod, and the init container of each other; HOLDFAST_IMAGE",
         expected="an image such as registry.example/holdfast:0.2.0",
         judge="image",
     ),
-    Own(
+    KubernetesKey(
         key="pull_policy",
         what="when images are pulled: Always, IfNotPresent or Never",
         expected="Always, IfNotPresent or Never",
         judge="pull",
     ),
-    Own(
+    KubernetesKey(
         key="pull_secrets",
         what="names of secrets for the registry",
         expected="names of secrets, as in [registry]",
         judge="names",
     ),
-    Own(
+    KubernetesKey(
         key="gpus",
         what="devices of each pod",
         expected="a number of devices of each pod",
         judge="count",
         also=("gpus_per_node",),
     ),
-    Own(
+    KubernetesKey(
         key="gpu_resource",
         what="what Kubernetes calls the devices: `nvidia.com/gpu`, `amd.com/gpu`, `huawei.com/Ascend910` …",
         expected="the name of a resource with a domain, as in amd.com/gpu",
         judge="resource",
     ),
-    Own(
+    KubernetesKey(
         key="cpus",
         what="cores of each pod, requested and its limit; unless given, the sum of its workers' `resources.cpus`",
         expected="cores as Kubernetes writes them: 8, 1.5 or 500m",
         judge="quantity",
     ),
-    Own(
+    KubernetesKey(
         key="memory",
         what="memory of each pod, requested and its limit, as Kubernetes writes it: `64Gi`; unless given, the sum of "
         "its workers' `resources.memory` and 256 MiB for holdfast",
@@ -112,114 +112,114 @@ OWN: tuple[Own, ...] = (
         judge="memory",
         also=("mem",),
     ),
-    Own(
+    KubernetesKey(
         key="shm",
         what="the limit of /dev/shm, which is in memory; unless given, the pod's memory",
         expected="a size as Kubernetes writes it: 8Gi",
         judge="memory",
     ),
-    Own(
+    KubernetesKey(
         key="queue",
         what="the queue of Kueue (LocalQueue) or Volcano; unless given, the job's `virtualCluster`",
         expected="the name of a queue",
         judge="subdomain",
     ),
-    Own(
+    KubernetesKey(
         key="gang",
         what="who places all pods at once: auto, none, native, kueue, coscheduling or volcano",
         expected=f"one of {', '.join(GANGS)}",
         judge="gang",
     ),
-    Own(
+    KubernetesKey(
         key="priority_class",
         what="the priority class of all pods",
         expected="the name of a priority class",
         judge="subdomain",
         also=("priority_class_name",),
     ),
-    Own(
+    KubernetesKey(
         key="scheduler",
         what="the scheduler's name",
         expected="a scheduler's name",
         judge="subdomain",
         also=("scheduler_name",),
     ),
-    Own(
+    KubernetesKey(
         key="service_account",
         what="the service account of the workers' pods, for a store of data for example; its token is mounted",
         expected="the name of a service account",
         judge="subdomain",
         also=("service_account_name",),
     ),
-    Own(
+    KubernetesKey(
         key="owner_service_account",
         what="one that is there already for the owner's pod, where a user may create no Role",
         expected="the name of a service account",
         judge="subdomain",
     ),
-    Own(
+    KubernetesKey(
         key="node_selector",
         what="labels that the nodes must have",
         expected="a mapping of labels, as in {pool: a100}",
         judge="texts",
     ),
-    Own(
+    KubernetesKey(
         key="tolerations",
         what="taints that the pods tolerate, as Kubernetes writes them, or `KEY[=VALUE][:EFFECT]`",
         expected="a list, as in [{key: gpu, operator: Exists}] or [gpu:NoSchedule]",
         judge="tolerations",
     ),
-    Own(
+    KubernetesKey(
         key="template",
         what="a pod template, merged into the workers' pods; the user's container is called `task`",
         expected="a mapping with `metadata` and `spec`",
         judge="template",
         also=("pod_template",),
     ),
-    Own(
+    KubernetesKey(
         key="owner_template",
         what="a pod template, merged into the owner's pod; its container is called `owner`",
         expected="a mapping with `metadata` and `spec`",
         judge="template",
     ),
-    Own(
+    KubernetesKey(
         key="roles",
         what="by role: `per_pod` and `template` of its pods",
         expected="a mapping of roles, as in {ps: {per_pod: 1, template: {…}}}",
         judge="roles",
     ),
-    Own(
+    KubernetesKey(
         key="may_taint",
         what="a node that a person has to look at is tainted, so that no pod of any job is placed there; the owner's "
         "account needs a ClusterRole for it",
         expected="true or false",
         judge="yes",
     ),
-    Own(
+    KubernetesKey(
         key="exchange",
         what="the directory that the init container and the workers share",
         expected="an absolute path",
         judge="path",
     ),
-    Own(
+    KubernetesKey(
         key="owner_retries",
         what="how many pods of the owner may be lost",
         expected="a number, 0 or more",
         judge="count",
     ),
-    Own(
+    KubernetesKey(
         key="owner_cpus",
         what="cores that the owner's pod requests; its limit is twenty times as much",
         expected="cores as Kubernetes writes them: 500m",
         judge="quantity",
     ),
-    Own(
+    KubernetesKey(
         key="owner_memory",
         what="memory that the owner's pod requests; its limit is four times as much",
         expected="a size as Kubernetes writes it: 512Mi",
         judge="memory",
     ),
-    Own(
+    KubernetesKey(
         key="keep",
         what="seconds after its end after which Kubernetes deletes the job; unless given, it stays",
         expected="a number of seconds",
@@ -230,7 +230,7 @@ BY_KEY = {name: own for own in OWN for name in (own.key, *own.also)}
 ROLE_KEYS = ("per_pod", "template")
 
 
-class Wanted(Noun, frozen=True, kw_only=True):
+class KubernetesOptions(Noun, frozen=True, kw_only=True):
     """What a job wants of Kubernetes, judged."""
 
     values: dict[str, Any] = {}
@@ -245,11 +245,11 @@ class Wanted(Noun, frozen=True, kw_only=True):
         return found if isinstance(found, int) else None
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> PodSizes:
         """The sizes of pods."""
         nodes = self.values.get("nodes")
         roles: dict[str, dict[str, Any]] = self.values.get("roles") or {}
-        return Asked(
+        return PodSizes(
             nodes=nodes[1] if nodes else None,
             per_pod=self.number("per_pod"),
             roles={role: each["per_pod"] for role, each in roles.items() if "per_pod" in each},
@@ -269,9 +269,9 @@ class Wanted(Noun, frozen=True, kw_only=True):
         return nodes[0] if nodes and nodes[0] < nodes[1] else 0
 
 
-def wanted(layers: Sequence[Mapping[str, Given]], roles: Sequence[str]) -> Wanted:
+def kubernetes_options(layers: Sequence[Mapping[str, KubernetesValue]], roles: Sequence[str]) -> KubernetesOptions:
     """Judge what was said, the strongest layer first. `roles`: the job's. Raises `BadUsage` for the first mistake."""
-    found: dict[str, Given] = {}
+    found: dict[str, KubernetesValue] = {}
     for layer in reversed(layers):
         seen: dict[str, str] = {}
         for name, given in layer.items():
@@ -288,16 +288,16 @@ def wanted(layers: Sequence[Mapping[str, Given]], roles: Sequence[str]) -> Wante
         own = BY_KEY[key]
         try:
             values[key] = JUDGES[own.judge](given.value, own.expected)
-            if own.judge == "template" and (why := refusal(values[key], exchange)):
-                raise Wrong(why)
+            if own.judge == "template" and (why := template_refusal(values[key], exchange)):
+                raise BadOption(why)
             if own.judge == "roles":
                 _judge_roles(values[key], roles, exchange)
-        except Wrong as wrong:
+        except BadOption as wrong:
             raise BadUsage(f"{given.origin}: {wrong}", hint=given.hint) from None
-    return Wanted(values=values, origins={key: given.origin for key, given in found.items()})
+    return KubernetesOptions(values=values, origins={key: given.origin for key, given in found.items()})
 
 
-def _own(name: str, given: Given) -> Own:
+def _own(name: str, given: KubernetesValue) -> KubernetesKey:
     key = name.strip().lstrip("-").replace("-", "_")
     if key in BY_KEY:
         return BY_KEY[key]
@@ -312,13 +312,13 @@ def _own(name: str, given: Given) -> Own:
 def _judge_roles(said: dict[str, Any], roles: Sequence[str], exchange: str) -> None:
     for role, keys in said.items():
         if role not in roles:
-            raise Wrong(f"`{role}`: there is no such role; the job has {', '.join(roles)}")
+            raise BadOption(f"`{role}`: there is no such role; the job has {', '.join(roles)}")
         if not isinstance(keys, Mapping):
-            raise Wrong(f"`{role}`: expected a mapping with {' or '.join(f'`{key}`' for key in ROLE_KEYS)}")
+            raise BadOption(f"`{role}`: expected a mapping with {' or '.join(f'`{key}`' for key in ROLE_KEYS)}")
         for key, value in keys.items():
             if key not in ROLE_KEYS:
-                raise Wrong(f"`{role}.{key}`: expected {' or '.join(f'`{each}`' for each in ROLE_KEYS)}")
+                raise BadOption(f"`{role}.{key}`: expected {' or '.join(f'`{each}`' for each in ROLE_KEYS)}")
             if key == "per_pod":
                 positive(value, f"`{role}.per_pod` to be a number, 1 or more")
-            elif why := refusal(value, exchange):
-                raise Wrong(f"`{role}.template`: {why}")
+            elif why := template_refusal(value, exchange):
+                raise BadOption(f"`{role}.template`: {why}")

@@ -14,13 +14,13 @@ _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
 _LONGEST = 4000
 
 
-class Wrong(Exception):
+class BadOption(Exception):
     """One sentence about a value."""
 
 
-def _refuse(expected: str, value: Any) -> Wrong:
+def _refuse(expected: str, value: Any) -> BadOption:
     shown = repr(value)
-    return Wrong(f"expected {expected}, got {shown if len(shown) <= 60 else shown[:57] + '…'}")
+    return BadOption(f"expected {expected}, got {shown if len(shown) <= 60 else shown[:57] + '…'}")
 
 
 def _plain(value: Any, expected: str) -> str:
@@ -75,7 +75,7 @@ def _nodes(value: Any, expected: str) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool) and value > 59:
         # For YAML 1.1 `1:30` is the number 90, in base 60.
         least, most = divmod(value, 60)
-        raise Wrong(f"expected {expected}; a range stands in quotes: '{least}:{most}'; {value} pods: '{value}'")
+        raise BadOption(f"expected {expected}; a range stands in quotes: '{least}:{most}'; {value} pods: '{value}'")
     first, _, last = _plain(value, expected).partition(":")
     least, most = _number(first, expected, 1), _number(last or first, expected, 1)
     if most < least:
@@ -86,7 +86,7 @@ def _nodes(value: Any, expected: str) -> tuple[int, int]:
 def _memory(value: Any, expected: str) -> str:
     text = _matching(_QUANTITY)(value, expected)
     if text.isdigit() and int(text) < 1 << 20:
-        raise Wrong(f"expected {expected}, got {text}, which is bytes for Kubernetes: write {text}Gi")
+        raise BadOption(f"expected {expected}, got {text}, which is bytes for Kubernetes: write {text}Gi")
     return text
 
 

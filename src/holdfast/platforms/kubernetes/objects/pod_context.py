@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
@@ -31,13 +31,13 @@ def in_owners_pod(environment: Mapping[str, str]) -> bool:
     )
 
 
-def plan_here(environment: Mapping[str, str]) -> Plan:
+def plan_here(environment: Mapping[str, str]) -> PodPlan:
     """What the pods of the job are made of, as `holdfast submit` has planned it. Raises `BadUsage`."""
     path = Path(environment.get(CONFIG) or object_names.CONFIG_DIR) / object_names.PLAN_FILE
     name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
     hint = f"kubectl -n {namespace} get configmap {object_names.job_config(name)} -o yaml"
     try:
-        return json_as(read_file(path, MOST_PLAN_BYTES), Plan)
+        return json_as(read_file(path, MOST_PLAN_BYTES), PodPlan)
     except OSError as error:
         raise BadUsage(
             f"{path}: {error.strerror}: expected the plan of the job's pods, which `holdfast submit --platform "

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
-from holdfast.platforms.kubernetes.objects.api_records import Container, Event, Node, Phase, Pod
+from holdfast.platforms.kubernetes.objects.api_records import ClusterNode, Container, Event, Pod, PodPhase
 from holdfast.platforms.kubernetes.objects.object_names import PREPARE
 from holdfast.safe_text import one_line
 from holdfast.untrusted import Malformed, json_value
@@ -18,7 +18,7 @@ from holdfast.untrusted import Malformed, json_value
 _QUOTED = 600
 
 
-class Hope(enum.StrEnum):
+class StartOutlook(enum.StrEnum):
     """Whether a pod that does not start may start yet."""
 
     YES = "yes"
@@ -29,7 +29,7 @@ class Hope(enum.StrEnum):
     """It is wrong in itself."""
 
 
-class Gone(Noun, frozen=True, kw_only=True):
+class PodEndReason(Noun, frozen=True, kw_only=True):
     """Why a pod has ended, or is to end."""
 
     phrase: str
@@ -41,12 +41,12 @@ class Gone(Noun, frozen=True, kw_only=True):
     """Another pod may do better."""
 
 
-class Waits(Noun, frozen=True, kw_only=True):
+class PodWaitReason(Noun, frozen=True, kw_only=True):
     """Why a pod does not start."""
 
     phrase: str
     words: str
-    hope: Hope
+    hope: StartOutlook
 
 
 def describe(pod: Pod) -> str:
@@ -91,7 +91,9 @@ _EVENTS = {
 """Reasons of events, the one that tells most first."""
 
 
-def gone(pod: Pod, events: Iterable[Event] = (), node: Node | None = None, *, node_gone: bool = False) -> Gone | None:
+def pod_end_reason(
+    pod: Pod, events: Iterable[Event] = (), node: ClusterNode | None = None, *, node_gone: bool = False
+) -> PodEndReason | None:
     """Why a pod that ends, has ended or is no more does so; None: it goes on.
 
     `events`: about this pod. `node`: its node as it is now; None: not known. `node_gone`: there is no such node.
@@ -105,42 +107,46 @@ def gone(pod: Pod, events: Iterable[Event] = (), node: Node | None = None, *, no
             phrase, words = Phrase.PREEMPTED, "its node is shut down"
         if phrase == Phrase.NODE_FAILED and target.reason == "DeletionByTaintManager" and not _away(node):
             phrase = Phrase.EVICTED
-        return Gone(phrase=phrase, words=_said(words, target.reason, target.message))
+        return PodEndReason(phrase=phrase, words=_said(words, target.reason, target.message))
     if (found := _REASONS.get(pod.reason)) is not None:
-        return Gone(phrase=found[0], words=_said(found[1], pod.reason, pod.message))
+        return PodEndReason(phrase=found[0], words=_said(found[1], pod.reason, pod.message))
     if (failed := failed_prepare(pod)) is not None:
         return failed
     by_reason = {event.reason: event for event in events}
     for reason, (phrase, words) in _EVENTS.items():
         if (event := by_reason.get(reason)) is not None and (phrase != Phrase.NODE_FAILED or _away(node, node_gone)):
-            return Gone(phrase=phrase, words=_said(words, reason, event.message))
+            return PodEndReason(phrase=phrase, words=_said(words, reason, event.message))
     if node_gone:
-        return Gone(phrase=Phrase.NODE_FAILED, words=f"Kubernetes has no node {pod.node} any more")
+        return PodEndReason(phrase=Phrase.NODE_FAILED, words=f"Kubernetes has no node {pod.node} any more")
     if _away(node) and node is not None and node.ready is not None:
         ready = node.ready
-        return Gone(phrase=Phrase.NODE_FAILED, words=_said("its node is not ready", ready.reason, ready.message))
+        return PodEndReason(
+            phrase=Phrase.NODE_FAILED, words=_said("its node is not ready", ready.reason, ready.message)
+        )
     if pod.deleting and node is None and _node_silent(pod):
-        return Gone(phrase=Phrase.NODE_FAILED, words="its node does not answer: Kubernetes marked the pod as not ready")
+        return PodEndReason(
+            phrase=Phrase.NODE_FAILED, words="its node does not answer: Kubernetes marked the pod as not ready"
+        )
     if pod.deleting and not pod.over:
-        return Gone(phrase=Phrase.EVICTED, words=_DELETED, certain=False)
+        return PodEndReason(phrase=Phrase.EVICTED, words=_DELETED, certain=False)
     return _ended(pod)
 
 
-def silent(silent_s: float) -> Gone:
+def silent_pod(silent_s: float) -> PodEndReason:
     """A pod was deleted whose agent had not spoken for so long, in seconds."""
     words = f"its node does not answer: the pod was deleted, and its agent has not answered for {silent_s:.0f} s"
-    return Gone(phrase=Phrase.NODE_FAILED, words=words)
+    return PodEndReason(phrase=Phrase.NODE_FAILED, words=words)
 
 
-def by_force() -> Gone:
+def by_force() -> PodEndReason:
     """A pod's object is gone, and nothing had told of its end."""
-    return Gone(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
+    return PodEndReason(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
 
 
 _DELETED = "it was deleted: by kubectl delete pod, by kubectl drain, or by a part of Kubernetes that does not say so"
 
 
-def _away(node: Node | None, node_gone: bool = False) -> bool:
+def _away(node: ClusterNode | None, node_gone: bool = False) -> bool:
     """Whether the node has failed, as far as is known; where it is not known, what a pod says of it is believed."""
     return node_gone or node is None or node.away
 
@@ -157,30 +163,30 @@ def _node_silent(pod: Pod) -> bool:
     return ready.status == "False" and not ready.reason and containers.true
 
 
-def _ended(pod: Pod) -> Gone:
+def _ended(pod: Pod) -> PodEndReason:
     """Its containers have ended by themselves."""
     for container in pod.containers:
         if (end := container.end) is None:
             continue
         if end.reason == "OOMKilled":
-            return Gone(
+            return PodEndReason(
                 phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED,
                 words=_said(f"the kernel killed its container {container.name} at its memory limit", end.reason, ""),
             )
         if end.reason in ("StartError", "ContainerCannotRun", "RunContainerError"):
             words = _said(f"its container {container.name} cannot be started", end.reason, end.message)
-            return Gone(phrase=Phrase.COMMAND_NOT_FOUND, words=words, again=False)
+            return PodEndReason(phrase=Phrase.COMMAND_NOT_FOUND, words=words, again=False)
         how = f"with signal {end.signal}" if end.signal else f"with {end.code}"
-        return Gone(
+        return PodEndReason(
             phrase=Phrase.SCHEDULER_ERROR,
             words=_said(f"its container {container.name} has ended {how}", "", _last_line(end.message)),
         )
     if pod.deleting:
-        return Gone(phrase=Phrase.EVICTED, words=_DELETED, certain=False)
-    return Gone(phrase=Phrase.SCHEDULER_ERROR, words=_said("it has failed", pod.reason, pod.message))
+        return PodEndReason(phrase=Phrase.EVICTED, words=_DELETED, certain=False)
+    return PodEndReason(phrase=Phrase.SCHEDULER_ERROR, words=_said("it has failed", pod.reason, pod.message))
 
 
-def failed_prepare(pod: Pod) -> Gone | None:
+def failed_prepare(pod: Pod) -> PodEndReason | None:
     """Its init container has failed: what it has written has the phrase and the words as JSON."""
     for container in pod.prepares:
         end = container.end
@@ -191,7 +197,9 @@ def failed_prepare(pod: Pod) -> Gone | None:
             phrase = Phrase.HOST_OUT_OF_MEMORY_KILLED
         what = "the node was not prepared" if container.name == PREPARE else f"init container {container.name} failed"
         said = words or _last_line(end.message) or end.reason
-        return Gone(phrase=phrase or Phrase.SCHEDULER_ERROR, words=f"{what}: {said or f'it ended with {end.code}'}")
+        return PodEndReason(
+            phrase=phrase or Phrase.SCHEDULER_ERROR, words=f"{what}: {said or f'it ended with {end.code}'}"
+        )
     return None
 
 
@@ -223,26 +231,26 @@ _HOPELESS_IMAGE = (
     "invalid reference",
 )
 _WAITING = {
-    "InvalidImageName": (Phrase.IMAGE_PULL_FAILED, "the name of its image is none", Hope.NONE),
+    "InvalidImageName": (Phrase.IMAGE_PULL_FAILED, "the name of its image is none", StartOutlook.NONE),
     "ErrImageNeverPull": (
         Phrase.IMAGE_PULL_FAILED,
         "its image is not on the node, and imagePullPolicy is Never",
-        Hope.NONE,
+        StartOutlook.NONE,
     ),
-    "ErrImagePull": (Phrase.IMAGE_PULL_FAILED, "its image cannot be pulled", Hope.SOME),
-    "ImagePullBackOff": (Phrase.IMAGE_PULL_FAILED, "its image cannot be pulled", Hope.SOME),
-    "ImageInspectError": (Phrase.IMAGE_PULL_FAILED, "its image cannot be read", Hope.SOME),
-    "RegistryUnavailable": (Phrase.IMAGE_PULL_FAILED, "the registry does not answer", Hope.SOME),
-    "CreateContainerConfigError": (Phrase.SCHEDULER_ERROR, "what its container needs is not there", Hope.SOME),
-    "CreateContainerError": (Phrase.SCHEDULER_ERROR, "its container cannot be made", Hope.SOME),
-    "RunContainerError": (Phrase.COMMAND_NOT_FOUND, "its container cannot be started", Hope.SOME),
-    "CrashLoopBackOff": (Phrase.SCHEDULER_ERROR, "its container ends again and again", Hope.SOME),
+    "ErrImagePull": (Phrase.IMAGE_PULL_FAILED, "its image cannot be pulled", StartOutlook.SOME),
+    "ImagePullBackOff": (Phrase.IMAGE_PULL_FAILED, "its image cannot be pulled", StartOutlook.SOME),
+    "ImageInspectError": (Phrase.IMAGE_PULL_FAILED, "its image cannot be read", StartOutlook.SOME),
+    "RegistryUnavailable": (Phrase.IMAGE_PULL_FAILED, "the registry does not answer", StartOutlook.SOME),
+    "CreateContainerConfigError": (Phrase.SCHEDULER_ERROR, "what its container needs is not there", StartOutlook.SOME),
+    "CreateContainerError": (Phrase.SCHEDULER_ERROR, "its container cannot be made", StartOutlook.SOME),
+    "RunContainerError": (Phrase.COMMAND_NOT_FOUND, "its container cannot be started", StartOutlook.SOME),
+    "CrashLoopBackOff": (Phrase.SCHEDULER_ERROR, "its container ends again and again", StartOutlook.SOME),
 }
 """Reasons for which a container waits."""
 _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
-def waits(pod: Pod, events: Sequence[Event] = ()) -> Waits | None:
+def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | None:
     """Why a pod has not started; None: it has, or nothing is wrong so far. `events`: about this pod."""
     if pod.over or pod.deleting:
         return None
@@ -251,17 +259,17 @@ def waits(pod: Pod, events: Sequence[Event] = ()) -> Waits | None:
             return _container_waits(container, *found, events)
     scheduled = pod.condition("PodScheduled")
     if not pod.node and scheduled is not None and scheduled.status == "False":
-        return Waits(
+        return PodWaitReason(
             phrase=Phrase.RESOURCES_INSUFFICIENT,
             words=_said("it has no node", scheduled.reason, scheduled.message),
-            hope=Hope.YES,
+            hope=StartOutlook.YES,
         )
     # The kubelet's summary, that it has waited in vain, comes later than what it has waited for.
     mounts = [event for event in events if event.reason in _MOUNTS]
     mount = min(mounts, key=lambda event: (_sums_up(event), -event.at), default=None)
-    if mount is not None and pod.phase is Phase.PENDING and not any(each.running for each in pod.prepares):
+    if mount is not None and pod.phase is PodPhase.PENDING and not any(each.running for each in pod.prepares):
         words = _said("its volumes or its network are not ready", mount.reason, mount.message)
-        return Waits(phrase=Phrase.SCHEDULER_ERROR, words=words, hope=Hope.YES)
+        return PodWaitReason(phrase=Phrase.SCHEDULER_ERROR, words=words, hope=StartOutlook.YES)
     return None
 
 
@@ -269,16 +277,18 @@ def _sums_up(event: Event) -> bool:
     return "timed out waiting" in event.message
 
 
-def _container_waits(container: Container, phrase: str, words: str, hope: Hope, events: Sequence[Event]) -> Waits:
+def _container_waits(
+    container: Container, phrase: str, words: str, hope: StartOutlook, events: Sequence[Event]
+) -> PodWaitReason:
     message = container.message
     if container.waiting == "ImagePullBackOff":
         # It says only that it waits; what failed is in the event before.
         pulls = [event for event in events if event.reason == "Failed" and event.message.startswith("Failed to pull")]
         message = pulls[-1].message if pulls else message
     if phrase == Phrase.IMAGE_PULL_FAILED and any(word in message.lower() for word in _HOPELESS_IMAGE):
-        hope = Hope.NONE
+        hope = StartOutlook.NONE
     image = f" ({container.image})" if phrase == Phrase.IMAGE_PULL_FAILED and container.image not in message else ""
-    return Waits(phrase=phrase, words=_said(f"{words}{image}", container.waiting, message), hope=hope)
+    return PodWaitReason(phrase=phrase, words=_said(f"{words}{image}", container.waiting, message), hope=hope)
 
 
 def _said(words: str, reason: str, message: str) -> str:

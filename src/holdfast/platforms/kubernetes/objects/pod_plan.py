@@ -18,7 +18,7 @@ FOR_HOLDFAST_BYTES = 256 << 20
 """What the agent of a pod may use beside the memory of its workers."""
 
 
-class Shape(Noun, frozen=True, kw_only=True):
+class PodShape(Noun, frozen=True, kw_only=True):
     """Pods that are alike. Those of the first shape have the first indices."""
 
     roles: tuple[str, ...]
@@ -32,7 +32,7 @@ class Shape(Noun, frozen=True, kw_only=True):
     """What is merged into each pod (`holdfast.platforms.kubernetes.objects.pod_template`)."""
 
 
-class Together(Noun, frozen=True, kw_only=True):
+class GangPlacement(Noun, frozen=True, kw_only=True):
     """How the cluster places a job's pods all at once, or not at all;
     `holdfast.platforms.kubernetes.objects.discovery`."""
 
@@ -44,7 +44,7 @@ class Together(Noun, frozen=True, kw_only=True):
     """Fields of each pod's spec."""
 
 
-class Plan(Noun, frozen=True, kw_only=True):
+class PodPlan(Noun, frozen=True, kw_only=True):
     """All that the pods of one job are made of."""
 
     name: str
@@ -52,7 +52,7 @@ class Plan(Noun, frozen=True, kw_only=True):
     namespace: str
     job: str
     """The job's own name."""
-    shapes: tuple[Shape, ...]
+    shapes: tuple[PodShape, ...]
     spares: int = 0
     """Further pods, of the last shape."""
     least: int = 0
@@ -70,7 +70,7 @@ class Plan(Noun, frozen=True, kw_only=True):
     scheduler: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
-    together: Together = Together()
+    together: GangPlacement = GangPlacement()
     secrets: bool = False
     """The Secret of the job also has the values of the job file's `secrets`."""
     may_taint: bool = False
@@ -81,7 +81,7 @@ class Plan(Noun, frozen=True, kw_only=True):
         """Pods that take part, without spares."""
         return sum(shape.pods for shape in self.shapes)
 
-    def shape(self, index: int) -> Shape:
+    def shape(self, index: int) -> PodShape:
         """Of the pod with this index; spares have the last one. Raises IndexError."""
         if not 0 <= index < self.nodes + self.spares:
             raise IndexError(index)
@@ -92,7 +92,7 @@ class Plan(Noun, frozen=True, kw_only=True):
         return self.shapes[-1]
 
 
-class Asked(Noun, frozen=True, kw_only=True):
+class PodSizes(Noun, frozen=True, kw_only=True):
     """What a job wants of its pods' sizes."""
 
     nodes: int | None = None
@@ -111,7 +111,7 @@ class Asked(Noun, frozen=True, kw_only=True):
     template: dict[str, Any] = {}
 
 
-def shapes(spec: JobSpec, asked: Asked) -> tuple[Shape, ...]:
+def shapes(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
     """The pods of a job. Raises ValueError, with one sentence, for what cannot be.
 
     With `nodes` the workers of all roles are spread evenly, in the order of their ranks. Else each role has pods of its
@@ -120,7 +120,7 @@ def shapes(spec: JobSpec, asked: Asked) -> tuple[Shape, ...]:
     return _one_for_all(spec, asked, asked.nodes) if asked.nodes is not None else _by_role(spec, asked)
 
 
-def _one_for_all(spec: JobSpec, asked: Asked, nodes: int) -> tuple[Shape, ...]:
+def _one_for_all(spec: JobSpec, asked: PodSizes, nodes: int) -> tuple[PodShape, ...]:
     images = {role.name: image_of(spec, role, asked) for role in spec.roles}
     if len(set(images.values())) > 1:
         told = ", ".join(f"{role} {image}" for role, image in images.items())
@@ -144,7 +144,7 @@ def _one_for_all(spec: JobSpec, asked: Asked, nodes: int) -> tuple[Shape, ...]:
     return tuple(_alike(found))
 
 
-def _by_role(spec: JobSpec, asked: Asked) -> tuple[Shape, ...]:
+def _by_role(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
     found = []
     for role in spec.roles:
         each = min(asked.roles.get(role.name) or asked.per_pod or _by_gpus(role, asked), role.count)
@@ -164,22 +164,22 @@ def _both(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return merged(common, own)
 
 
-def image_of(spec: JobSpec, role: Role, asked: Asked) -> str:
+def image_of(spec: JobSpec, role: Role, asked: PodSizes) -> str:
     """What a role's workers run in. Raises ValueError where nothing says it."""
     if image := role.image or asked.image or spec.image:
         return image
     raise ValueError(f"role {role.name} has no image: expected `image: NAME` in the job file")
 
 
-def _by_gpus(role: Role, asked: Asked) -> int:
+def _by_gpus(role: Role, asked: PodSizes) -> int:
     devices = role.resources.devices
     if asked.gpus is None or devices == 0:
         return 1
     return max(1, asked.gpus // (devices or 1))
 
 
-def _shape(roles: Sequence[Role], image: str, asked: Asked, template: dict[str, Any]) -> Shape:
-    return Shape(
+def _shape(roles: Sequence[Role], image: str, asked: PodSizes, template: dict[str, Any]) -> PodShape:
+    return PodShape(
         roles=tuple(dict.fromkeys(role.name for role in roles)),
         pods=1,
         workers=len(roles),
@@ -189,7 +189,7 @@ def _shape(roles: Sequence[Role], image: str, asked: Asked, template: dict[str, 
     )
 
 
-def _resources(roles: Sequence[Role], asked: Asked) -> dict[str, str]:
+def _resources(roles: Sequence[Role], asked: PodSizes) -> dict[str, str]:
     """What the section says of a pod, else what its workers need together."""
     found = {}
     cpus = [role.resources.cpus for role in roles]
@@ -224,9 +224,9 @@ def _bytes(number: int) -> str:
     return f"{number >> 20}Mi" if number % (1 << 20) == 0 else str(number)
 
 
-def _alike(found: Iterator[Shape]) -> Iterator[Shape]:
+def _alike(found: Iterator[PodShape]) -> Iterator[PodShape]:
     """Neighbours that are equal, counted."""
-    last: Shape | None = None
+    last: PodShape | None = None
     for shape in found:
         if last is not None and replace(last, pods=1) == shape:
             last = replace(last, pods=last.pods + 1)
@@ -238,7 +238,7 @@ def _alike(found: Iterator[Shape]) -> Iterator[Shape]:
         yield last
 
 
-def in_words(plan: Plan) -> str:
+def in_words(plan: PodPlan) -> str:
     """`16 workers in 2 pods of 8`, for people."""
     parts = []
     for shape in plan.shapes:
@@ -250,6 +250,6 @@ def in_words(plan: Plan) -> str:
     return ", ".join(parts) + spare
 
 
-def resources_of(shape: Shape) -> Mapping[str, str]:
+def resources_of(shape: PodShape) -> Mapping[str, str]:
     """Requests and limits of a container that holds no device: the init container's."""
     return {key: value for key, value in shape.resources.items() if "/" not in key}

@@ -79,7 +79,7 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
-def refusal(template: Any, exchange: str = object_names.EXCHANGE) -> str:
+def template_refusal(template: Any, exchange: str = object_names.EXCHANGE) -> str:
     """Why this cannot be merged into a pod, with its place; empty: it can."""
     for place, problem in _problems(template, exchange):
         return f"`{place}`: {problem}" if place else problem

@@ -21,7 +21,7 @@ HEARD = "holdfast/stop-heard"
 MOST_BYTES = 32 << 10
 
 
-class Wish(Noun, frozen=True, kw_only=True):
+class StopAnnotation(Noun, frozen=True, kw_only=True):
     """What a stop says of itself."""
 
     id: str
@@ -32,7 +32,7 @@ class Wish(Noun, frozen=True, kw_only=True):
     who: str = ""
 
 
-class Heard(Noun, frozen=True, kw_only=True):
+class StopAnnotationReply(Noun, frozen=True, kw_only=True):
     """The owner's answer."""
 
     id: str
@@ -40,12 +40,12 @@ class Heard(Noun, frozen=True, kw_only=True):
     message: str
 
 
-def written(wish: Wish) -> dict[str, Any]:
+def stop_request_patch(wish: StopAnnotation) -> dict[str, Any]:
     """As a merge patch of the Job."""
     return _annotated(ASKED, wish)
 
 
-def answered(heard: Heard) -> dict[str, Any]:
+def stop_reply_patch(heard: StopAnnotationReply) -> dict[str, Any]:
     """As a merge patch of the Job."""
     return _annotated(HEARD, heard)
 
@@ -54,14 +54,14 @@ def _annotated(name: str, value: Noun) -> dict[str, Any]:
     return {"metadata": {"annotations": {name: msgspec.json.encode(value).decode()}}}
 
 
-def wish_of(job: Mapping[str, Any]) -> Wish | None:
+def wish_of(job: Mapping[str, Any]) -> StopAnnotation | None:
     """The last wish that was written at a Job; None: there is none that can be read."""
-    found: Wish | None = _read(job, ASKED, Wish)
+    found: StopAnnotation | None = _read(job, ASKED, StopAnnotation)
     return found
 
 
-def heard_of(job: Mapping[str, Any]) -> Heard | None:
-    found: Heard | None = _read(job, HEARD, Heard)
+def heard_of(job: Mapping[str, Any]) -> StopAnnotationReply | None:
+    found: StopAnnotationReply | None = _read(job, HEARD, StopAnnotationReply)
     return found
 
 

@@ -24,6 +24,7 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
     MOST_LINE_BYTES,
     TEMPORARY,
     Answered,
+    ApiTrouble,
     Call,
     Drop,
     Follow,
@@ -31,14 +32,13 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
     Listed,
     Method,
     ToClient,
-    Trouble,
     Unseen,
 )
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.objects.client_messages import Changed
-    from holdfast.reactor import Moment, News, Reactor, Watch
+    from holdfast.reactor import DescriptorWatch, DueCall, News, Reactor
 
     Done = Callable[[Answered, float], News]
     Heard = Callable[[Listed | Changed | Unseen, float], News]
@@ -54,7 +54,7 @@ MOST_WAITING_BYTES = 16 << 20
 _BITE = 1 << 20
 
 
-class Asking:
+class ApiHelper:
     """The questions of one process, and its helper."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str] | None = None) -> None:
@@ -64,7 +64,7 @@ class Asking:
         self._questions: dict[int, _Question] = {}
         self._followed: dict[int, tuple[Follow, Heard]] = {}
         self._helper: _Helper | None = None
-        self._again: Moment | None = None
+        self._again: DueCall | None = None
         self._pause_s = FIRST_PAUSE_S
         self._closed = False
 
@@ -138,7 +138,7 @@ class Asking:
             return
         command = [sys.executable, "-P", "-m", "holdfast.platforms.kubernetes.client"]
         try:
-            self._helper = _Helper(self.reactor, command, self._environment, self._heard, self._ended)
+            self._helper = _Helper(self.reactor, command, self._environment, self._on_message, self._ended)
         except OSError:
             self._later()
             return
@@ -164,11 +164,11 @@ class Asking:
         said = "the client for Kubernetes has ended, and is started again"
         for question in tuple(self._questions.values()):
             if question.asked:
-                answer = Answered(number=question.call.number, trouble=Trouble.AWAY, said=said)
+                answer = Answered(number=question.call.number, trouble=ApiTrouble.AWAY, said=said)
                 news += question.answered(answer, now) or ()
         return news
 
-    def _heard(self, message: FromClient, now: float) -> News:
+    def _on_message(self, message: FromClient, now: float) -> News:
         if isinstance(message, Answered):
             self._pause_s = FIRST_PAUSE_S
             question = self._questions.get(message.number)
@@ -180,14 +180,14 @@ class Asking:
 class _Question:
     """One request, with its tries."""
 
-    def __init__(self, asking: Asking, call: Call, done: Done, until: float) -> None:
+    def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
         self.call = call
         self.asked = False
         self._asking = asking
         self._done = done
         self._until = until
         self._pause_s = FIRST_PAUSE_S
-        self._moment: Moment | None = None
+        self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
         """One try."""
@@ -220,11 +220,11 @@ class _Question:
 
     def _not_sent(self, now: float) -> News:
         said = "the client for Kubernetes cannot be asked just now"
-        return self.answered(Answered(number=self.call.number, trouble=Trouble.AWAY, said=said), now)
+        return self.answered(Answered(number=self.call.number, trouble=ApiTrouble.AWAY, said=said), now)
 
     def _slow(self, now: float) -> News:
         said = f"the API server has not answered within {self.call.limit_s:g} s"
-        return self.answered(Answered(number=self.call.number, trouble=Trouble.SLOW, said=said), now)
+        return self.answered(Answered(number=self.call.number, trouble=ApiTrouble.SLOW, said=said), now)
 
 
 class _Helper:
@@ -260,7 +260,7 @@ class _Helper:
         self._unread = bytearray()
         self._reactor = reactor
         self._reading = reactor.watch(self._from, self._readable)
-        self._writing: Watch | None = None
+        self._writing: DescriptorWatch | None = None
         self._over = reactor.watch(child.pidfd, self._died)
 
     def send(self, message: ToClient) -> bool:
@@ -273,7 +273,7 @@ class _Helper:
         return True
 
     def end(self) -> None:
-        self._let_go()
+        self._release()
         self._over.close()
         self._child.end()
 
@@ -321,12 +321,12 @@ class _Helper:
         return news
 
     def _died(self, fd: int, now: float) -> News:
-        self._let_go()
+        self._release()
         self._over.close()
         self._child.reap()
         return self._ended(now)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._reading.close()
         if self._writing is not None:
             self._writing.close()

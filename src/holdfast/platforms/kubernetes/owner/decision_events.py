@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.model.codec import encode
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method
-from holdfast.platforms.kubernetes.objects.job_status import REPORT, said
+from holdfast.platforms.kubernetes.objects.job_status import REPORT, termination_message
 from holdfast.safe_files import write_given
 from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
-    from holdfast.platforms.kubernetes.owner.api_helper import Asking
+    from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
     from holdfast.reactor import News
 
 MOST_REPORT_BYTES = 250_000
@@ -30,10 +30,10 @@ MOST_EVENT = 1000
 """Letters of an Event's message, of which the API server takes 1024 bytes."""
 
 
-class Verdict:
+class DecisionEvents:
     """Of one job."""
 
-    def __init__(self, asking: Asking, namespace: str, name: str, say: Callable[[str], None]) -> None:
+    def __init__(self, asking: ApiHelper, namespace: str, name: str, say: Callable[[str], None]) -> None:
         self._asking = asking
         self._state = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
         self._job = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
@@ -67,7 +67,7 @@ class Verdict:
         path = Path(object_names.TERMINATION_LOG)
         if path.exists():
             try:
-                write_given(path, said(report))
+                write_given(path, termination_message(report))
             except OSError as error:
                 self._say(f"{path}: the verdict is not written there: {error.strerror}")
         whole = encode(report)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.platforms.kubernetes.objects import api_records
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
-from holdfast.platforms.kubernetes.objects.pod_failures import Gone, by_force, gone, silent
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, by_force, pod_end_reason, silent_pod
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, News, Reactor
+    from holdfast.reactor import DueCall, News, Reactor
 
 SOON_S = 1.0
 """So long after the first sign of a pod's end Kubernetes may say why, in an event."""
@@ -25,11 +25,11 @@ SOON_S = 1.0
 class _Doubt:
     def __init__(self, since: float) -> None:
         self.since = since
-        self.moment: Moment | None = None
+        self.moment: DueCall | None = None
         """When the pod is looked at again."""
 
 
-class Doubts:
+class DeletedPods:
     """Of one owner's pods. A pod counts as silent `silent_s` after the last word of its agent."""
 
     def __init__(
@@ -46,14 +46,14 @@ class Doubts:
         self._silent_s = silent_s
         self._look = look
         self._open: dict[str, _Doubt] = {}
-        self._settled: dict[str, Gone] = {}
+        self._settled: dict[str, PodEndReason] = {}
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def why(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> Gone | None:
+    def why(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> PodEndReason | None:
         """Why a pod ends or has ended; None: it goes on, or this is in doubt, and `look` is called again."""
-        found = gone(pod, events)
+        found = pod_end_reason(pod, events)
         if found is None or found.certain:
             self._close(pod.name)
             return found
@@ -72,22 +72,22 @@ class Doubts:
                 self._again(pod.name, doubt, now)
                 return None
             if not lives:
-                found = silent(silent_s)
+                found = silent_pod(silent_s)
         self._close(pod.name)
         self._settled[pod.name] = found
         return found
 
-    def removed(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> Gone:
+    def removed(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> PodEndReason:
         """Why a pod is no longer on the list."""
         self._close(pod.name)
-        settled, found = self._settled.pop(pod.name, None), gone(pod, events)
+        settled, found = self._settled.pop(pod.name, None), pod_end_reason(pod, events)
         if found is not None and found.certain:
             return found
         if settled is not None:
             return settled
         heard_at = self._heard_at(node_name(pod.node, pod.name))
         if heard_at is not None and now - heard_at >= self._silent_s:
-            return silent(now - heard_at)
+            return silent_pod(now - heard_at)
         return found or by_force()
 
     def _again(self, name: str, doubt: _Doubt, now: float) -> None:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
 from holdfast.platforms.kubernetes.objects.pod_context import OWNER_TOKEN
 from holdfast.platforms.kubernetes.objects.saved_state import Events, Header, events_of, header_of, patch, version_of
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.state_mirror import new_owner
 from holdfast.reactor import Reactor
 from holdfast.record.database import make_private_dir
@@ -35,13 +35,13 @@ TRIES = 5
 """Where another owner writes at the same moment."""
 
 
-class NotNow(HoldfastError):
+class ApiUnavailable(HoldfastError):
     """The API server does not answer: Kubernetes starts this pod, or another one, again."""
 
     exit_status = 1
 
 
-class Over(Exception):
+class JobAlreadyEnded(Exception):
     """The job has its end already."""
 
     def __init__(self, header: Header) -> None:
@@ -52,12 +52,13 @@ class Over(Exception):
 def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
     """The place of the job that a pod before this one has carried, with its history; None: the job is new.
 
-    From here on the state is this owner's: the one before loses its next write. Raises `Over`, `NotNow`.
+    From here on the state is this owner's: the one before loses its next write. Raises `JobAlreadyEnded`,
+    `ApiUnavailable`.
     """
     environment = os.environ
     name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
     os.environ[OWNER_TOKEN] = new_owner(environment.get(object_names.POD_UID, ""))
-    asking = Asking(Reactor(clock.now), environment)
+    asking = ApiHelper(Reactor(clock.now), environment)
     try:
         return _adopt(asking, name, namespace, home, clock, say)
     finally:
@@ -66,7 +67,7 @@ def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | No
 
 
 def _adopt(
-    asking: Asking, name: str, namespace: str, home: Path, clock: Clock, say: Callable[[str], None]
+    asking: ApiHelper, name: str, namespace: str, home: Path, clock: Clock, say: Callable[[str], None]
 ) -> JobPlace | None:
     job = _asked(asking, Method.GET, f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
     meta = (job.body.get("metadata") or {}) if isinstance(job.body, dict) else {}
@@ -81,31 +82,31 @@ def _adopt(
         if header is None or header.of != str(meta.get("uid") or ""):
             return None
         if header.code is not None:
-            raise Over(header)
+            raise JobAlreadyEnded(header)
         history = list(events_of(config.body))
         mine = replace(header, owner=os.environ[OWNER_TOKEN], pod=os.environ.get(object_names.POD, ""))
         kept = Events()
         for now, event in history:
             kept.add(now, event)
         taken = _asked(asking, Method.PATCH, path, patch(mine, kept, version_of(config.body)))
-        if taken.trouble is Trouble.CONFLICT:
+        if taken.trouble is ApiTrouble.CONFLICT:
             continue
         if not taken.ok:
-            raise NotNow(f"the job's state cannot be taken over: {taken.said}", hint=shown)
+            raise ApiUnavailable(f"the job's state cannot be taken over: {taken.said}", hint=shown)
         say(f"job {header.job_id}: this pod takes it over from {header.pod or 'the one before'}")
         return _place(home, header, history, clock)
-    raise NotNow(f"{TRIES} owners in a row have taken the state of {name}", hint=shown)
+    raise ApiUnavailable(f"{TRIES} owners in a row have taken the state of {name}", hint=shown)
 
 
-def _asked(asking: Asking, method: Method, path: str, body: object = None) -> Answered:
-    """An answer that is waited for: nothing else runs yet. Raises `NotNow`."""
+def _asked(asking: ApiHelper, method: Method, path: str, body: object = None) -> Answered:
+    """An answer that is waited for: nothing else runs yet. Raises `ApiUnavailable`."""
     answers: list[Answered] = []
     asking.ask(method, path, lambda answer, now: answers.append(answer), body=body, patience_s=PATIENCE_S)
     while not answers:
         asking.reactor.wait()
-    if answers[0].trouble in (Trouble.AWAY, Trouble.SLOW):
+    if answers[0].trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
         said = f"Kubernetes does not say whether this job runs: {answers[0].said}"
-        raise NotNow(said, hint="kubectl get --raw /readyz")
+        raise ApiUnavailable(said, hint="kubectl get --raw /readyz")
     return answers[0]
 
 

@@ -14,13 +14,33 @@ from typing import TYPE_CHECKING, Any
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.kubernetes.objects import api_records, object_names
 from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod, rather_elsewhere
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Change, Listed, Method, Trouble, Unseen
+from holdfast.platforms.kubernetes.objects.client_messages import (
+    Answered,
+    ApiTrouble,
+    Listed,
+    Method,
+    ObjectChange,
+    Unseen,
+)
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER
-from holdfast.platforms.kubernetes.objects.pod_failures import Gone, Hope, Waits, describe, waits
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
-from holdfast.platforms.kubernetes.owner.deleted_pods import Doubts
-from holdfast.platforms.kubernetes.owner.node_places import Hopeless, Lost, Seat, Told, Waiting, generation_of
+from holdfast.platforms.kubernetes.objects.pod_failures import (
+    PodEndReason,
+    PodWaitReason,
+    StartOutlook,
+    describe,
+    pod_wait_reason,
+)
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
+from holdfast.platforms.kubernetes.owner.deleted_pods import DeletedPods
+from holdfast.platforms.kubernetes.owner.node_places import (
+    NodePlace,
+    PodLost,
+    PodPending,
+    PodsImpossible,
+    Told,
+    generation_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.objects.client_messages import Changed
@@ -41,13 +61,13 @@ MOST_EVENTS = 16
 """Kept of each pod."""
 
 
-class Pods:
+class JobPods:
     """Of one owner. `patience_s()`: how long the gang waits for nodes."""
 
     def __init__(
         self,
-        asking: Asking,
-        plan: Plan,
+        asking: ApiHelper,
+        plan: PodPlan,
         order: str,
         say: Callable[[str], None],
         told: Told,
@@ -59,7 +79,7 @@ class Pods:
         silent_s: float,
     ) -> None:
         """`order`: what stands in each pod for its agent. `again(phrase)`: whether another try may do better.
-        `placed` gets each pod that has a node. `heard_at`, `silent_s`: as for `Doubts`."""
+        `placed` gets each pod that has a node. `heard_at`, `silent_s`: as for `DeletedPods`."""
         self._asking = asking
         self._reactor = asking.reactor
         self._plan = plan
@@ -70,14 +90,14 @@ class Pods:
         self._again = again
         self._placed = placed
         self._job: OwnersJob | None = None
-        self._seats = [Seat(index) for index in range(plan.nodes + plan.spares)]
+        self._seats = [NodePlace(index) for index in range(plan.nodes + plan.spares)]
         self._pods: dict[str, api_records.Pod] = {}
         self._listed: dict[str, api_records.Pod] | None = None
         self._events: dict[str, list[api_records.Event]] = {}
         self._told_of: dict[str, bool] = {}
         """Pods by name whose end was told; True: that they are over, too."""
         self._joined: dict[str, float] = {}
-        self._doubts = Doubts(self._reactor, heard_at, silent_s, self._look_again)
+        self._doubts = DeletedPods(self._reactor, heard_at, silent_s, self._look_again)
         self._avoid: list[str] = []
         self._seen = False
         self.deleting = 0
@@ -98,12 +118,12 @@ class Pods:
         if uid:
             self._job = OwnersJob(name=self._plan.name, uid=uid)
             self._known(uid)
-        elif answer.trouble is not Trouble.GONE:
+        elif answer.trouble is not ApiTrouble.GONE:
             words = f"Kubernetes does not say which job this is: {answer.said}"
             command = f"kubectl -n {self._plan.namespace} get job {self._plan.name}"
-            return self._told(Hopeless(Phrase.SCHEDULER_ERROR, words, command), now)
+            return self._told(PodsImpossible(Phrase.SCHEDULER_ERROR, words, command), now)
         labels = {"labelSelector": object_names.selector(self._plan.name, object_names.AGENT)}
-        self._asking.follow(self._path, self._heard, labels)
+        self._asking.follow(self._path, self._on_message, labels)
         events = {"fieldSelector": "involvedObject.kind=Pod"}
         self._asking.follow(f"/api/v1/namespaces/{self._plan.namespace}/events", self._event, events)
         return None
@@ -116,7 +136,7 @@ class Pods:
         """The agent of this pod was let in."""
         self._joined.setdefault(name, now)
 
-    def replace(self, name: str, why: Gone, now: float, *, avoid: bool = False) -> News:
+    def replace(self, name: str, why: PodEndReason, now: float, *, avoid: bool = False) -> News:
         """The gang has lost the agent of this pod, or is to do without its node: the pod ends, and another is made.
 
         `avoid`: no pod of the job goes to its node any more; else the next one had better not.
@@ -146,18 +166,20 @@ class Pods:
             found = self._pods.get(self._name(seat)) if seat.generation >= 0 else None
             if found is None or found.deleting or found.name in self._joined:
                 continue  # it runs, though its kubelet may not have said so; with a pod its log would go
-            if found.phase is api_records.Phase.PENDING:
+            if found.phase is api_records.PodPhase.PENDING:
                 self._delete(found.name, 0)
 
     # ------------------------------------------------------------------------------------------ what Kubernetes says
 
-    def _heard(self, word: Listed | Changed | Unseen, now: float) -> News:
+    def _on_message(self, word: Listed | Changed | Unseen, now: float) -> News:
         if isinstance(word, Unseen):
-            if word.trouble in (Trouble.AWAY, Trouble.SLOW):
+            if word.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
                 self._say(f"pods cannot be seen: {word.said}; the job goes on, and lost pods are replaced later")
                 return None
             command = f"kubectl auth can-i watch pods -n {self._plan.namespace}"
-            return self._told(Hopeless(Phrase.SCHEDULER_ERROR, f"pods cannot be watched: {word.said}", command), now)
+            return self._told(
+                PodsImpossible(Phrase.SCHEDULER_ERROR, f"pods cannot be watched: {word.said}", command), now
+            )
         if isinstance(word, Listed):
             if word.first:
                 self._listed = {}
@@ -167,7 +189,7 @@ class Pods:
             return self._all(now) if word.last else None
         found = api_records.pod(word.item)
         self._pods[found.name] = found
-        if word.change is Change.DELETED:
+        if word.change is ObjectChange.DELETED:
             return self._removed(found, now)
         return self._look(found, now)
 
@@ -215,7 +237,7 @@ class Pods:
         events = tuple(self._events.get(found.name, ()))
         if (why := self._doubts.why(found, events, now)) is not None:
             return self._ends(seat, found, why, now)
-        if self._is_last(seat, found.name) and (held := waits(found, events)) is not None:
+        if self._is_last(seat, found.name) and (held := pod_wait_reason(found, events)) is not None:
             return self._waits(seat, found, held, now)
         if any(container.running for container in found.containers):
             seat.waiting_since, seat.said = None, ""
@@ -235,35 +257,37 @@ class Pods:
             return None
         return self._ends(seat, found, why, now, removed=True)
 
-    def _ends(self, seat: Seat, found: api_records.Pod, why: Gone, now: float, *, removed: bool = False) -> News:
+    def _ends(
+        self, seat: NodePlace, found: api_records.Pod, why: PodEndReason, now: float, *, removed: bool = False
+    ) -> News:
         """A pod ends, or has ended: tell it, and make another."""
         over = found.over or removed
         before = self._told_of.get(found.name)
         if before is None or (over and not before):
             self._told_of[found.name] = over
-            news = [*(self._told(Lost(found, why, over=over), now) or ())]
+            news = [*(self._told(PodLost(found, why, over=over), now) or ())]
         else:
             news = []
         if self._is_last(seat, found.name):
             news += self._succeed(seat, found.name, why, now) or ()
         return news
 
-    def _waits(self, seat: Seat, found: api_records.Pod, held: Waits, now: float) -> News:
+    def _waits(self, seat: NodePlace, found: api_records.Pod, held: PodWaitReason, now: float) -> News:
         """A pod does not start."""
         if seat.waiting_since is None:
             seat.waiting_since = now
             for limit_s in (SOME_S, self._patience_s()):
                 self._reactor.at(now + limit_s, partial(self._look_again, found.name))
         waited_s = now - seat.waiting_since
-        limit_s = {Hope.NONE: 0.0, Hope.SOME: SOME_S, Hope.YES: self._patience_s()}[held.hope]
+        limit_s = {StartOutlook.NONE: 0.0, StartOutlook.SOME: SOME_S, StartOutlook.YES: self._patience_s()}[held.hope]
         if waited_s >= limit_s:
             since = f", {waited_s:.0f} s after its beginning" if waited_s >= 1 else ""
             words = f"pod {found.name} does not start{since}: {held.words}"
-            return self._told(Hopeless(held.phrase, words, describe(found), seat.index), now)
+            return self._told(PodsImpossible(held.phrase, words, describe(found), seat.index), now)
         if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
             seat.said, seat.said_at = held.words, now
             self._say(f"pod {found.name} waits: {held.words}\n  try: {describe(found)}")
-            return self._told(Waiting(found, held.words), now)
+            return self._told(PodPending(found, held.words), now)
         return None
 
     def _look_again(self, name: str, now: float) -> News:
@@ -272,7 +296,7 @@ class Pods:
 
     # ------------------------------------------------------------------------------------------ making and deleting
 
-    def _succeed(self, seat: Seat, name: str, why: Gone, now: float) -> News:
+    def _succeed(self, seat: NodePlace, name: str, why: PodEndReason, now: float) -> News:
         """Another pod for a node whose last one is lost."""
         if self.over or seat.asked or seat.next is not None:
             return None
@@ -284,16 +308,16 @@ class Pods:
             times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
             command = f"kubectl -n {self._plan.namespace} describe pod {name}"
             words = f"pod {name} came to nothing: {why.words}{times}"
-            return self._told(Hopeless(why.phrase, words, command, seat.index), now)
+            return self._told(PodsImpossible(why.phrase, words, command, seat.index), now)
         pause_s = PAUSES_S[max(tries - 1, 0)]
         seat.next = self._reactor.at(now + pause_s, partial(self._due, seat))
         return None
 
-    def _due(self, seat: Seat, now: float) -> None:
+    def _due(self, seat: NodePlace, now: float) -> None:
         seat.next = None
         self._make(seat, now)
 
-    def _make(self, seat: Seat, now: float) -> None:
+    def _make(self, seat: NodePlace, now: float) -> None:
         if self.over:
             return
         seat.asked, seat.waiting_since, seat.said = True, None, ""
@@ -307,10 +331,10 @@ class Pods:
             rather_elsewhere(manifest["spec"], seat.shun)
         self._asking.ask(Method.POST, self._path, partial(self._made, seat), body=manifest, patience_s=PATIENCE_S)
 
-    def _made(self, seat: Seat, answer: Answered, now: float) -> News:
+    def _made(self, seat: NodePlace, answer: Answered, now: float) -> News:
         seat.asked = False
         name = object_names.pod_name(self._plan.name, seat.index, seat.generation + 1)
-        if answer.ok or answer.trouble is Trouble.CONFLICT:
+        if answer.ok or answer.trouble is ApiTrouble.CONFLICT:
             # It is there already where an answer was lost on its way.
             seat.generation += 1
             seat.began_at, seat.shun = now, ()
@@ -322,7 +346,7 @@ class Pods:
             return self._look_again(name, now)  # the watch may have told of it before this answer came
         if self.over:
             return None
-        if answer.trouble is Trouble.QUOTA or answer.trouble in (Trouble.AWAY, Trouble.SLOW):
+        if answer.trouble is ApiTrouble.QUOTA or answer.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
             if seat.waiting_since is None:
                 seat.waiting_since = now
             if now - seat.waiting_since < self._patience_s():
@@ -331,11 +355,11 @@ class Pods:
                     self._say(f"pod {name} cannot be made yet: {answer.said}")
                 seat.next = self._reactor.at(now + PAUSES_S[3], partial(self._due, seat))
                 return None
-        phrase = Phrase.RESOURCES_INSUFFICIENT if answer.trouble is Trouble.QUOTA else Phrase.SCHEDULER_ERROR
+        phrase = Phrase.RESOURCES_INSUFFICIENT if answer.trouble is ApiTrouble.QUOTA else Phrase.SCHEDULER_ERROR
         command = f"kubectl -n {self._plan.namespace} describe quota"
-        if answer.trouble is not Trouble.QUOTA:
+        if answer.trouble is not ApiTrouble.QUOTA:
             command = f"kubectl -n {self._plan.namespace} auth can-i create pods"
-        return self._told(Hopeless(phrase, f"pod {name} cannot be made: {answer.said}", command, seat.index), now)
+        return self._told(PodsImpossible(phrase, f"pod {name} cannot be made: {answer.said}", command, seat.index), now)
 
     def _delete(self, name: str, grace_s: int) -> None:
         self.deleting += 1
@@ -359,15 +383,15 @@ class Pods:
 
     # ------------------------------------------------------------------------------------------ who is who
 
-    def _seat(self, found: api_records.Pod) -> Seat | None:
+    def _seat(self, found: api_records.Pod) -> NodePlace | None:
         index = found.labels.get(object_names.NODE, "")
         number = int(index) if index.isdecimal() and len(index) < 7 else -1
         return self._seats[number] if 0 <= number < len(self._seats) else None
 
-    def _name(self, seat: Seat) -> str:
+    def _name(self, seat: NodePlace) -> str:
         return object_names.pod_name(self._plan.name, seat.index, seat.generation)
 
-    def _is_last(self, seat: Seat, name: str) -> bool:
+    def _is_last(self, seat: NodePlace, name: str) -> bool:
         return seat.generation >= 0 and name == self._name(seat)
 
     def find(self, name: str) -> api_records.Pod | None:

@@ -14,18 +14,18 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.kubernetes.objects import api_records
 from holdfast.platforms.kubernetes.objects import object_names as known_names
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, OWNER_TOKEN, plan_here, pod_of
-from holdfast.platforms.kubernetes.objects.pod_failures import Gone, describe, gone
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, describe, pod_end_reason
 from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
-from holdfast.platforms.kubernetes.owner.decision_events import Verdict
-from holdfast.platforms.kubernetes.owner.job_pods import Pods
-from holdfast.platforms.kubernetes.owner.node_places import Hopeless, Lost, Waiting
-from holdfast.platforms.kubernetes.owner.node_tainting import Tainting
-from holdfast.platforms.kubernetes.owner.state_mirror import Mirror
-from holdfast.platforms.kubernetes.owner.stop_requests import Wishes
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
+from holdfast.platforms.kubernetes.owner.decision_events import DecisionEvents
+from holdfast.platforms.kubernetes.owner.job_pods import JobPods
+from holdfast.platforms.kubernetes.owner.node_places import PodLost, PodPending, PodsImpossible
+from holdfast.platforms.kubernetes.owner.node_tainting import NodeTainting
+from holdfast.platforms.kubernetes.owner.state_mirror import StateMirror
+from holdfast.platforms.kubernetes.owner.stop_requests import StopRequests
 from holdfast.record.job_views import events
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ EVERY_BOOT = 1 << 52
 
 def station(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
-) -> KubernetesStation:
+) -> KubernetesPlatform:
     """The station of the owner in this pod."""
-    return KubernetesStation(spec, Asking(reactor, environment), say, environment)
+    return KubernetesPlatform(spec, ApiHelper(reactor, environment), say, environment)
 
 
-class KubernetesStation:
+class KubernetesPlatform:
     """A `Platform`."""
 
     def __init__(
-        self, spec: JobSpec, asking: Asking, say: Callable[[str], None], environment: Mapping[str, str]
+        self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> None:
         self._spec = spec
         self._asking = asking
@@ -77,7 +77,7 @@ class KubernetesStation:
         self._held: dict[str, str] = {}
         """Pods that end when the attempt has its record, with the reason."""
         self._questions = 0
-        self._pods = Pods(
+        self._pods = JobPods(
             asking,
             self._plan,
             environment.get(ORDER, ""),
@@ -89,9 +89,9 @@ class KubernetesStation:
             heard_at=self._spoke_at,
             silent_s=BEATS * spec.timers.beat_s + 1.0,
         )
-        self._verdict = Verdict(asking, self._plan.namespace, self._plan.name, say)
-        self._wishes = Wishes(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
-        self._tainting = Tainting(asking, self._plan.name, self._plan.namespace, say)
+        self._verdict = DecisionEvents(asking, self._plan.namespace, self._plan.name, say)
+        self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
+        self._tainting = NodeTainting(asking, self._plan.name, self._plan.namespace, say)
         self._near: dict[str, tuple[str, ...]] = {}
         """Where each Kubernetes node is, as far as its labels tell; empty while they are asked for."""
         self._ending = False
@@ -99,7 +99,7 @@ class KubernetesStation:
         self._without: set[int] = set()
         """Nodes that get no pod any more."""
         self._token = environment.get(OWNER_TOKEN, "")
-        self._mirror: Mirror | None = None
+        self._mirror: StateMirror | None = None
         """None: the API server has not said yet which job this is."""
 
     # ------------------------------------------------------------------------------------------ a Platform
@@ -125,7 +125,7 @@ class KubernetesStation:
         )
 
         def known(uid: str) -> None:
-            self._mirror = Mirror(
+            self._mirror = StateMirror(
                 self._asking, replace(header, of=uid), self._plan.namespace, self._plan.name, self._say, self._taken
             )
             self._mirror.begin(events(place.home, place.job_id))
@@ -222,7 +222,7 @@ class KubernetesStation:
         if not name or name in self._held:
             return
         self._held[name] = reason
-        self._reactor.at(self._reactor.now() + LATER_S, self._let_go)
+        self._reactor.at(self._reactor.now() + LATER_S, self._release)
 
     def avoid(self, names: Sequence[str]) -> None:
         for name in names:
@@ -232,7 +232,7 @@ class KubernetesStation:
     def recorded(self, record: AttemptRecord) -> None:
         self._verdict.recorded(record)
         if self._held:
-            self._reactor.at(self._reactor.now(), self._let_go)
+            self._reactor.at(self._reactor.now(), self._release)
 
     def finished(self, report: JobReport) -> None:
         self._verdict.finished(report)
@@ -250,11 +250,11 @@ class KubernetesStation:
 
     # ------------------------------------------------------------------------------------------ pods that are gone
 
-    def _told(self, said: Lost | Hopeless | Waiting, now: float) -> News:
-        if isinstance(said, Waiting):
+    def _told(self, said: PodLost | PodsImpossible | PodPending, now: float) -> News:
+        if isinstance(said, PodPending):
             # Of a gang that does not come up, the report has why. A later attempt has evidence of its own.
             return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
-        if isinstance(said, Hopeless):
+        if isinstance(said, PodsImpossible):
             fresh = said.index not in self._without
             self._without.add(said.index)
             if said.index >= 0 and len(self._without) <= self._plan.nodes + self._plan.spares - self._least:
@@ -306,9 +306,9 @@ class KubernetesStation:
         found = self._pods.find(name)
         if found is None:
             return None
-        why = gone(found)
+        why = pod_end_reason(found)
         if why is None or not why.certain:
-            why = Gone(phrase=Phrase.NODE_FAILED, words=f"its agent on {found.node} does not answer")
+            why = PodEndReason(phrase=Phrase.NODE_FAILED, words=f"its agent on {found.node} does not answer")
         news = self._pods.replace(name, why, now)
         if found.node:
 
@@ -320,7 +320,7 @@ class KubernetesStation:
 
     def _node_is(self, pod: api_records.Pod, node: str, attempt: int, answer: Answered) -> News:
         command = f"kubectl describe node {pod.node}"
-        if answer.trouble is Trouble.GONE:
+        if answer.trouble is ApiTrouble.GONE:
             words = f"Kubernetes has no node {pod.node} any more"
         elif answer.ok:
             record = api_records.node(answer.body)
@@ -332,14 +332,14 @@ class KubernetesStation:
             return None  # a job's own account may not look at nodes
         return [ev.PlatformSaid(attempt=attempt, subject=f"node {pod.node}", words=words, command=command, node=node)]
 
-    def _let_go(self, now: float) -> News:
+    def _release(self, now: float) -> News:
         held, self._held = self._held, {}
         news: list[Any] = []
         for name, reason in held.items():
             found = self._pods.find(name)
             if found is not None:
                 self._say(f"node {found.node} gets no pod of this job any more: {reason}")
-                why = Gone(phrase=Phrase.NODE_FAILED, words=f"the job does without its node: {reason}")
+                why = PodEndReason(phrase=Phrase.NODE_FAILED, words=f"the job does without its node: {reason}")
                 news += self._pods.replace(name, why, now, avoid=True) or ()
         return news
 
@@ -355,7 +355,7 @@ class KubernetesStation:
         """SIGTERM has reached the owner's pod: is the job to end, or only this pod?"""
         self._questions -= 1
         meta = (answer.body.get("metadata") or {}) if isinstance(answer.body, dict) else {}
-        if answer.trouble is not Trouble.GONE and not meta.get("deletionTimestamp"):
+        if answer.trouble is not ApiTrouble.GONE and not meta.get("deletionTimestamp"):
             self._say("the owner's pod ends; the job goes on, and the next pod of the owner takes it over")
             self._ending = True
             return None

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from holdfast.platforms.kubernetes.objects import api_records, object_names
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
-from holdfast.platforms.kubernetes.objects.pod_failures import Gone
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
 
 if TYPE_CHECKING:
-    from holdfast.reactor import Moment, News
+    from holdfast.reactor import DueCall, News
 
 
-class Lost:
+class PodLost:
     """What the station gets to know: a pod of the job has ended, or is to end, and why."""
 
-    def __init__(self, pod: api_records.Pod, why: Gone, *, over: bool) -> None:
+    def __init__(self, pod: api_records.Pod, why: PodEndReason, *, over: bool) -> None:
         self.pod = pod
         self.why = why
         self.over = over
@@ -28,14 +28,14 @@ class Lost:
         return node_name(self.pod.node, self.pod.name)
 
 
-class Hopeless:
+class PodsImpossible:
     """The job cannot have its pods, or not this one. `index`: of the pod's node; negative: none of them."""
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
 
-class Waiting:
+class PodPending:
     """A pod does not start so far."""
 
     def __init__(self, pod: api_records.Pod, words: str) -> None:
@@ -43,10 +43,10 @@ class Waiting:
         """The scheduler's reason, or the node's."""
 
 
-Told = Callable[["Lost | Hopeless | Waiting", float], "News"]
+Told = Callable[["PodLost | PodsImpossible | PodPending", float], "News"]
 
 
-class Seat:
+class NodePlace:
     """One node of the job: its pods so far."""
 
     def __init__(self, index: int) -> None:
@@ -54,14 +54,14 @@ class Seat:
         self.generation = -1
         """Of the last pod; negative: none was made."""
         self.failures = 0
-        self.next: Moment | None = None
+        self.next: DueCall | None = None
         self.asked = False
         """The API server is asked for a pod, and has not answered."""
         self.began_at = 0.0
         self.waiting_since: float | None = None
         self.said = ""
         self.said_at = 0.0
-        self.last: Gone | None = None
+        self.last: PodEndReason | None = None
         self.shun: tuple[str, ...] = ()
         """Nodes that the next pod had better not be on."""
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.model import events as ev
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
 from holdfast.platforms.kubernetes.objects.node_taints import by_hand, hold_patch
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 
 if TYPE_CHECKING:
     from holdfast.reactor import News
@@ -18,10 +18,10 @@ TRIES = 3
 """Another may change the node between our look and our patch."""
 
 
-class Tainting:
+class NodeTainting:
     """Of one job. A node is tainted once."""
 
-    def __init__(self, asking: Asking, job: str, namespace: str, say: Callable[[str], None]) -> None:
+    def __init__(self, asking: ApiHelper, job: str, namespace: str, say: Callable[[str], None]) -> None:
         self._asking = asking
         self._job = job
         self._namespace = namespace
@@ -53,7 +53,7 @@ class Tainting:
 
         def failed(answer: Answered) -> News:
             said = answer.said
-            if answer.trouble is Trouble.REFUSED:
+            if answer.trouble is ApiTrouble.REFUSED:
                 said = "the owner's service account may not change nodes (a ClusterRole has to allow it)"
             command = by_hand(node, self._job)
             return told(f"node {node} is not tainted: {said}; an administrator types: {command}")
@@ -69,7 +69,7 @@ class Tainting:
             return None
 
         def tried(answer: Answered, now: float) -> News:
-            if answer.trouble is Trouble.CONFLICT and tries > 1:
+            if answer.trouble is ApiTrouble.CONFLICT and tries > 1:
                 self._try(node, reason, attempt, of, tries - 1)
                 return None
             if not answer.ok:

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from holdfast.model import events as ev
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Method, Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
 from holdfast.platforms.kubernetes.objects.saved_state import Events, Header, header_of, patch, version_of
-from holdfast.platforms.kubernetes.owner.api_helper import Asking
+from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
-    from holdfast.reactor import Moment, News
+    from holdfast.reactor import DueCall, News
 
 WAIT_S = 10.0
 """So long an attempt waits for its number to be written, where the API server does not answer."""
@@ -30,12 +30,12 @@ AGAIN_S = 2.0
 """Before another try, where the API server was away."""
 
 
-class Mirror:
+class StateMirror:
     """Of one owner. `taken()`: another owner has the job."""
 
     def __init__(
         self,
-        asking: Asking,
+        asking: ApiHelper,
         header: Header,
         namespace: str,
         name: str,
@@ -54,8 +54,8 @@ class Mirror:
         self._wanted = False
         self._lost = False
         self._told = self._told_cut = False
-        self._again: Moment | None = None
-        self._waiting: list[tuple[ev.JournalSecured, Moment]] = []
+        self._again: DueCall | None = None
+        self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
 
     def begin(self, history: Iterable[tuple[float, ev.Event]]) -> None:
         """`history`: all that has happened so far."""
@@ -127,7 +127,7 @@ class Mirror:
 
     def _was_written(self, answer: Answered, now: float) -> News:
         self._busy = False
-        if answer.trouble is Trouble.CONFLICT:
+        if answer.trouble is ApiTrouble.CONFLICT:
             self._wanted, self._version = True, ""
             self._read()  # another owner, or an answer that was lost on its way
             return None
@@ -150,7 +150,7 @@ class Mirror:
                 f"the job's state is not written: {answer.said}; the job goes on, and a next pod of the owner "
                 f"would know less of it\n  try: {self._shown}"
             )
-        if answer.trouble in (Trouble.REFUSED, Trouble.GONE, Trouble.INVALID, Trouble.MISSING):
+        if answer.trouble in (ApiTrouble.REFUSED, ApiTrouble.GONE, ApiTrouble.INVALID, ApiTrouble.MISSING):
             self._lost = True
             return self._release()
         self._again = self._asking.reactor.at(now + AGAIN_S, self._due)

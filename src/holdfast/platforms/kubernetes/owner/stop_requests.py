@@ -13,11 +13,17 @@ from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, Changed, Listed, Method, Unseen
-from holdfast.platforms.kubernetes.objects.stop_annotation import Heard, Wish, answered, heard_of, wish_of
+from holdfast.platforms.kubernetes.objects.stop_annotation import (
+    StopAnnotation,
+    StopAnnotationReply,
+    heard_of,
+    stop_reply_patch,
+    wish_of,
+)
 from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.platforms.kubernetes.owner.api_helper import Asking
+    from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
     from holdfast.reactor import News
 
 NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
@@ -25,12 +31,12 @@ PATIENCE_S = 30.0
 """How long the answer is tried."""
 
 
-class Wishes:
+class StopRequests:
     """What people ask of one job through its Job."""
 
     def __init__(
         self,
-        asking: Asking,
+        asking: ApiHelper,
         namespace: str,
         name: str,
         say: Callable[[str], None],
@@ -74,7 +80,7 @@ class Wishes:
         except ValueError as error:
             why = str(error)
         if heard is None or heard.id != wish.id:
-            self._answer(Heard(id=wish.id, ok=not why, message=why or "its workers get SIGTERM now"))
+            self._answer(StopAnnotationReply(id=wish.id, ok=not why, message=why or "its workers get SIGTERM now"))
         if why:
             self._say(f"a stop was asked for at the Job, and is not heeded: {why}")
             return []
@@ -88,15 +94,15 @@ class Wishes:
         )
         return [ev.StopRequested(request=request)]
 
-    def _answer(self, heard: Heard) -> None:
+    def _answer(self, heard: StopAnnotationReply) -> None:
         def done(_: Answered, __: float) -> News:
             return None  # an answer that cannot be written changes nothing
 
         path = f"{self._jobs}/{self._name}"
-        self._asking.ask(Method.PATCH, path, done, body=answered(heard), patience_s=PATIENCE_S)
+        self._asking.ask(Method.PATCH, path, done, body=stop_reply_patch(heard), patience_s=PATIENCE_S)
 
 
-def _chosen(wish: Wish) -> tuple[str, int | None]:
+def _chosen(wish: StopAnnotation) -> tuple[str, int | None]:
     """The phrase and the code of a stop. Raises ValueError with a sentence."""
     if not one_line(wish.reason).strip():
         raise ValueError("a reason is needed")

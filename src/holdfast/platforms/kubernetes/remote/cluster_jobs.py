@@ -9,13 +9,13 @@ from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.decisions import JobReport
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.client.api_config import NoClient
-from holdfast.platforms.kubernetes.client.blocking_client import Api
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Event
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 from holdfast.platforms.kubernetes.objects.job_status import (
     REPORT,
-    State,
+    ClusterJobState,
     events_seen,
     job_seen,
     newest,
@@ -23,8 +23,8 @@ from holdfast.platforms.kubernetes.objects.job_status import (
     plan_of,
     pod_in_words,
 )
-from holdfast.platforms.kubernetes.objects.job_status import OfJob as OfJob  # of what this door gives
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJob as ClusterJob  # of what this door gives
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.saved_state import header_of
 from holdfast.untrusted import Malformed, json_as
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 MOST_JOBS = 500
 
 
-class Looked(Noun, frozen=True, kw_only=True):
+class ClusterJobView(Noun, frozen=True, kw_only=True):
     """One job, with all that its objects tell."""
 
-    job: OfJob
-    plan: Plan | None = None
+    job: ClusterJob
+    plan: PodPlan | None = None
     report: JobReport | None = None
     """Once it is over."""
     events: tuple[Event, ...] = ()
@@ -56,16 +56,16 @@ class Looked(Noun, frozen=True, kw_only=True):
         return [(each.name, each.node, pod_in_words(each)) for each in newest(self.job.pods)]
 
 
-def with_server(work: Callable[[Api], T]) -> T:
+def with_server(work: Callable[[BlockingClient], T]) -> T:
     """`work` with the server that the user means. Raises HoldfastError where there is none."""
     try:
-        with Api.here() as api:
+        with BlockingClient.here() as api:
             return work(api)
     except NoClient as error:
         raise HoldfastError(str(error), hint="export KUBECONFIG=…; kubectl config get-contexts") from None
 
 
-def jobs(api: Api, namespace: str | None) -> list[OfJob]:
+def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
     """holdfast's jobs of a namespace, the newest first. Raises HoldfastError."""
     where = namespace or api.namespace
     label = f"{object_names.MANAGED_BY}=holdfast"
@@ -87,7 +87,7 @@ def jobs(api: Api, namespace: str | None) -> list[OfJob]:
     return sorted(found, key=lambda job: job.created, reverse=True)
 
 
-def look(api: Api, namespace: str | None, name: str) -> Looked:
+def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobView:
     """One job, by its name or by that of its objects. Raises `BadUsage` where there is none, HoldfastError."""
     where, called = namespace or api.namespace, object_names.object_name(name)
     job = job_there(api, where, name)
@@ -96,7 +96,7 @@ def look(api: Api, namespace: str | None, name: str) -> Looked:
     state = api.get(f"/api/v1/namespaces/{where}/configmaps/{object_names.state_config(called)}").body
     about = f"involvedObject.kind=Job,involvedObject.name={called}"
     events = api.get(f"/api/v1/namespaces/{where}/events", fieldSelector=about)
-    return Looked(
+    return ClusterJobView(
         job=job_seen(job, pods, plan, header_of(state)),
         plan=plan,
         report=_report(state),
@@ -104,7 +104,7 @@ def look(api: Api, namespace: str | None, name: str) -> Looked:
     )
 
 
-def job_there(api: Api, namespace: str, name: str) -> dict[str, Any]:
+def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
     """The Job. Raises `BadUsage` where holdfast has none of this name there, HoldfastError."""
     called = object_names.object_name(name)
     answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
@@ -128,7 +128,7 @@ def must(answer: Answered, namespace: str) -> None:
     """Raises HoldfastError where the server has not answered well."""
     if answer.ok:
         return
-    hint = f"kubectl auth can-i --list -n {namespace}" if answer.trouble is Trouble.REFUSED else "kubectl version"
+    hint = f"kubectl auth can-i --list -n {namespace}" if answer.trouble is ApiTrouble.REFUSED else "kubectl version"
     raise HoldfastError(f"namespace {namespace} cannot be looked at: {answer.said}", hint=hint)
 
 
@@ -145,5 +145,5 @@ def _report(config: Any) -> JobReport | None:
         return None
 
 
-def is_over(job: OfJob) -> bool:
-    return job.state in (State.SUCCEEDED, State.FAILED)
+def is_over(job: ClusterJob) -> bool:
+    return job.state in (ClusterJobState.SUCCEEDED, ClusterJobState.FAILED)

@@ -10,14 +10,14 @@ from contextlib import ExitStack
 
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.kubernetes.client.blocking_client import Api, Broken
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
 from holdfast.platforms.kubernetes.client.pod_log_tail import MOST_PODS, Tail, follow
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod
 from holdfast.platforms.kubernetes.objects.job_status import pod_in_words, rank_at
 from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
-from holdfast.platforms.kubernetes.remote.cluster_jobs import Looked, look
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
+from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView, look
 
 _OF_A_RANK = re.compile(rb"\[([A-Za-z0-9._-]+)-(\d+)\] ")
 """How a pod's console begins a worker's line."""
@@ -38,7 +38,7 @@ class PodLine(Noun, frozen=True, kw_only=True):
     """Without its worker in front, and without its end."""
 
 
-class Wanted(Noun, frozen=True, kw_only=True):
+class LineFilter(Noun, frozen=True, kw_only=True):
     """Which lines are wanted."""
 
     rank: int | None = None
@@ -56,10 +56,10 @@ class Wanted(Noun, frozen=True, kw_only=True):
         return self.rank is None and self.since is None and self.until is None and self.fits is None
 
 
-class Chosen:
+class PodLogFilter:
     """Which lines of which pods are wanted."""
 
-    def __init__(self, found: Looked, wanted: Wanted) -> None:
+    def __init__(self, found: ClusterJobView, wanted: LineFilter) -> None:
         """Raises `BadUsage` where the job has no such rank."""
         self.wanted = wanted
         self.index: int | None = None
@@ -100,7 +100,7 @@ class Chosen:
         return PodLine(pod=of.name, at=at, role=role, rank=rank, whole=line, text=text)
 
 
-def _plan(found: Looked) -> Plan:
+def _plan(found: ClusterJobView) -> PodPlan:
     if found.plan is None:
         raise HoldfastError(
             f"the plan of job {found.job.name} cannot be read, and ranks stand in it",
@@ -110,10 +110,10 @@ def _plan(found: Looked) -> Plan:
 
 
 def logs(
-    api: Api,
+    api: BlockingClient,
     namespace: str | None,
     name: str,
-    wanted: Wanted,
+    wanted: LineFilter,
     *,
     out: Callable[[PodLine], None],
     say: Callable[[str], None],
@@ -121,7 +121,7 @@ def logs(
 ) -> None:
     """Give the lines to `out`, by time; those that are followed as they come. Raises `BadUsage`, HoldfastError."""
     found = look(api, namespace, name)
-    chosen = Chosen(found, wanted)
+    chosen = PodLogFilter(found, wanted)
     if following:
 
         def take(of: Pod, came: int | None, line: bytes) -> None:
@@ -152,7 +152,9 @@ def logs(
             out(line)
 
 
-def _lines(stack: ExitStack, api: Api, of: Pod, chosen: Chosen, say: Callable[[str], None]) -> Iterator[PodLine]:
+def _lines(
+    stack: ExitStack, api: BlockingClient, of: Pod, chosen: PodLogFilter, say: Callable[[str], None]
+) -> Iterator[PodLine]:
     wanted = chosen.wanted
     query = query_of(of, since=wanted.since, lines=wanted.tail if wanted.all else None)
     path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}/log"
@@ -163,7 +165,7 @@ def _lines(stack: ExitStack, api: Api, of: Pod, chosen: Chosen, say: Callable[[s
                 for line in lines_in(blocks):
                     if (found := chosen.line(of, *timed(line))) is not None:
                         yield found
-        except Broken as error:
+        except BrokenAnswer as error:
             refused = error.answer.status == 400
             say(f"pod {of.name} has no log: it {pod_in_words(of)}" if refused else f"pod {of.name}: {error}")
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 
 from holdfast.errors import BadUsage, HoldfastError
-from holdfast.platforms.kubernetes.client.blocking_client import Api, Broken
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.job_status import State, job_seen
-from holdfast.platforms.kubernetes.objects.stop_annotation import Heard, Wish, heard_of, written
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJobState, job_seen
+from holdfast.platforms.kubernetes.objects.stop_annotation import (
+    StopAnnotation,
+    StopAnnotationReply,
+    heard_of,
+    stop_request_patch,
+)
 from holdfast.platforms.kubernetes.remote.cluster_jobs import is_over, job_there, must
 from holdfast.untrusted import Malformed, json_value
 
@@ -17,7 +22,15 @@ HEARD_S = 20
 
 
 def stop(
-    api: Api, namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
+    api: BlockingClient,
+    namespace: str | None,
+    name: str,
+    *,
+    reason: str,
+    solution: str,
+    phrase: str,
+    code: int | None,
+    who: str,
 ) -> str:
     """Have a job end; what to tell. Raises `BadUsage`, HoldfastError."""
     where = namespace or api.namespace
@@ -29,16 +42,16 @@ def stop(
     seen = job_seen(job, pods.body.get("items") or ())
     if is_over(seen):
         return f"job {called} in namespace {where} is over already: it has {seen.state.value}; there is nothing to stop"
-    if seen.state is State.ENDING:
+    if seen.state is ClusterJobState.ENDING:
         return f"job {called} in namespace {where} is being deleted already"
-    if seen.state is State.PENDING and not seen.pods:
+    if seen.state is ClusterJobState.PENDING and not seen.pods:
         must(api.delete(path), where)
         why = f" ({seen.said})" if seen.said else ""
         return f"job {called} in namespace {where}, pending{why}: deleted before it began"
-    wish = Wish(id=os.urandom(8).hex(), reason=reason, solution=solution, phrase=phrase, code=code, who=who)
-    answer = api.patch(path, written(wish))
+    wish = StopAnnotation(id=os.urandom(8).hex(), reason=reason, solution=solution, phrase=phrase, code=code, who=who)
+    answer = api.patch(path, stop_request_patch(wish))
     must(answer, where)
-    if seen.state is State.PENDING:
+    if seen.state is ClusterJobState.PENDING:
         why = f" ({seen.said})" if seen.said else ""
         return (
             f"job {called} in namespace {where} has no owner now{why}: its next pod hears that it is to stop\n"
@@ -60,7 +73,9 @@ def stop(
     )
 
 
-def _heard(api: Api, namespace: str, name: str, wish: Wish, version: str) -> Heard | None:
+def _heard(
+    api: BlockingClient, namespace: str, name: str, wish: StopAnnotation, version: str
+) -> StopAnnotationReply | None:
     query = {
         "fieldSelector": f"metadata.name={name}",
         "resourceVersion": version,
@@ -77,6 +92,6 @@ def _heard(api: Api, namespace: str, name: str, wish: Wish, version: str) -> Hea
                 heard = heard_of(job)
                 if heard is not None and heard.id == wish.id:
                     return heard
-    except Broken:
+    except BrokenAnswer:
         pass  # the wish is written all the same
     return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import BadUsage, HoldfastError
-from holdfast.platforms.kubernetes.client.blocking_client import Api
-from holdfast.platforms.kubernetes.objects.client_messages import Trouble
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
+from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 from holdfast.platforms.kubernetes.objects.node_taints import HeldNode, free_by_hand, free_patch, held
 
 TRIES = 3
@@ -12,7 +12,7 @@ TRIES = 3
 MOST_NODES = 500
 
 
-def held_nodes(api: Api) -> list[HeldNode]:
+def held_nodes(api: BlockingClient) -> list[HeldNode]:
     """The nodes with holdfast's taint, by name. Raises HoldfastError."""
     found: list[HeldNode] = []
     query = {"limit": str(MOST_NODES)}
@@ -27,12 +27,12 @@ def held_nodes(api: Api) -> list[HeldNode]:
         query["continue"] = str(more)
 
 
-def release(api: Api, node: str) -> HeldNode | None:
+def release(api: BlockingClient, node: str) -> HeldNode | None:
     """Take our taint from a node; what it was held for, or None where it was not. Raises `BadUsage`, HoldfastError."""
     path = f"/api/v1/nodes/{node}"
     for _ in range(TRIES):
         answer = api.get(path)
-        if answer.trouble is Trouble.GONE:
+        if answer.trouble is ApiTrouble.GONE:
             raise BadUsage(
                 f"the cluster has no node {node}: expected a node that holdfast has tainted",
                 hint="holdfast devices --platform kubernetes",
@@ -45,6 +45,6 @@ def release(api: Api, node: str) -> HeldNode | None:
         answer = api.patch(path, body)
         if answer.ok:
             return was
-        if answer.trouble is not Trouble.CONFLICT:
+        if answer.trouble is not ApiTrouble.CONFLICT:
             raise HoldfastError(f"node {node} cannot be changed: {answer.said}", hint=free_by_hand(node))
     raise HoldfastError(f"node {node} changes all the time: {answer.said}", hint=free_by_hand(node))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
-from holdfast.platforms.kubernetes.client.blocking_client import Api, Broken
-from holdfast.platforms.kubernetes.objects.job_status import State, is_over
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJobState, is_over
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import look
 from holdfast.untrusted import Malformed, json_value
 
@@ -15,7 +15,7 @@ MOST_BREAKS = 20
 """So often in a row, at most, a watch is taken up again."""
 
 
-def await_end(api: Api, plan: Plan, say: Callable[[str], None]) -> int:
+def await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:
     """The job's own exit status. Raises HoldfastError where the server answers no more, or the job is gone."""
     where = f"/apis/batch/v1/namespaces/{plan.namespace}/jobs"
     breaks = 0
@@ -37,7 +37,7 @@ def await_end(api: Api, plan: Plan, say: Callable[[str], None]) -> int:
     )
 
 
-def _watched(api: Api, where: str, name: str, version: str) -> bool:
+def _watched(api: BlockingClient, where: str, name: str, version: str) -> bool:
     """Until the Job has ended, or the watch has. False: nothing was heard."""
     query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version, "watch": "true"}
     heard = False
@@ -51,14 +51,14 @@ def _watched(api: Api, where: str, name: str, version: str) -> bool:
                 heard = True
                 if event.get("type") in ("DELETED", "ERROR") or is_over(event.get("object") or {}):
                     return True
-    except Broken:
+    except BrokenAnswer:
         pass  # it is taken up again, so often
     return heard
 
 
-def _told(api: Api, plan: Plan, say: Callable[[str], None]) -> int:
+def _told(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:
     job = look(api, plan.namespace, plan.name).job
-    if job.state is State.SUCCEEDED:
+    if job.state is ClusterJobState.SUCCEEDED:
         say(f"job {job.name} has succeeded")
         return 0
     words = ": ".join(filter(None, (job.phrase, job.said)))

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Trouble
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 
-_OURS = frozenset({Trouble.AWAY, Trouble.SLOW, Trouble.MISSING, Trouble.FAILED})
+_OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrouble.FAILED})
 """Troubles that say nothing about the job."""
 
 
-class Refusal(Noun, frozen=True, kw_only=True):
+class CreateRefusal(Noun, frozen=True, kw_only=True):
     """One."""
 
     said: str
@@ -24,47 +24,47 @@ class Refusal(Noun, frozen=True, kw_only=True):
     """The job may be right: the server could not be asked."""
 
 
-def refusal(answer: Answered, *, kind: str, namespace: str) -> Refusal:
+def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefusal:
     """`kind`: of the object that was to be made, "Role"."""
     words = answer.said
     plural = f"{kind.lower()}s"
-    if answer.trouble is Trouble.MISSING:
-        return Refusal(said=words, hint="export KUBECONFIG=…; kubectl config get-contexts", ours=True)
+    if answer.trouble is ApiTrouble.MISSING:
+        return CreateRefusal(said=words, hint="export KUBECONFIG=…; kubectl config get-contexts", ours=True)
     if answer.trouble in _OURS:
-        return Refusal(said=words, hint="kubectl version; kubectl get --raw /readyz", ours=True)
+        return CreateRefusal(said=words, hint="kubectl version; kubectl get --raw /readyz", ours=True)
     if answer.status == 401:
-        return Refusal(
+        return CreateRefusal(
             said=f"the API server does not know who asks ({words})", hint="kubectl auth can-i create jobs", ours=True
         )
-    if answer.trouble is Trouble.QUOTA:
-        return Refusal(
+    if answer.trouble is ApiTrouble.QUOTA:
+        return CreateRefusal(
             said=f"a quota of the namespace is used up: {words}",
             hint=f"kubectl describe quota -n {namespace}",
             key=_of_quota(words),
         )
     if missing := re.search(r'namespaces "([^"]+)" not found', words):
-        return Refusal(
+        return CreateRefusal(
             said=f"there is no namespace {missing[1]} ({words})",
             hint=f"kubectl create namespace {missing[1]}; kubectl get namespaces",
             key="namespace",
         )
     if being := re.search(r"because it is being terminated", words):
-        return Refusal(
+        return CreateRefusal(
             said=f"the namespace {namespace} {being[0].removeprefix('because it ')} ({words})",
             hint="kubectl get namespaces",
             key="namespace",
         )
     if webhook := re.search(r'admission webhook "([^"]+)" denied the request:? ?(.*)', words):
-        return Refusal(
+        return CreateRefusal(
             said=f"the cluster's own rule {webhook[1]} refuses it: {webhook[2] or words}",
             hint="kubectl get validatingwebhookconfigurations",
         )
     return _of_rights(words, plural, namespace) or _of_fields(words, kind, namespace, answer)
 
 
-def _of_rights(words: str, plural: str, namespace: str) -> Refusal | None:
+def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
     if "is attempting to grant RBAC permissions not currently held" in words:
-        return Refusal(
+        return CreateRefusal(
             said="the owner's Role may not have more rights than who creates it, and you lack some of them: an "
             f"administrator can make a service account for owners, which `owner_service_account` names ({words})",
             hint=f"kubectl auth can-i --list -n {namespace}",
@@ -77,26 +77,26 @@ def _of_rights(words: str, plural: str, namespace: str) -> Refusal | None:
             if found[2] in ("roles", "rolebindings", "serviceaccounts")
             else ""
         )
-        return Refusal(
+        return CreateRefusal(
             said=f"you may not {found[1]} {found[2]} in namespace {namespace}{account} ({words})",
             hint=f"kubectl auth can-i {found[1]} {found[2]}{group} -n {namespace}",
             key="namespace",
         )
     if found := re.search(r"no PriorityClass with name (\S+) was found", words):
-        return Refusal(
+        return CreateRefusal(
             said=f"there is no priority class {found[1]} ({words})",
             hint="kubectl get priorityclasses",
             key="priority_class",
         )
     if found := re.search(r'service ?account "?([^" ]+)"? was not found|serviceaccount "([^"]+)" not found', words):
         name = (found[1] or found[2]).rpartition("/")[2]
-        return Refusal(
+        return CreateRefusal(
             said=f"there is no service account {name} in namespace {namespace} ({words})",
             hint=f"kubectl get serviceaccounts -n {namespace}",
             key="service_account",
         )
     if "violates PodSecurity" in words:
-        return Refusal(
+        return CreateRefusal(
             said=f"the namespace's Pod Security level does not allow such pods: {words}",
             hint=f"kubectl get namespace {namespace} --show-labels; and `template` of the section can set "
             "securityContext",
@@ -105,8 +105,8 @@ def _of_rights(words: str, plural: str, namespace: str) -> Refusal | None:
     return None
 
 
-def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> Refusal:
-    if answer.trouble is Trouble.INVALID:
+def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> CreateRefusal:
+    if answer.trouble is ApiTrouble.INVALID:
         key = "template" if kind == "Pod" else ""
         for part, name in (
             ("tolerations", "tolerations"),
@@ -118,12 +118,12 @@ def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> Refus
             if part in words:
                 key = name
                 break
-        return Refusal(
+        return CreateRefusal(
             said=f"the API server does not take the {kind}: {words}",
             hint="holdfast submit --platform kubernetes --dry-run … | kubectl apply --dry-run=server -f -",
             key=key,
         )
-    return Refusal(said=words, hint=f"kubectl get {kind.lower()}s -n {namespace}")
+    return CreateRefusal(said=words, hint=f"kubectl get {kind.lower()}s -n {namespace}")
 
 
 def _of_quota(words: str) -> str:
@@ -134,7 +134,7 @@ def _of_quota(words: str) -> str:
     return ""
 
 
-def in_words(found: Refusal, origins: Mapping[str, str]) -> str:
+def in_words(found: CreateRefusal, origins: Mapping[str, str]) -> str:
     """The whole sentence; where the section has said what is refused, its place comes first."""
     where = f"{origins[found.key]}: " if found.key in origins else ""
     return f"{where}the job was not submitted: {found.said}"

@@ -14,18 +14,22 @@ from holdfast.launch.jobfile.job_file_mistakes import Mistakes, malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
 from holdfast.launch.jobfile.secret_values import HIDDEN, hidden, secrets_of
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.kubernetes.client.blocking_client import Api
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Trouble
-from holdfast.platforms.kubernetes.objects.discovery import Chosen, Server, choose, path
-from holdfast.platforms.kubernetes.objects.job_manifests import Owner, manifests, owned
-from holdfast.platforms.kubernetes.objects.kubernetes_options import Given, Wanted, wanted
-from holdfast.platforms.kubernetes.objects.pod_plan import Plan, in_words, shapes
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
+from holdfast.platforms.kubernetes.objects.discovery import GangScheduler, ServerCapabilities, choose, path
+from holdfast.platforms.kubernetes.objects.job_manifests import OwnerPodSpec, manifests, owned
+from holdfast.platforms.kubernetes.objects.kubernetes_options import (
+    KubernetesOptions,
+    KubernetesValue,
+    kubernetes_options,
+)
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, in_words, shapes
+from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal
 from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
-from holdfast.platforms.kubernetes.submit.create_refusals import refusal
-from holdfast.platforms.submitting.submit_request import Request, must_know_its_names
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.platforms.submitting.submit_request import SubmitRequest, must_know_its_names
+from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value
 
@@ -33,12 +37,12 @@ MOST_CONFIG_BYTES = 900_000
 """A ConfigMap holds a MiB."""
 
 
-class Prepared(Noun, frozen=True, kw_only=True):
+class PreparedManifests(Noun, frozen=True, kw_only=True):
     """A job, judged as far as this machine can judge it."""
 
-    owner: Owner
+    owner: OwnerPodSpec
     """Without what only a server can tell: its namespace may be empty still, and nothing places the pods at once."""
-    wanted: Wanted
+    wanted: KubernetesOptions
     queue: str = ""
     notes: tuple[str, ...] = ()
 
@@ -46,7 +50,7 @@ class Prepared(Noun, frozen=True, kw_only=True):
         return f"Prepared({self.owner.plan.name})"
 
 
-def prepare(request: Request, settings: Settings, text: bytes) -> Prepared:
+def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> PreparedManifests:
     """Raises `BadUsage`; nothing is asked."""
     given = request.path
     job = parsed(given, text, here=False)
@@ -58,18 +62,18 @@ def prepare(request: Request, settings: Settings, text: bytes) -> Prepared:
     except Malformed as error:
         raise malformed(given, error) from None
     file = {
-        key: Given(value=value, origin=f"job file {given}: `{object_names.PLATFORM}.{key}`", hint=hint)
+        key: KubernetesValue(value=value, origin=f"job file {given}: `{object_names.PLATFORM}.{key}`", hint=hint)
         for key, value in said.items()
     }
     typed = {
-        key: Given(value=each.value, origin=each.option, hint="holdfast submit --help")
+        key: KubernetesValue(value=each.value, origin=each.option, hint="holdfast submit --help")
         for key, each in request.options.items()
     }
-    asked = wanted([typed, file, *_defaults(request)], [role.name for role in job.spec.roles])
+    asked = kubernetes_options([typed, file, *_defaults(request)], [role.name for role in job.spec.roles])
     found = Mistakes(given)
     values = secrets_of(found, data.get("secrets"), here=True) if data.get("secrets") else {}
     found.end()
-    name = str(settings.value("name")) if settings.source("name") is Source.OPTION else job.spec.name
+    name = str(settings.value("name")) if settings.source("name") is SettingSource.OPTION else job.spec.name
     try:
         made = shapes(job.spec, asked.asked)
     except ValueError as error:
@@ -83,7 +87,7 @@ def prepare(request: Request, settings: Settings, text: bytes) -> Prepared:
             hint=f"holdfast submit --holdfast-image registry.example/holdfast:0.2.0 {given}",
         )
     values_ = asked.values
-    plan = Plan(
+    plan = PodPlan(
         name=object_names.object_name(name),
         namespace=asked.text("namespace"),
         job=name,
@@ -105,7 +109,7 @@ def prepare(request: Request, settings: Settings, text: bytes) -> Prepared:
         may_taint=bool(values_.get("may_taint")),
     )
     _can_be_spared(plan, asked, hint)
-    owner = Owner(
+    owner = OwnerPodSpec(
         plan=plan,
         job_file=copy.decode(),
         key=secrets.token_hex(32),
@@ -129,10 +133,10 @@ def prepare(request: Request, settings: Settings, text: bytes) -> Prepared:
             f"on Kubernetes the job {name} is called {plan.name}: names there have small letters, digits and -"
         )
     queue = asked.text("queue") or job.spec.virtual_cluster
-    return Prepared(owner=owner, wanted=asked, queue=queue, notes=tuple(notes))
+    return PreparedManifests(owner=owner, wanted=asked, queue=queue, notes=tuple(notes))
 
 
-def _can_be_spared(plan: Plan, asked: Wanted, hint: str) -> None:
+def _can_be_spared(plan: PodPlan, asked: KubernetesOptions, hint: str) -> None:
     """A pod that may replace any other one has to be like any other one."""
     if len(plan.shapes) == 1:
         return
@@ -145,14 +149,16 @@ def _can_be_spared(plan: Plan, asked: Wanted, hint: str) -> None:
             )
 
 
-def _defaults(request: Request) -> list[dict[str, Given]]:
+def _defaults(request: SubmitRequest) -> list[dict[str, KubernetesValue]]:
     try:
         files = deep_defaults(request.home, object_names.PLATFORM)
     except Malformed as error:
         raise BadUsage(str(error), hint="holdfast config") from None
     return [
         {
-            key: Given(value=value, origin=f"{file}: `{object_names.PLATFORM}.{key}`", hint=f"grep -n {key!r} {file}")
+            key: KubernetesValue(
+                value=value, origin=f"{file}: `{object_names.PLATFORM}.{key}`", hint=f"grep -n {key!r} {file}"
+            )
             for key, value in said.items()
         }
         for file, said in files
@@ -162,7 +168,7 @@ def _defaults(request: Request) -> list[dict[str, Given]]:
 # ------------------------------------------------------------------------------------------------- with a server
 
 
-def settled(prepared: Prepared, server: Server, namespace: str) -> tuple[Owner, str]:
+def settled(prepared: PreparedManifests, server: ServerCapabilities, namespace: str) -> tuple[OwnerPodSpec, str]:
     """The job as this server gets it, and a line about who places its pods. Raises `BadUsage`."""
     owner, asked = prepared.owner, prepared.wanted
     plan = replace(owner.plan, namespace=owner.plan.namespace or namespace)
@@ -182,18 +188,18 @@ def settled(prepared: Prepared, server: Server, namespace: str) -> tuple[Owner, 
     return replace(_placed(owner, plan, chosen), pod_failure_policy=server.pod_failure_policy), chosen.note
 
 
-def _placed(owner: Owner, plan: Plan, chosen: Chosen) -> Owner:
+def _placed(owner: OwnerPodSpec, plan: PodPlan, chosen: GangScheduler) -> OwnerPodSpec:
     plan = replace(plan, together=chosen.together, scheduler=plan.scheduler or chosen.scheduler)
     return replace(owner, plan=plan, groups=chosen.objects)
 
 
-def dry(prepared: Prepared) -> str:
+def dry(prepared: PreparedManifests) -> str:
     """The objects as YAML, for a server that has all that is stable in Kubernetes. Nothing is asked."""
     owner = prepared.owner
     return as_yaml(replace(owner, plan=replace(owner.plan, namespace=owner.plan.namespace or "default")))
 
 
-def as_yaml(owner: Owner) -> str:
+def as_yaml(owner: OwnerPodSpec) -> str:
     """The objects, and one agent's pod as a comment: the owner makes those. The values of secrets are not shown."""
     owner = replace(owner, secrets=dict.fromkeys(owner.secrets, HIDDEN))
     from holdfast.platforms.kubernetes.submit.yaml_output import yaml_text  # for who looks at them only
@@ -204,10 +210,10 @@ def as_yaml(owner: Owner) -> str:
     return "---\n".join([*made, about])
 
 
-class Submitted(Noun, frozen=True, kw_only=True):
+class ClusterSubmission(Noun, frozen=True, kw_only=True):
     """A job that is in the cluster."""
 
-    plan: Plan
+    plan: PodPlan
     uid: str
     note: str = ""
     """Who places its pods."""
@@ -218,7 +224,9 @@ class Submitted(Noun, frozen=True, kw_only=True):
         return in_words(self.plan)
 
 
-def submit(api: Api, prepared: Prepared, *, only_judge: bool = False) -> tuple[Submitted, str]:
+def submit(
+    api: BlockingClient, prepared: PreparedManifests, *, only_judge: bool = False
+) -> tuple[ClusterSubmission, str]:
     """Have the objects made, all or none; and their YAML. Raises `BadUsage`, HoldfastError.
 
     `only_judge`: the server judges each of them, and makes none.
@@ -228,11 +236,11 @@ def submit(api: Api, prepared: Prepared, *, only_judge: bool = False) -> tuple[S
     _judged(api, prepared, owner)
     text = as_yaml(owner)
     if only_judge:
-        return Submitted(plan=owner.plan, uid="", note=note), text
-    return Submitted(plan=owner.plan, uid=_made(api, prepared, owner), note=note), text
+        return ClusterSubmission(plan=owner.plan, uid="", note=note), text
+    return ClusterSubmission(plan=owner.plan, uid=_made(api, prepared, owner), note=note), text
 
 
-def _not_there_yet(api: Api, plan: Plan) -> None:
+def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
     there = api.get(f"/apis/batch/v1/namespaces/{plan.namespace}/jobs/{plan.name}")
     if not there.ok:
         return  # the server says more when it judges the objects
@@ -264,7 +272,7 @@ _NEEDS_OTHERS = frozenset({"RoleBinding"})
 """Its Role has to be there before the server judges it."""
 
 
-def _judged(api: Api, prepared: Prepared, owner: Owner) -> None:
+def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> None:
     """The server's word about each object, and about the first pod of each kind, before any is made."""
     for each in manifests(owner):
         if each["kind"] in _NEEDS_OTHERS:
@@ -275,12 +283,12 @@ def _judged(api: Api, prepared: Prepared, owner: Owner) -> None:
         first = pod(owner.plan, start)
         answer = api.create(path(first), first, only_judge=True)
         # Who may not make pods may have the owner make them.
-        if not (answer.trouble is Trouble.REFUSED and "cannot create resource" in answer.said):
+        if not (answer.trouble is ApiTrouble.REFUSED and "cannot create resource" in answer.said):
             _must(answer, first, prepared, judging=True)
         start += shape.pods
 
 
-def _made(api: Api, prepared: Prepared, owner: Owner) -> str:
+def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> str:
     """The Job's uid. It comes first, without a pod, so that all the rest belongs to it; then it may begin."""
     *others, job = manifests(owner)
     waiting = {**job, "spec": {**job["spec"], "parallelism": 0}}
@@ -301,17 +309,17 @@ def _made(api: Api, prepared: Prepared, owner: Owner) -> str:
     return uid
 
 
-def _must(answer: Answered, manifest: Mapping[str, Any], prepared: Prepared, *, judging: bool = False) -> None:
+def _must(answer: Answered, manifest: Mapping[str, Any], prepared: PreparedManifests, *, judging: bool = False) -> None:
     """Raises `BadUsage` or HoldfastError unless the server has taken it."""
     if answer.ok or (judging and any(words in answer.said for words in _CANNOT_JUDGE)):
         return
     kind, meta = str(manifest["kind"]), manifest["metadata"]
-    if answer.trouble is Trouble.CONFLICT:
+    if answer.trouble is ApiTrouble.CONFLICT:
         raise BadUsage(
             f"the job was not submitted: {answer.said}; it is left from another job of this name, or of another maker",
             hint=f"kubectl get {kind.lower()} {meta['name']} -n {meta['namespace']} --show-labels; "
             "holdfast submit --name OTHER …",
         )
-    found = refusal(answer, kind=kind, namespace=str(meta["namespace"]))
+    found = create_refusal(answer, kind=kind, namespace=str(meta["namespace"]))
     error = HoldfastError if found.ours else BadUsage
     raise error(refused_in_words(found, prepared.wanted.origins), hint=found.hint)

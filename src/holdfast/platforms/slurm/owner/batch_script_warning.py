@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 
 from holdfast.platforms.slurm.owner.batch_script_lint import asks_for_no_kill, dies_of_sigterm, has_no_kill, line_of_run
-from holdfast.platforms.slurm.owner.job_ids import Ids
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
-from holdfast.reactor import Moment
+from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
+from holdfast.reactor import DueCall
 
 _SHOWN = 120
 _LATE_S = (10.0, 30.0)
@@ -18,7 +18,7 @@ _LATE_S = (10.0, 30.0)
 class BatchScript:
     """Looks at the script of this job, once. `many`: the job has several nodes."""
 
-    def __init__(self, asking: Asking, ids: Ids, say: Callable[[str], None], *, many: bool) -> None:
+    def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], *, many: bool) -> None:
         self._asking = asking
         self._ids = ids
         self._say = say
@@ -28,7 +28,7 @@ class BatchScript:
         self._wrong: list[str] = []
         self._hints: list[str] = []
         self._looks = 0
-        self._again: Moment | None = None
+        self._again: DueCall | None = None
 
     def begin(self) -> None:
         """Ask for the script where something may be wrong with it."""
@@ -38,7 +38,7 @@ class BatchScript:
         if self._shell or self._many:
             self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
 
-    def _read(self, answer: Answer, now: float) -> None:
+    def _read(self, answer: CommandOutput, now: float) -> None:
         if not answer.ok or not answer.out.startswith("#!"):
             return  # what is not known is not warned of
         script = answer.out
@@ -61,7 +61,7 @@ class BatchScript:
         words = ("sacct", "-X", "-n", "-P", "-j", self._ids.shown, "-o", "SubmitLine%4096")
         self._asking.ask(words, self._submitted)
 
-    def _submitted(self, answer: Answer, now: float) -> None:
+    def _submitted(self, answer: CommandOutput, now: float) -> None:
         """With accounting Slurm knows what was typed for sbatch; without, the script is all there is."""
         known = answer.ok and bool(answer.out.strip())
         if answer.ok and not known and self._looks < len(_LATE_S):

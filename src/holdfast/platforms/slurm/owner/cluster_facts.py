@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, Partition, config, partition
-from holdfast.platforms.slurm.text.signal_meaning import Warned, warned_by
+from holdfast.platforms.slurm.text.signal_meaning import WarningSignal, warned_by
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import Ids
-    from holdfast.reactor import Moment, News
+    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.reactor import DueCall, News
 
 ACCOUNTED_S = 10.0
 """From the start of a job until accounting surely has it."""
@@ -23,20 +23,22 @@ PATIENCE_S = 120.0
 _CONFIG = ("scontrol", "show", "config")
 
 
-class Known:
+class SlurmFacts:
     """Of one job. `learned()`: the configuration or the partition has been told."""
 
-    def __init__(self, asking: Asking, ids: Ids, learned: Callable[[], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
+    ) -> None:
         self._asking = asking
         self._ids = ids
         self._learned = learned
         self._say = say
-        self._accounts: Moment | None = None
+        self._accounts: DueCall | None = None
         self.config = Config()
         self.configured = False
         """`config` is Slurm's own; else its usual values."""
         self.partition: Partition | None = None
-        self.warned: Warned | None = None
+        self.warned: WarningSignal | None = None
 
     @property
     def preemptable(self) -> bool:
@@ -73,16 +75,20 @@ class Known:
         self._asking.ask(words, lambda answer, now: self._late(self._partition, answer, then, now), limit_s=limit_s)
 
     def _late(
-        self, read: Callable[[Answer, float], News], answer: Answer, then: Callable[[float], News], now: float
+        self,
+        read: Callable[[CommandOutput, float], News],
+        answer: CommandOutput,
+        then: Callable[[float], News],
+        now: float,
     ) -> News:
         if answer.ok:
             read(answer, now)
         return then(now)
 
-    def _ask(self, words: tuple[str, ...], done: Callable[[Answer, float], News]) -> None:
+    def _ask(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
         self._asking.ask(words, done, patience_s=PATIENCE_S)
 
-    def _config(self, answer: Answer, now: float) -> News:
+    def _config(self, answer: CommandOutput, now: float) -> News:
         if not answer.ok:
             self._say(f"Slurm does not tell its configuration: {answer.said}; KillWait is taken for 30 s")
             return None
@@ -95,17 +101,17 @@ class Known:
         self._learned()
         return None
 
-    def _submitted(self, answer: Answer, now: float) -> News:
+    def _submitted(self, answer: CommandOutput, now: float) -> News:
         if answer.ok:
             self.warned = warned_by(answer.out) or self.warned
         return None
 
-    def _script(self, answer: Answer, now: float) -> News:
+    def _script(self, answer: CommandOutput, now: float) -> News:
         if answer.ok:
             self.warned = self.warned or warned_by(answer.out)
         return None
 
-    def _partition(self, answer: Answer, now: float) -> News:
+    def _partition(self, answer: CommandOutput, now: float) -> News:
         if answer.ok:
             self.partition = partition(answer.out)
         self._learned()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble, SlurmCommands
 from holdfast.platforms.slurm.text.comment_line import line, update, with_line
 from holdfast.platforms.slurm.text.scontrol_records import job as job_of
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 2.0
-_EXPECTED = frozenset({Trouble.LATE, Trouble.UNKNOWN})
+_EXPECTED = frozenset({CommandTrouble.LATE, CommandTrouble.UNKNOWN})
 """The job is over for Slurm: its own state says why."""
 
 
 class JobComment:
     """Of one job. One question at a time; what comes meanwhile is written after it, the last one only."""
 
-    def __init__(self, asking: Asking, job: int, say: Callable[[str], None]) -> None:
+    def __init__(self, asking: SlurmCommands, job: int, say: Callable[[str], None]) -> None:
         self._asking = asking
         self._job = job
         self._say = say
@@ -51,7 +51,7 @@ class JobComment:
             self.busy = True
             self._asking.ask(("scontrol", "show", "job", str(self._job)), self._read, limit_s=LIMIT_S)
 
-    def _read(self, answer: Answer, now: float) -> News:
+    def _read(self, answer: CommandOutput, now: float) -> News:
         record = job_of(answer.out, self._job) if answer.ok else None
         if record is None:
             return self._failed(answer)
@@ -62,7 +62,7 @@ class JobComment:
         self._asking.ask(update(self._job, comment), self._answered, limit_s=LIMIT_S)
         return None
 
-    def _answered(self, answer: Answer, now: float) -> News:
+    def _answered(self, answer: CommandOutput, now: float) -> News:
         return self._done() if answer.ok else self._failed(answer)
 
     def _done(self) -> News:
@@ -71,7 +71,7 @@ class JobComment:
             self._want(self._wanted)
         return None
 
-    def _failed(self, answer: Answer) -> News:
+    def _failed(self, answer: CommandOutput) -> News:
         self.busy = False
         if answer.trouble not in _EXPECTED and not self._told:
             self._told = True

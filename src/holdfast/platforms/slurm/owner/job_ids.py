@@ -8,7 +8,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.allocation import allocation
 
 
-class Ids(Noun, frozen=True, kw_only=True):
+class SlurmJobIds(Noun, frozen=True, kw_only=True):
     """One job, as one of its processes knows it."""
 
     job: int
@@ -28,7 +28,7 @@ class Ids(Noun, frozen=True, kw_only=True):
     started_at: float | None = None
 
 
-def ids_of(environment: Mapping[str, str]) -> Ids | None:
+def ids_of(environment: Mapping[str, str]) -> SlurmJobIds | None:
     """Of a process in a job; None: its variables name none that can be read."""
     try:
         found = allocation(environment)
@@ -36,7 +36,7 @@ def ids_of(environment: Mapping[str, str]) -> Ids | None:
         found = None
     if found is None or not found.job.isdecimal():
         return None
-    return Ids(
+    return SlurmJobIds(
         job=int(found.job),
         shown=found.shown,
         node=found.node,

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.model.events import PlatformSaid
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.platforms.slurm.text.end_reasons import node_words
 from holdfast.platforms.slurm.text.scontrol_records import job, nodes
 from holdfast.record.local_time import clock
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News
 
 MOST = 16
@@ -31,7 +31,7 @@ LATELY_S = 60.0
 class LostNodes:
     """Of one owner. A slurmctld that is away says nothing, and the report does without it."""
 
-    def __init__(self, asking: Asking, ids: Ids, say: Callable[[str], None]) -> None:
+    def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
         self._asking = asking
         self._ids = ids
         self._say = say
@@ -60,7 +60,7 @@ class LostNodes:
             ("scontrol", "show", "job", self._ids.shown), partial(self._of_job, attempt), limit_s=JOB_LIMIT_S
         )
 
-    def _of_job(self, attempt: int, answer: Answer, now: float) -> News:
+    def _of_job(self, attempt: int, answer: CommandOutput, now: float) -> News:
         self.asking = False
         record = job(answer.out, self._ids.job) if answer.ok else None
         at = record.resumed_at if record is not None else None
@@ -70,7 +70,7 @@ class LostNodes:
         self._say(f"job {self._ids.shown}: {words}")
         return [PlatformSaid(attempt=attempt, subject=f"job {self._ids.shown}", words=words, command=answer.command)]
 
-    def _said(self, node: str, attempt: int, answer: Answer, now: float) -> News:
+    def _said(self, node: str, attempt: int, answer: CommandOutput, now: float) -> News:
         found = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
         if found is None:
             return None

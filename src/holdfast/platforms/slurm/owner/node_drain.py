@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.model import events as ev
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
-from holdfast.platforms.slurm.text.node_treatment import Doing, treat
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
+from holdfast.platforms.slurm.text.node_treatment import SlurmNodeAction, treat
 from holdfast.platforms.slurm.text.scontrol_records import nodes
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ LIMIT_S = 2.0
 """For each of two questions: the evidence of the attempt waits for the answer."""
 
 
-class Holding:
+class NodeDrain:
     """Of one job. A node is asked about once for each reason."""
 
-    def __init__(self, asking: Asking, say: Callable[[str], None]) -> None:
+    def __init__(self, asking: SlurmCommands, say: Callable[[str], None]) -> None:
         self._asking = asking
         self._say = say
         self._asked: set[tuple[str, str]] = set()
@@ -39,17 +39,17 @@ class Holding:
         self._asked.add((node, reason))
         self._open += 1
 
-        def seen(answer: Answer, now: float) -> News:
+        def seen(answer: CommandOutput, now: float) -> News:
             record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
             # What Slurm does not know, or does not say now, the node's own check finds.
             treatment = treat(record, (reason,), gives_back=False) if record is not None else None
-            if treatment is None or treatment.doing is not Doing.DRAIN:
+            if treatment is None or treatment.doing is not SlurmNodeAction.DRAIN:
                 self._open -= 1
                 return None
             self._asking.ask(treatment.command, tried, limit_s=LIMIT_S)
             return None
 
-        def tried(answer: Answer, now: float) -> News:
+        def tried(answer: CommandOutput, now: float) -> News:
             self._open -= 1
             command = shlex.join(answer.words)
             if answer.ok:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.platforms.slurm.owner.job_ids import ids_of
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.platforms.slurm.text.end_reasons import node_words
-from holdfast.platforms.slurm.text.requeue_conditions import is_left_alone, refusal
+from holdfast.platforms.slurm.text.requeue_conditions import is_left_alone, requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, job, nodes
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News, Reactor
 
 AFTER_S = 3.0
@@ -35,19 +35,21 @@ _ENDED_S = 60.0
 
 def orphan(
     reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
-) -> Orphan | None:
+) -> OrphanAgent | None:
     """Look after the job of this agent; `done` is called when nothing is left to do.
 
     None: Slurm's variables name no job that can be read.
     """
     ids = ids_of(environment)
-    return Orphan(Asking(reactor, environment), ids, say, done) if ids is not None else None
+    return OrphanAgent(SlurmCommands(reactor, environment), ids, say, done) if ids is not None else None
 
 
-class Orphan:
+class OrphanAgent:
     """One agent that no owner answers."""
 
-    def __init__(self, asking: Asking, ids: Ids, say: Callable[[str], None], done: Callable[[], None]) -> None:
+    def __init__(
+        self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], done: Callable[[], None]
+    ) -> None:
         self._asking = asking
         self._reactor = asking.reactor
         self._ids = ids
@@ -63,7 +65,7 @@ class Orphan:
         self._asking.ask(("scontrol", "show", "job", self._ids.shown), self._shown)
         return None
 
-    def _shown(self, answer: Answer, now: float) -> News:
+    def _shown(self, answer: CommandOutput, now: float) -> News:
         record = self._record = job(answer.out, self._ids.job) if answer.ok else None
         if record is None:
             return self._again(now)
@@ -73,7 +75,7 @@ class Orphan:
         self._asking.ask(("scontrol", "show", "node", record.batch_host), self._node)
         return None
 
-    def _node(self, answer: Answer, now: float) -> News:
+    def _node(self, answer: CommandOutput, now: float) -> News:
         record = self._record
         assert record is not None, "it was shown"
         found = nodes(answer.out) if answer.ok else ()
@@ -81,7 +83,7 @@ class Orphan:
             return self._again(now)
         words = f" ({node_words(found[0])})" if found else ""
         lost = f"the node of the batch script, {record.batch_host}, is lost{words}, and the job's owner with it"
-        if why := refusal(record):
+        if why := requeue_refusal(record):
             self._say(f"{lost}; Slurm is asked to end job {self._ids.shown}, since {why}")
             self._asking.ask(("scancel", self._ids.shown), self._ended)
         else:
@@ -89,7 +91,7 @@ class Orphan:
             self._asking.ask(("scontrol", "requeue", self._ids.shown), self._ended)
         return None
 
-    def _ended(self, answer: Answer, now: float) -> News:
+    def _ended(self, answer: CommandOutput, now: float) -> News:
         if not answer.ok:
             self._say(f"`{answer.command}`: {answer.said}")
         self._reactor.at(now + _ENDED_S, lambda now: self._done())

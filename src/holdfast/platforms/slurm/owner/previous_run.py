@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from holdfast.decide.gang_view import GangView
 from holdfast.decide.phases import Phase
 from holdfast.model.events import PlatformSaid
-from holdfast.platforms.slurm.blocking_query import asked
-from holdfast.platforms.slurm.text.end_reasons import End, Row, judged, rows
+from holdfast.platforms.slurm.blocking_query import query
+from holdfast.platforms.slurm.text.end_reasons import RunEnd, SacctRun, rows, run_end
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
 
 LIMIT_S = 3.0
@@ -17,26 +17,26 @@ MOST_NODES = 64
 """So many nodes of the run before are asked about."""
 
 
-def end_of_run(shown: str, before: GangView) -> tuple[End, tuple[PlatformSaid, ...]]:
+def end_of_run(shown: str, before: GangView) -> tuple[RunEnd, tuple[PlatformSaid, ...]]:
     """`shown`: the job as squeue shows it. `before`: the gang as the journal of the runs before leaves it."""
     if before.phase is Phase.QUEUED:
-        return End(reason=f"as asked: {before.asked}"), ()
+        return RunEnd(reason=f"as asked: {before.asked}"), ()
     names = tuple(dict.fromkeys(seat.node for seat in before.seats))
     command = ("sacct", "-D", "-X", "-n", "-P", "-j", shown, "-o", "State,NodeList,End")
-    accounted = rows(answer.out) if (answer := asked(command, limit_s=LIMIT_S)).ok else ()
+    accounted = rows(answer.out) if (answer := query(command, limit_s=LIMIT_S)).ok else ()
     found = _nodes(names)
-    end = judged(shown, accounted, found)
+    end = run_end(shown, accounted, found)
     return end, tuple(_said(before, end, shown, accounted)) if before.pending else ()
 
 
 def _nodes(names: Sequence[str]) -> tuple[NodeRecord, ...]:
     if not names:
         return ()
-    answer = asked(("scontrol", "show", "node", ",".join(names[:MOST_NODES])), limit_s=LIMIT_S)
+    answer = query(("scontrol", "show", "node", ",".join(names[:MOST_NODES])), limit_s=LIMIT_S)
     return nodes(answer.out) if answer.ok else ()
 
 
-def _said(before: GangView, end: End, shown: str, accounted: Sequence[Row]) -> list[PlatformSaid]:
+def _said(before: GangView, end: RunEnd, shown: str, accounted: Sequence[SacctRun]) -> list[PlatformSaid]:
     said = [
         PlatformSaid(
             attempt=before.attempt,

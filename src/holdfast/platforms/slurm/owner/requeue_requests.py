@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking, Trouble
-from holdfast.platforms.slurm.text.requeue_conditions import excluded, refusal, shrunk, too_few
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble, SlurmCommands
+from holdfast.platforms.slurm.text.requeue_conditions import excluded, requeue_refusal, shrunk, too_few
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job, partition
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import Ids
+    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News
 
     Done = Callable[[str, float], News]
@@ -37,13 +37,13 @@ _EXCLUDING = 3
 _PAUSE_S = 0.3
 
 
-class Requeues:
+class RequeueRequests:
     """Of one run of a job. `kill_s()`: until Slurm kills this run, in seconds; None: it does not."""
 
     def __init__(
         self,
-        asking: Asking,
-        ids: Ids,
+        asking: SlurmCommands,
+        ids: SlurmJobIds,
         say: Callable[[str], None],
         kill_s: Callable[[float], float | None],
         config: Callable[[], Config],
@@ -65,14 +65,14 @@ class Requeues:
         self.asked = True
         _Requeue(self, tuple(without), done).begin()
 
-    def run(self, words: tuple[str, ...], done: Callable[[Answer, float], News]) -> None:
+    def run(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
         """A command of Slurm's. Where Slurm kills this run, it is tried no longer than that takes."""
         left_s = self._kill_s(self._asking.reactor.now())
         patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
         self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> SlurmJobIds:
         return self._ids
 
     @property
@@ -92,7 +92,7 @@ class Requeues:
 class _Requeue:
     """One question, from its first command to its last."""
 
-    def __init__(self, requeues: Requeues, without: tuple[str, ...], done: Done) -> None:
+    def __init__(self, requeues: RequeueRequests, without: tuple[str, ...], done: Done) -> None:
         self._requeues = requeues
         self._without = without
         self._done = done
@@ -106,21 +106,21 @@ class _Requeue:
     def begin(self) -> None:
         self._requeues.run(("scontrol", "show", "job", self._id), self._shown)
 
-    def _shown(self, answer: Answer, now: float) -> News:
+    def _shown(self, answer: CommandOutput, now: float) -> News:
         record = self._record = job(answer.out, self._requeues.ids.job) if answer.ok else None
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
             # It has been started again: by an operator, by Slurm, or by an agent. Perhaps it runs already.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
-        if why := refusal(record, self._without):
+        if why := requeue_refusal(record, self._without):
             return self._done(why, now)
         if not self._without:
             return self._requeue(now)
         self._requeues.run(("scontrol", "show", "partition", record.partition), self._counted)
         return None
 
-    def _counted(self, answer: Answer, now: float) -> News:
+    def _counted(self, answer: CommandOutput, now: float) -> News:
         assert self._record is not None, "it was shown before"
         record, found = self._record, partition(answer.out) if answer.ok else None
         if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
@@ -134,23 +134,23 @@ class _Requeue:
         self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"nodelist={rest}"), self._left)
         return None
 
-    def _left(self, answer: Answer, now: float) -> News:
+    def _left(self, answer: CommandOutput, now: float) -> News:
         return self._requeue(now)  # where that was refused, the job only stays COMPLETING for longer
 
     def _requeue(self, now: float) -> News:
         self._requeues.run(("scontrol", "requeue", self._id), self._requeued)
         return None
 
-    def _requeued(self, answer: Answer, now: float) -> News:
+    def _requeued(self, answer: CommandOutput, now: float) -> News:
         if not answer.ok:
-            if answer.trouble is Trouble.LATE:
+            if answer.trouble is CommandTrouble.LATE:
                 # It may be on its way already: by whom does not matter.
                 self._requeues.run(("scontrol", "show", "job", self._id), self._looked)
                 return None
             return self._done(answer.said, now)
         return self._exclude(now)
 
-    def _looked(self, answer: Answer, now: float) -> News:
+    def _looked(self, answer: CommandOutput, now: float) -> News:
         record = job(answer.out, self._requeues.ids.job) if answer.ok else None
         if record is not None and record.restarts > self._requeues.ids.restarts:
             return self._exclude(now)
@@ -169,7 +169,7 @@ class _Requeue:
             self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"excnodelist={names}"), self._excluded)
         return None
 
-    def _excluded(self, answer: Answer, now: float) -> News:
+    def _excluded(self, answer: CommandOutput, now: float) -> News:
         if not answer.ok and self._tries < _EXCLUDING:
             self._requeues.later(self._leave_out)
             return None

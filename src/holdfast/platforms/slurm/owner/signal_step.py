@@ -23,22 +23,22 @@ from holdfast.platforms.slurm.slurm_commands import program
 
 if TYPE_CHECKING:
     from holdfast.children import Child
-    from holdfast.platforms.slurm.owner.job_ids import Ids
-    from holdfast.platforms.slurm.slurm_commands import Asking
-    from holdfast.reactor import News, Watch
+    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.platforms.slurm.slurm_commands import SlurmCommands
+    from holdfast.reactor import DescriptorWatch, News
 
 _SIGNALLED = 128
 """From here on srun's status tells of a signal that has ended the step; below it the step could not be made."""
 
 
-class Listener:
+class SignalStep:
     """`there(now)` when the step runs: of what Slurm did before it hears nothing. `heard(now)` when Slurm has ended
     it."""
 
     def __init__(
         self,
-        asking: Asking,
-        ids: Ids,
+        asking: SlurmCommands,
+        ids: SlurmJobIds,
         there: Callable[[float], News],
         heard: Callable[[float], News],
         say: Callable[[str], None],
@@ -48,8 +48,8 @@ class Listener:
         self._heard = heard
         self._say = say
         self._child: Child | None = None
-        self._watch: Watch | None = None
-        self._begins: Watch | None = None
+        self._watch: DescriptorWatch | None = None
+        self._begins: DescriptorWatch | None = None
         words = [program("srun", asking.environment), f"--jobid={ids.job}", "--overlap", "--nodes=1", "--ntasks=1"]
         words += [f"--nodelist={ids.node}"] if ids.node else []
         quiet = (
@@ -80,7 +80,7 @@ class Listener:
 
     def close(self) -> None:
         """End it."""
-        self._let_go()
+        self._release()
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -90,10 +90,10 @@ class Listener:
 
     def _begun(self, fd: int, now: float) -> News:
         begun = bool(os.read(fd, 1))
-        self._let_go()
+        self._release()
         return self._there(now) if begun else None
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._begins is not None:
             self._begins.close()
             os.close(self._begins.fd)

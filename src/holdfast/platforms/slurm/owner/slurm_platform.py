@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.platforms.slurm.owner.batch_script_warning import BatchScript
 from holdfast.platforms.slurm.owner.job_comment import JobComment
-from holdfast.platforms.slurm.owner.job_ids import Ids, ids_of
+from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds, ids_of
 from holdfast.platforms.slurm.owner.lost_nodes import LostNodes
-from holdfast.platforms.slurm.owner.node_drain import Holding
-from holdfast.platforms.slurm.owner.requeue_requests import Requeues
+from holdfast.platforms.slurm.owner.node_drain import NodeDrain
+from holdfast.platforms.slurm.owner.requeue_requests import RequeueRequests
 from holdfast.platforms.slurm.owner.slurm_signals import SlurmSignals
-from holdfast.platforms.slurm.slurm_commands import Asking
+from holdfast.platforms.slurm.slurm_commands import SlurmCommands
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 def station(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
-) -> SlurmStation | None:
+) -> SlurmPlatform | None:
     """The station of this process's job; None where Slurm's variables name no job that can be read."""
     ids = ids_of(environment)
-    return SlurmStation(spec, Asking(reactor, environment), ids, say) if ids is not None else None
+    return SlurmPlatform(spec, SlurmCommands(reactor, environment), ids, say) if ids is not None else None
 
 
-class SlurmStation:
+class SlurmPlatform:
     """A `Platform`."""
 
-    def __init__(self, spec: JobSpec, asking: Asking, ids: Ids, say: Callable[[str], None]) -> None:
+    def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
         self._ids = ids
         self._asking = asking
         self._say = say
-        self._holding = Holding(asking, say)
+        self._holding = NodeDrain(asking, say)
         self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
         self._lost = LostNodes(asking, ids, say)
-        self._requeues = Requeues(asking, ids, say, self._kill_s, lambda: self._signals.config)
+        self._requeues = RequeueRequests(asking, ids, say, self._kill_s, lambda: self._signals.config)
         self._script = BatchScript(asking, ids, say, many=spec.nodes.many)
         self._signals = SlurmSignals(
             asking,

@@ -15,28 +15,28 @@ from msgspec.structs import replace
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.human_format import duration
-from holdfast.platforms.slurm.owner.cluster_facts import PATIENCE_S, Known
-from holdfast.platforms.slurm.owner.signal_step import Listener
-from holdfast.platforms.slurm.slurm_commands import Answer, Asking
-from holdfast.platforms.slurm.text.requeue_conditions import refusal
+from holdfast.platforms.slurm.owner.cluster_facts import PATIENCE_S, SlurmFacts
+from holdfast.platforms.slurm.owner.signal_step import SignalStep
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
+from holdfast.platforms.slurm.text.requeue_conditions import requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job
 from holdfast.platforms.slurm.text.signal_meaning import (
-    Asked,
     Meaning,
-    Warned,
-    Why,
+    SignalFacts,
+    SignalMeaning,
+    WarningSignal,
     cancelled_for,
     is_warning,
     left_s,
     notice_at,
-    why,
+    signal_meaning,
 )
 from holdfast.record.local_time import local
 from holdfast.safe_files import end_of_file
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import Ids
-    from holdfast.reactor import Moment, News
+    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.reactor import DueCall, News
 
 LOOK_S = 600.0
 """Between two looks at the job's record."""
@@ -57,8 +57,8 @@ class SlurmSignals:
 
     def __init__(
         self,
-        asking: Asking,
-        ids: Ids,
+        asking: SlurmCommands,
+        ids: SlurmJobIds,
         grace_s: float,
         say: Callable[[str], None],
         leaving: Callable[[], bool],
@@ -74,14 +74,14 @@ class SlurmSignals:
         self._at_limit = at_limit
         self._refused = ""
         """Why Slurm starts the job not again, as the job was last told."""
-        self._known = Known(asking, ids, self._listen, say)
+        self._known = SlurmFacts(asking, ids, self._listen, say)
         self._record: JobRecord | None = None
         """The last that was read."""
-        self._open: _Open | None = None
-        self._said: Why | None = None
+        self._open: _OpenSignal | None = None
+        self._said: SignalMeaning | None = None
         """What the job was last told of."""
-        self._look: Moment | None = None
-        self._listener: Listener | None = None
+        self._look: DueCall | None = None
+        self._listener: SignalStep | None = None
         if ids.ends_at is not None and ids.started_at is not None:
             # What newer versions say without a question.
             self._record = JobRecord(
@@ -123,19 +123,19 @@ class SlurmSignals:
             # The answer that is on its way is younger than this signal's cause.
             self._open.came |= number == self._open.number
             return None
-        self._begin_to_ask(_Open(number, now))
+        self._begin_to_ask(_OpenSignal(number, now))
         return None
 
     def felled(self, since: float) -> None:
         """Workers have died of SIGTERM: Slurm may have sent it to all processes of the job, and holdfast's comes."""
         if self._open is None:
-            self._begin_to_ask(_Open(int(signal.SIGTERM), since, came=False))
+            self._begin_to_ask(_OpenSignal(int(signal.SIGTERM), since, came=False))
 
-    def _begin_to_ask(self, opened: _Open) -> None:
+    def _begin_to_ask(self, opened: _OpenSignal) -> None:
         self._open = opened
         self._asking.ask(self._show(), self._answered, limit_s=min(ANSWER_S, self._known.config.kill_wait_s / 3))
 
-    def _answered(self, answer: Answer, now: float) -> News:
+    def _answered(self, answer: CommandOutput, now: float) -> News:
         assert self._open is not None, "it was asked for"
         record = job(answer.out, self._ids.job) if answer.ok else None
         self._open.record, self._open.trouble = record, answer.said
@@ -162,7 +162,7 @@ class SlurmSignals:
             return self._close(self._judge(opened), now)
         return None
 
-    def _accounted(self, answer: Answer, now: float) -> News:
+    def _accounted(self, answer: CommandOutput, now: float) -> News:
         """`sacct -D` has a line for each run of the job, and may have this run's end only later."""
         assert self._open is not None, "it was asked for"
         states = [line.strip() for line in answer.out.splitlines() if line.strip()] if answer.ok else []
@@ -170,7 +170,7 @@ class SlurmSignals:
         self._open.accounted = ended[-1] if len(ended) > self._ids.restarts else ""
         return self._ask_more(now)
 
-    def _line(self, opened: _Open) -> str:
+    def _line(self, opened: _OpenSignal) -> str:
         """What slurmstepd has written below the output of the batch script, on its node."""
         path = opened.record.fields.get("StdErr", "") if opened.record is not None else ""
         try:
@@ -179,9 +179,9 @@ class SlurmSignals:
             return ""
         return cancelled_for(end.decode(errors="replace"), self._ids.job, opened.at - SAID_S)
 
-    def _judge(self, opened: _Open) -> Why:
-        return why(
-            Asked(
+    def _judge(self, opened: _OpenSignal) -> SignalMeaning:
+        return signal_meaning(
+            SignalFacts(
                 job=self._ids.shown,
                 number=opened.number,
                 at=opened.at,
@@ -211,7 +211,7 @@ class SlurmSignals:
     def _was_preempted(self) -> bool:
         return self._record is not None and self._record.preempted_at is not None
 
-    def _close(self, found: Why, now: float) -> News:
+    def _close(self, found: SignalMeaning, now: float) -> News:
         opened, self._open = self._open, None
         assert opened is not None, "it was asked for"
         if opened.record is not None and not found.hard:
@@ -226,7 +226,7 @@ class SlurmSignals:
 
     # ------------------------------------------------------------------------------------------ what it tells
 
-    def _tell(self, found: Why, number: int | None, at: float, now: float, *, everywhere: bool) -> News:
+    def _tell(self, found: SignalMeaning, number: int | None, at: float, now: float, *, everywhere: bool) -> News:
         if not self._is_news(found):
             return None
         self._said = found
@@ -254,7 +254,7 @@ class SlurmSignals:
             self._say(f"{found.reason}: the workers have {duration(left)} to save and leave")
         return [ev.StopRequested(request=request)]
 
-    def _is_news(self, found: Why) -> bool:
+    def _is_news(self, found: SignalMeaning) -> bool:
         """Steps get one SIGTERM after another: what has been told already is not told again."""
         said = self._said
         if said is None:
@@ -272,7 +272,7 @@ class SlurmSignals:
         self._asking.ask(self._show(), self._seen, patience_s=PATIENCE_S)
         return None
 
-    def _seen(self, answer: Answer, now: float) -> News:
+    def _seen(self, answer: CommandOutput, now: float) -> News:
         record = job(answer.out, self._ids.job) if answer.ok else None
         if record is not None and record.state in ("RUNNING", "SUSPENDED", "RESIZING"):
             self._known.seen(record)
@@ -288,7 +288,7 @@ class SlurmSignals:
 
     def _warn_of_the_limit(self, record: JobRecord) -> None:
         """Where Slurm would not start the job again at its time limit, although the job asks for that."""
-        refused, self._refused = self._refused, refusal(record) if self._at_limit and record.limit_s else ""
+        refused, self._refused = self._refused, requeue_refusal(record) if self._at_limit and record.limit_s else ""
         if self._refused and self._refused != refused:
             hint = f"\n  try: scontrol update jobid={self._ids.shown} requeue=1" if record.batch else ""
             self._say(
@@ -296,7 +296,7 @@ class SlurmSignals:
                 f"{self._refused}{hint}"
             )
 
-    def _looked(self, answer: Answer, now: float) -> News:
+    def _looked(self, answer: CommandOutput, now: float) -> News:
         record = job(answer.out, self._ids.job) if answer.ok else None
         if record is None or record.state != "RUNNING" or record.preempted_at is None or self._open is not None:
             return None
@@ -305,7 +305,7 @@ class SlurmSignals:
 
     def _in_its_grace(self, record: JobRecord, now: float) -> News:
         """Slurm wants the nodes, and its signal has reached no process of holdfast's."""
-        asked = Asked(
+        asked = SignalFacts(
             job=self._ids.shown,
             number=int(signal.SIGTERM),
             at=now,
@@ -314,11 +314,11 @@ class SlurmSignals:
             config=self._known.config,
             utc_offset_s=local(now),
         )
-        return self._tell(why(asked), None, now, now, everywhere=False)
+        return self._tell(signal_meaning(asked), None, now, now, everywhere=False)
 
     def _time_is_over(self, record: JobRecord, now: float) -> News:
-        warning = Warned(number=int(signal.SIGTERM), before_s=float("inf"))
-        asked = Asked(
+        warning = WarningSignal(number=int(signal.SIGTERM), before_s=float("inf"))
+        asked = SignalFacts(
             job=self._ids.shown,
             number=int(signal.SIGTERM),
             at=now,
@@ -327,14 +327,14 @@ class SlurmSignals:
             warned=warning,
             utc_offset_s=local(now),
         )
-        return self._tell(why(asked), None, now, now, everywhere=False)
+        return self._tell(signal_meaning(asked), None, now, now, everywhere=False)
 
     # ------------------------------------------------------------------------------------------ the step that listens
 
     def _listen(self) -> None:
         """Where the job can be preempted with a grace, and no step of it would hear of that, one is made that does."""
         if self._known.has_grace and not self._ids.in_step and self._listener is None:
-            self._listener = Listener(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
+            self._listener = SignalStep(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
 
     def _listens(self, now: float) -> News:
         """The grace may have begun before the step that listens."""
@@ -349,7 +349,7 @@ class SlurmSignals:
         return ("scontrol", "show", "job", self._ids.shown)
 
 
-class _Open:
+class _OpenSignal:
     """A signal whose meaning is being asked for."""
 
     def __init__(self, number: int, at: float, *, came: bool = True) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.model.evidence import StopRequest
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.slurm.blocking_query import asked
-from holdfast.platforms.slurm.slurm_commands import TEMPORARY, Answer
+from holdfast.platforms.slurm.blocking_query import query
+from holdfast.platforms.slurm.slurm_commands import TEMPORARY, CommandOutput
 from holdfast.reactor import Reactor
 from holdfast.record.job_views import JobView
 
@@ -23,7 +23,7 @@ CANCEL_S = 15.0
 BESIDE_S = 30.0
 
 
-class InQueue(Noun, frozen=True, kw_only=True):
+class QueueEntry(Noun, frozen=True, kw_only=True):
     """A job as its platform's queue shows it."""
 
     state: str
@@ -34,7 +34,7 @@ class InQueue(Noun, frozen=True, kw_only=True):
     """When it is expected to begin, in seconds since the epoch; None: unknown."""
 
 
-class Unknown(Noun, frozen=True, kw_only=True):
+class QueueUnknown(Noun, frozen=True, kw_only=True):
     """Why the queue is unknown, for a sentence."""
 
     why: str
@@ -48,17 +48,17 @@ _BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
 
 @functools.cache
-def queue() -> Mapping[str, InQueue] | Unknown:
+def queue() -> Mapping[str, QueueEntry] | QueueUnknown:
     """This user's jobs in Slurm's queue, by id, with each task of an array by itself. A command asks once."""
     words = ["squeue", "-h", "-r", "-a", "-u", str(os.getuid()), "-o", "%i|%T|%r|%S"]
-    answer = asked(words, limit_s=LOOK_S)
+    answer = query(words, limit_s=LOOK_S)
     if not answer.ok:
-        return Unknown(why=answer.said, passes=answer.trouble in TEMPORARY)
+        return QueueUnknown(why=answer.said, passes=answer.trouble in TEMPORARY)
     found = {}
     for line in answer.out.splitlines():
         number, state, reason, begins, *_ = (*line.split("|"), "", "", "")
         waits = reason not in ("", "None")
-        found[number] = InQueue(
+        found[number] = QueueEntry(
             state=state, reason=reason if waits else "", begins=float(begins) if begins.isdigit() else None
         )
     return found
@@ -67,7 +67,7 @@ def queue() -> Mapping[str, InQueue] | Unknown:
 @functools.cache
 def cluster() -> str:
     """The name of the cluster whose queue is asked; empty where Slurm does not give it. Several may share a home."""
-    answer = asked(["scontrol", "show", "config"], limit_s=LOOK_S)
+    answer = query(["scontrol", "show", "config"], limit_s=LOOK_S)
     found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.out, re.MULTILINE) if answer.ok else None
     return found[1] if found else ""
 
@@ -75,7 +75,7 @@ def cluster() -> str:
 def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
     """Of jobs without a supervisor, those that Slurm will or may start again, by id, each with the reason in words."""
     known = queue()
-    if isinstance(known, Unknown):
+    if isinstance(known, QueueUnknown):
         return {view.id: known.why for view in jobs} if known.passes else {}
     found = {}
     for view in jobs:
@@ -85,17 +85,17 @@ def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
     return found
 
 
-def cancel(number: str, *, waiting: bool) -> Answer:
+def cancel(number: str, *, waiting: bool) -> CommandOutput:
     """Ask Slurm to remove a job from its queue. `waiting`: only the part that has not begun."""
     queue.cache_clear()
-    return asked(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
+    return query(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
 
 
 def begins(number: str) -> bool:
     """Whether a job that waited a moment ago now has its nodes; the queue is read again."""
     queue.cache_clear()
     known = queue()
-    state = known.get(number) if not isinstance(known, Unknown) else None
+    state = known.get(number) if not isinstance(known, QueueUnknown) else None
     return state is not None and state.state in _BEGUN
 
 
@@ -119,7 +119,7 @@ def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
     return end(home, job_id, request)
 
 
-def beside(number: str, node: str, words: Sequence[str]) -> Answer:
+def beside(number: str, node: str, words: Sequence[str]) -> CommandOutput:
     """Run one of our own commands on a node of a running job, as a further step of that job."""
     step = ["srun", f"--jobid={number}", "--overlap", "--mem=0", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
-    return asked([*step, "--quiet", sys.executable, "-P", "-m", "holdfast", *words], limit_s=BESIDE_S)
+    return query([*step, "--quiet", sys.executable, "-P", "-m", "holdfast", *words], limit_s=BESIDE_S)

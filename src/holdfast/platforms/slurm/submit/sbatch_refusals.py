@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.slurm.slurm_commands import Answer, Trouble
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble
 from holdfast.platforms.slurm.text.slurm_options import nearest
 
 
-class Refusal(Noun, frozen=True, kw_only=True):
+class SbatchRefusal(Noun, frozen=True, kw_only=True):
     """`key`: of the section, where the refusal is about one."""
 
     said: str
@@ -79,27 +79,27 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
 )
 _OPTION = re.compile(r"option '--([a-z][a-z0-9-]*)|invalid --([a-z][a-z0-9-]*) specification", re.IGNORECASE)
 _OURS = {
-    Trouble.MISSING: "sbatch is not on this machine: expected a login node of the cluster",
-    Trouble.MUNGE: "munge does not work on this machine, so slurmctld cannot know who asks",
-    Trouble.AWAY: "slurmctld does not answer",
-    Trouble.SLOW: "slurmctld did not answer in time; the job may be in the queue all the same",
+    CommandTrouble.MISSING: "sbatch is not on this machine: expected a login node of the cluster",
+    CommandTrouble.MUNGE: "munge does not work on this machine, so slurmctld cannot know who asks",
+    CommandTrouble.AWAY: "slurmctld does not answer",
+    CommandTrouble.SLOW: "slurmctld did not answer in time; the job may be in the queue all the same",
 }
 _HINTS = {
-    Trouble.MISSING: "holdfast submit --dry-run …, and submit what it prints with sbatch on the login node",
-    Trouble.MUNGE: "munge -n | unmunge; systemctl status munge",
-    Trouble.AWAY: "scontrol ping, and submit again when it is up",
-    Trouble.SLOW: "squeue --me, before you submit it again",
+    CommandTrouble.MISSING: "holdfast submit --dry-run …, and submit what it prints with sbatch on the login node",
+    CommandTrouble.MUNGE: "munge -n | unmunge; systemctl status munge",
+    CommandTrouble.AWAY: "scontrol ping, and submit again when it is up",
+    CommandTrouble.SLOW: "squeue --me, before you submit it again",
 }
 
 
-def refusal(answer: Answer, keys: Mapping[str, str]) -> Refusal:
+def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefusal:
     """What an answer of sbatch that is no job id means. `keys`: where each of the section's keys was said."""
     if answer.trouble in _OURS:
         said = _words(answer.err)
-        return Refusal(said=said, advice=_OURS[answer.trouble], hint=_HINTS[answer.trouble], ours=True)
+        return SbatchRefusal(said=said, advice=_OURS[answer.trouble], hint=_HINTS[answer.trouble], ours=True)
     said = _words(answer.err) or answer.said or f"status {answer.status}"
     if re.search(r"configuration source|fetch config|configuration file|clustername needs", said.lower()):
-        return Refusal(
+        return SbatchRefusal(
             said=said,
             advice="this machine has no configuration of Slurm: expected a login node of the cluster",
             hint="ls -l /etc/slurm/slurm.conf; echo $SLURM_CONF",
@@ -110,13 +110,15 @@ def refusal(answer: Answer, keys: Mapping[str, str]) -> Refusal:
         if "unrecognized" in answer.err or "ambiguous" in answer.err:
             meant = nearest(option)
             near = f"; did you mean `{meant}`?" if meant else ""
-            return Refusal(said=said, key=option, advice=f"sbatch has no option --{option}{near}", hint="sbatch --help")
+            return SbatchRefusal(
+                said=said, key=option, advice=f"sbatch has no option --{option}{near}", hint="sbatch --help"
+            )
     lower = said.lower()
     for pattern, key, advice, hint in _ROWS:
         if re.search(pattern, lower):
-            return Refusal(said=said, key=_stated(key, keys), advice=advice, hint=hint)
+            return SbatchRefusal(said=said, key=_stated(key, keys), advice=advice, hint=hint)
     option = next((group for group in found.groups() if group), "") if found else ""
-    return Refusal(said=said, key=option, advice="", hint="man sbatch")
+    return SbatchRefusal(said=said, key=option, advice="", hint="man sbatch")
 
 
 def _stated(key: str, keys: Mapping[str, str]) -> str:

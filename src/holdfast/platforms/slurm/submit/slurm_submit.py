@@ -14,13 +14,13 @@ from holdfast.launch.jobfile.job_file_reader import parsed
 from holdfast.launch.slurm_job_identity import NAME as SLURM
 from holdfast.model.job_spec import JobSpec, PlatformJob
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.slurm.slurm_commands import Answer, Trouble
-from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, Refusal, refusal
-from holdfast.platforms.slurm.text.sbatch_script import Order, directives, script
-from holdfast.platforms.slurm.text.slurm_options import BY_KEY, Given, Wanted, nearest, wanted
-from holdfast.platforms.submitting.submit_request import Request, must_know_its_names
-from holdfast.record.submitted_jobs import Submitted, job_file_place, keep_job_file, note
-from holdfast.settings.resolved_settings import Settings, Source
+from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble
+from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, SbatchRefusal, sbatch_refusal
+from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, directives, script
+from holdfast.platforms.slurm.text.slurm_options import BY_KEY, SlurmOptions, SlurmValue, nearest, slurm_options
+from holdfast.platforms.submitting.submit_request import SubmitRequest, must_know_its_names
+from holdfast.record.submitted_jobs import SubmissionRecord, job_file_place, keep_job_file, write_submission
+from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import defaults, section
 from holdfast.untrusted import Malformed, yaml_value
 
@@ -34,10 +34,10 @@ _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 _VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", "switches": "REQ_SWITCH"}
 
 
-class Prepared(Noun, frozen=True, kw_only=True):
+class PreparedScript(Noun, frozen=True, kw_only=True):
     """All that is needed to hand the job over."""
 
-    order: Order
+    order: SbatchScriptSpec
     script: str
     text: bytes
     """Of the job file."""
@@ -45,7 +45,7 @@ class Prepared(Noun, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def prepare(request: Request, settings: Settings, text: bytes, *, cwd: Path) -> Prepared:
+def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Path) -> PreparedScript:
     """The script of a job. Raises `BadUsage`; nothing is written and nothing asked."""
     path = request.path
     job = parsed(path, text, here=False)
@@ -55,19 +55,20 @@ def prepare(request: Request, settings: Settings, text: bytes, *, cwd: Path) -> 
     except Malformed as error:
         raise malformed(path, error) from None
     file = {
-        key: Given(value=value, origin=f"job file {path}: `{SLURM}.{key}`", hint=hint) for key, value in said.items()
+        key: SlurmValue(value=value, origin=f"job file {path}: `{SLURM}.{key}`", hint=hint)
+        for key, value in said.items()
     }
     typed = {
-        key: Given(value=each.value, origin=each.option, hint="holdfast submit --help")
+        key: SlurmValue(value=each.value, origin=each.option, hint="holdfast submit --help")
         for key, each in request.options.items()
     }
     _no_image(path, job.spec, hint)
     vc = job.spec.virtual_cluster
-    charged = {"partition": Given(value=vc, origin=f"job file {path}: `virtualCluster`", hint=hint)} if vc else {}
-    asked = wanted([typed, file, charged, *_defaults(request.home)])
-    name = str(settings.value("name")) if settings.source("name") is Source.OPTION else job.spec.name
+    charged = {"partition": SlurmValue(value=vc, origin=f"job file {path}: `virtualCluster`", hint=hint)} if vc else {}
+    asked = slurm_options([typed, file, charged, *_defaults(request.home)])
+    name = str(settings.value("name")) if settings.source("name") is SettingSource.OPTION else job.spec.name
     spares = _spares(asked, settings)
-    order = Order(
+    order = SbatchScriptSpec(
         name=name,
         wanted=asked,
         spares=spares,
@@ -92,7 +93,7 @@ def prepare(request: Request, settings: Settings, text: bytes, *, cwd: Path) -> 
             f"the {workers} {'worker' if workers == 1 else 'workers'} of {path} cannot use {most} nodes: `count` of a "
             "role is the number of workers on all nodes together"
         )
-    return Prepared(order=order, script=made, text=text, home=request.home, notes=tuple(filter(None, notes)))
+    return PreparedScript(order=order, script=made, text=text, home=request.home, notes=tuple(filter(None, notes)))
 
 
 def _no_image(path: Path, spec: JobSpec, hint: str) -> None:
@@ -107,21 +108,21 @@ def _no_image(path: Path, spec: JobSpec, hint: str) -> None:
         )
 
 
-def _defaults(home: Path) -> list[dict[str, Given]]:
+def _defaults(home: Path) -> list[dict[str, SlurmValue]]:
     try:
         files = defaults(home, SLURM)
     except Malformed as error:
         raise BadUsage(str(error), hint="holdfast config") from None
     return [
         {
-            key: Given(value=value, origin=f"{file}: `{SLURM}.{key}`", hint=f"grep -n {key!r} {file}")
+            key: SlurmValue(value=value, origin=f"{file}: `{SLURM}.{key}`", hint=f"grep -n {key!r} {file}")
             for key, value in said.items()
         }
         for file, said in files
     ]
 
 
-def _spares(asked: Wanted, settings: Settings) -> int:
+def _spares(asked: SlurmOptions, settings: Settings) -> int:
     """As `holdfast run` counts them: what settings say of jobs over nodes does not make this one."""
     if asked.spares is not None:
         return asked.spares
@@ -133,7 +134,7 @@ def _harmless(path: Path) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(path))
 
 
-def _must_be_there(asked: Wanted, key: str, cwd: Path) -> None:
+def _must_be_there(asked: SlurmOptions, key: str, cwd: Path) -> None:
     """Where a directory is missing, Slurm drops the output without a word, and a report has no place in the end."""
     pattern = asked.text(key)
     if pattern is None:
@@ -147,7 +148,7 @@ def _must_be_there(asked: Wanted, key: str, cwd: Path) -> None:
         )
 
 
-def _doubt(asked: Wanted, key: str) -> str:
+def _doubt(asked: SlurmOptions, key: str) -> str:
     return f"{asked.origins[key]} becomes --{key} of sbatch; did you mean `{nearest(key)}`?"
 
 
@@ -155,7 +156,12 @@ def _doubt(asked: Wanted, key: str) -> str:
 
 
 def submit(
-    prepared: Prepared, *, now: float, wait: bool, environment: Mapping[str, str], told: Callable[[PlatformJob], None]
+    prepared: PreparedScript,
+    *,
+    now: float,
+    wait: bool,
+    environment: Mapping[str, str],
+    told: Callable[[PlatformJob], None],
 ) -> int:
     """Hand the job over; `told` gets its id as soon as it is known. `now`: seconds since the epoch.
 
@@ -164,7 +170,7 @@ def submit(
     """
     from msgspec.structs import replace
 
-    from holdfast.platforms.slurm.blocking_query import asked, trouble_of, waited
+    from holdfast.platforms.slurm.blocking_query import query, run_to_end, trouble_of
     from holdfast.platforms.slurm.submit.job_queue import cluster
 
     home, order = prepared.home, prepared.order
@@ -190,24 +196,24 @@ def submit(
 
     if wait:
         try:
-            status, err = waited(words, env, line)
+            status, err = run_to_end(words, env, line)
             answer = trouble_of(words, status, err)
         except OSError as error:
-            status, answer = 1, Answer(words=words, trouble=Trouble.MISSING, err=str(error.strerror))
+            status, answer = 1, CommandOutput(words=words, trouble=CommandTrouble.MISSING, err=str(error.strerror))
     else:
-        status, answer = 0, asked(words, limit_s=SBATCH_S, environment=env)
+        status, answer = 0, query(words, limit_s=SBATCH_S, environment=env)
         if answer.ok:
             line(answer.out.strip().splitlines()[-1] if answer.out.strip() else "")
     if not found:
-        raise _refused(prepared, refusal(answer, order.wanted.origins), answer)
+        raise _refused(prepared, sbatch_refusal(answer, order.wanted.origins), answer)
     return status
 
 
-def will_not_start(job: PlatformJob, prepared: Prepared) -> str:
+def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
     """Where Slurm says at once that the job cannot start as it is: what to change. Else nothing."""
-    from holdfast.platforms.slurm.blocking_query import asked
+    from holdfast.platforms.slurm.blocking_query import query
 
-    answer = asked(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
+    answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
     reason = answer.out.split("\n")[0].strip().strip("()") if answer.ok else ""
     if reason not in NEVER:
         return ""
@@ -218,7 +224,7 @@ def will_not_start(job: PlatformJob, prepared: Prepared) -> str:
     )
 
 
-def _keep_script(prepared: Prepared) -> Path:
+def _keep_script(prepared: PreparedScript) -> Path:
     """Where the script lies: Slurm has a copy of its own, and names this file."""
     import hashlib
 
@@ -232,10 +238,10 @@ def _keep_script(prepared: Prepared) -> Path:
     return file
 
 
-def _note(prepared: Prepared, job: PlatformJob, now: float) -> None:
+def _note(prepared: PreparedScript, job: PlatformJob, now: float) -> None:
     order = prepared.order
     output = dict(directives(order)).get("output") or ""
-    said = Submitted(
+    said = SubmissionRecord(
         platform=job,
         name=order.name,
         at=now,
@@ -244,7 +250,7 @@ def _note(prepared: Prepared, job: PlatformJob, now: float) -> None:
         output=output,
     )
     try:
-        note(prepared.home, said)
+        write_submission(prepared.home, said)
     except OSError:
         pass  # the job is in the queue; until it has begun, `holdfast jobs` does not show it
 
@@ -257,7 +263,7 @@ def _id_of(line: str) -> PlatformJob | None:
     return PlatformJob(platform=SLURM, id=number, cluster=cluster)
 
 
-def _handed_on(environment: Mapping[str, str], order: Order) -> dict[str, str]:
+def _handed_on(environment: Mapping[str, str], order: SbatchScriptSpec) -> dict[str, str]:
     """The user's environment, which the job gets: without a surrounding job's, and without what would beat the script.
 
     For sbatch a variable wins over the script; here it is the weakest, as a site's default is meant.
@@ -273,7 +279,7 @@ def _handed_on(environment: Mapping[str, str], order: Order) -> dict[str, str]:
     }
 
 
-def _refused(prepared: Prepared, why: Refusal, answer: Answer) -> HoldfastError:
+def _refused(prepared: PreparedScript, why: SbatchRefusal, answer: CommandOutput) -> HoldfastError:
     origin = prepared.order.wanted.origins.get(why.key, "")
     advice = why.advice
     if why.key == "partition" and not why.ours:
@@ -287,9 +293,9 @@ def _refused(prepared: Prepared, why: Refusal, answer: Answer) -> HoldfastError:
 
 def _nearest_partition(text: str | None) -> str:
     """The partitions that there are, as far as Slurm tells it soon."""
-    from holdfast.platforms.slurm.blocking_query import asked
+    from holdfast.platforms.slurm.blocking_query import query
 
-    answer = asked(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
+    answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
     names = sorted(set(answer.out.split())) if answer.ok else []
     if not names:
         return ""

@@ -12,7 +12,7 @@ _SPECIAL_STEPS = 0xFFFFFFF0
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
-class Step(Noun, frozen=True, kw_only=True):
+class SlurmStep(Noun, frozen=True, kw_only=True):
     """The step (`srun`) that this process is a task of."""
 
     number: int
@@ -38,7 +38,7 @@ class Allocation(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     node: str = ""
     """What Slurm calls this machine; empty: it is none of the job's (salloc on a login node)."""
-    step: Step | None = None
+    step: SlurmStep | None = None
     """None: the batch script, or salloc's shell."""
     restarts: int = 0
     """How often Slurm has started the job again."""
@@ -95,12 +95,12 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
     )
 
 
-def _step(env: Mapping[str, str], nodes: tuple[str, ...]) -> Step | None:
+def _step(env: Mapping[str, str], nodes: tuple[str, ...]) -> SlurmStep | None:
     number = _number(env, "SLURM_STEP_ID", otherwise=_SPECIAL_STEPS)
     if number >= _SPECIAL_STEPS:
         return None
     listed = env.get("SLURM_STEP_NODELIST", "")
-    return Step(
+    return SlurmStep(
         number=number,
         nodes=_hosts(env, "SLURM_STEP_NODELIST", listed) if listed else nodes,
         tasks=_number(env, "SLURM_STEP_NUM_TASKS", otherwise=1),

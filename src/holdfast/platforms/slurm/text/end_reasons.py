@@ -12,14 +12,14 @@ SAID = 8
 """So many bad nodes are told of."""
 
 
-class Row(Noun, frozen=True, kw_only=True):
+class SacctRun(Noun, frozen=True, kw_only=True):
     """One run of a job in `sacct -D`."""
 
     state: str
     nodes: str = ""
 
 
-class End(Noun, frozen=True, kw_only=True):
+class RunEnd(Noun, frozen=True, kw_only=True):
     """How a run ended. `reason`: a clause. `phrase`: what the attempt that it cut short died of."""
 
     reason: str
@@ -28,10 +28,10 @@ class End(Noun, frozen=True, kw_only=True):
     """Nodes of that run which Slurm does not use now, each with its state and reason."""
 
 
-def rows(text: str) -> tuple[Row, ...]:
+def rows(text: str) -> tuple[SacctRun, ...]:
     """What `sacct -D -X -n -P -o State,NodeList,End` has printed, the first run first."""
     parts = [line.split("|") for line in text.splitlines() if "|" in line]
-    return tuple(Row(state=part[0].partition(" ")[0], nodes=part[1]) for part in parts if len(part) >= 2)
+    return tuple(SacctRun(state=part[0].partition(" ")[0], nodes=part[1]) for part in parts if len(part) >= 2)
 
 
 def node_words(node: NodeRecord) -> str:
@@ -40,17 +40,17 @@ def node_words(node: NodeRecord) -> str:
     return f"{state} ({node.reason})" if node.reason else state
 
 
-def judged(shown: str, accounted: Sequence[Row], found: Sequence[NodeRecord]) -> End:
+def run_end(shown: str, accounted: Sequence[SacctRun], found: Sequence[NodeRecord]) -> RunEnd:
     """`accounted`: the job's runs in accounting, empty where there is none. `found`: nodes of the run before."""
     bad = tuple((node, node_words(node)) for node in found if node.down or node.silent)[:SAID]
     again = f"and Slurm has started job {shown} again"
     before = accounted[-2].state if len(accounted) > 1 else ""
     if before == "NODE_FAIL" or (bad and before in ("", "REQUEUED", "RESIZING")):
         which = ", ".join(f"{node.name} is {words}" for node, words in bad) or f"{accounted[-2].nodes}: NODE_FAIL"
-        return End(reason=f"a node failed ({which}), {again}", phrase=Phrase.NODE_FAILED, bad=bad)
+        return RunEnd(reason=f"a node failed ({which}), {again}", phrase=Phrase.NODE_FAILED, bad=bad)
     if before == "PREEMPTED":
-        return End(reason=f"preempted by another job, {again}", bad=bad)
+        return RunEnd(reason=f"preempted by another job, {again}", bad=bad)
     if before == "REQUEUED":
         reason = f"scontrol requeue of job {shown}, {again}"
-        return End(reason=reason, phrase=Phrase.STOPPED_BY_OPERATOR, bad=bad)
-    return End(reason=f"Slurm has ended a run of job {shown}{f' ({before})' if before else ''}, {again}", bad=bad)
+        return RunEnd(reason=reason, phrase=Phrase.STOPPED_BY_OPERATOR, bad=bad)
+    return RunEnd(reason=f"Slurm has ended a run of job {shown}{f' ({before})' if before else ''}, {again}", bad=bad)

@@ -21,7 +21,7 @@ NODE_CHECKS = ("disk", "mounts", "clock", "standing", "driver", "processes:failu
 """What is a node's own affair, with jobs on it or without: memory and ports in use are a job's good right."""
 
 
-class Doing(enum.StrEnum):
+class SlurmNodeAction(enum.StrEnum):
     """What is to be done with the node."""
 
     NOTHING = "nothing"
@@ -32,7 +32,7 @@ class Doing(enum.StrEnum):
 class Treatment(Noun, frozen=True, kw_only=True):
     """What follows from the checks and from what Slurm says of the node."""
 
-    doing: Doing
+    doing: SlurmNodeAction
     said: str = ""
     """Why, in one sentence; empty where all is well and was."""
     command: tuple[str, ...] = ()
@@ -72,24 +72,28 @@ def treat(record: NodeRecord, troubles: Sequence[str], *, gives_back: bool) -> T
     by = f" by {record.reason_by}" if record.reason_by else ""
     if troubles:
         if is_ours(record):
-            return Treatment(doing=Doing.NOTHING, said=f"{name} is drained already ({record.reason})")
+            return Treatment(doing=SlurmNodeAction.NOTHING, said=f"{name} is drained already ({record.reason})")
         if record.drained:
             reason = record.reason or "no reason given"
-            return Treatment(doing=Doing.NOTHING, said=f"{name} is drained{by} ({reason}): that is left as it is")
+            return Treatment(
+                doing=SlurmNodeAction.NOTHING, said=f"{name} is drained{by} ({reason}): that is left as it is"
+            )
         if record.down and record.reason:
-            return Treatment(doing=Doing.NOTHING, said=f"{name} is down ({record.reason}): that is left as it is")
+            return Treatment(
+                doing=SlurmNodeAction.NOTHING, said=f"{name} is down ({record.reason}): that is left as it is"
+            )
         reason = reason_of(troubles)
         if record.reason and not record.reason.startswith(OURS):
             before = f" (before: {cut(record.reason, _BEFORE_LETTERS)})"
             reason = cut(reason, REASON_LETTERS - len(before.encode())) + before
-        return Treatment(doing=Doing.DRAIN, said=reason, command=drain(name, reason))
+        return Treatment(doing=SlurmNodeAction.DRAIN, said=reason, command=drain(name, reason))
     if not is_ours(record):
-        return Treatment(doing=Doing.NOTHING)
+        return Treatment(doing=SlurmNodeAction.NOTHING)
     if gives_back:
         said = f"{name} passes its checks, and was drained by holdfast ({record.reason})"
-        return Treatment(doing=Doing.RESUME, said=said, command=resume(name))
+        return Treatment(doing=SlurmNodeAction.RESUME, said=said, command=resume(name))
     return Treatment(
-        doing=Doing.NOTHING,
+        doing=SlurmNodeAction.NOTHING,
         said=f"{name} passes its checks, and stays drained ({record.reason}) until a person or --resume gives it back",
         command=resume(name),
     )

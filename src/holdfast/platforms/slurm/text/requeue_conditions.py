@@ -8,7 +8,7 @@ from holdfast.platforms.slurm.text.hostlist import hosts_in
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord, Partition
 
 
-def refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
+def requeue_refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
     """Why Slurm would not start the job again without these nodes; empty: it would."""
     if not record.batch:
         return "Slurm starts only batch jobs again, and this one is of salloc or srun"

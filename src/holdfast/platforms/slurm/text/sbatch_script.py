@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.slurm.text.slurm_options import OWN, Wanted
+from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]^~&|()*-]+")
 """What sbatch takes as it is. `#` begins a comment there, a backslash escapes, and quotes group."""
 
 
-class Order(Noun, frozen=True, kw_only=True):
+class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
     """All that a script is made of. Paths are absolute."""
 
     name: str
-    wanted: Wanted
+    wanted: SlurmOptions
     spares: int
     home: str
     """The state directory."""
@@ -40,7 +40,7 @@ class Order(Noun, frozen=True, kw_only=True):
         return self.wanted.nodes[1] + self.spares > 1
 
 
-def script(order: Order) -> str:
+def script(order: SbatchScriptSpec) -> str:
     """The text of the script. Raises `BadUsage` for a pattern of `report` that Slurm or bash could not fill in."""
     lines = ["#!/bin/bash", *(f"#SBATCH {_directive(option, value)}" for option, value in directives(order)), ""]
     lines.append(f"# Written by holdfast {order.version} from {order.source}.".replace("  ", " "))
@@ -58,7 +58,7 @@ def script(order: Order) -> str:
     return "\n".join([*lines, f"exec {' '.join(words)}", ""])
 
 
-def directives(order: Order) -> Iterator[tuple[str, str | None]]:
+def directives(order: SbatchScriptSpec) -> Iterator[tuple[str, str | None]]:
     """The options of sbatch, in the order of the script; None: a flag."""
     wanted = order.wanted
     yield "job-name", order.name
@@ -81,7 +81,7 @@ def directives(order: Order) -> Iterator[tuple[str, str | None]]:
     yield from wanted.further
 
 
-def _over(order: Order) -> Sequence[str]:
+def _over(order: SbatchScriptSpec) -> Sequence[str]:
     """What `holdfast run` has to know of the nodes."""
     if not order.many:
         return ()
@@ -106,7 +106,7 @@ _FILLED = {
 }
 
 
-def filled_in(pattern: str, order: Order) -> str:
+def filled_in(pattern: str, order: SbatchScriptSpec) -> str:
     """A path with Slurm's `%j`, `%A`, `%a`, `%x` and `%%` as one word of bash, which has the same in variables."""
     array, origin = order.wanted.text("array"), order.wanted.origins.get("report", "--report")
     names = re.findall(r"%(.?)", pattern)

@@ -3,7 +3,8 @@
 The form of several lines is read, not `-o`: there a free text (a job's name, a comment) ends with its line, and one
 that holds ` JobState=…` can fool no reader. Times are seconds since the epoch: `slurm_commands.py` has Slurm's commands
 print
-them so (SLURM_TIME_FORMAT=%s). A field that is missing, `(null)`, `N/A`, `None` or `Unknown` is None or empty; one that
+them so (SLURM_TIME_FORMAT=%s). A field that is missing, `(null)`, `N/A`, `None` or `QueueUnknown` is None or empty; one
+that
 is not known here is kept in `fields`.
 """
 
@@ -265,11 +266,11 @@ def _job(fields: dict[str, str]) -> JobRecord:
         batch_host=_text(fields, "BatchHost"),
         excluded=_text(fields, "ExcNodeList"),
         required=_text(fields, "ReqNodeList"),
-        started_at=moment(fields.get("StartTime")),
-        ends_at=moment(fields.get("EndTime")),
+        started_at=slurm_time(fields.get("StartTime")),
+        ends_at=slurm_time(fields.get("EndTime")),
         limit_s=span_s(fields.get("TimeLimit", "")),
-        preempted_at=moment(fields.get("PreemptTime")),
-        resumed_at=moment(fields.get("SuspendTime")),
+        preempted_at=slurm_time(fields.get("PreemptTime")),
+        resumed_at=slurm_time(fields.get("SuspendTime")),
         comment=_text(fields, "Comment"),
         admin_comment=_text(fields, "AdminComment"),
         fields=fields,
@@ -288,9 +289,9 @@ def _node(fields: dict[str, str]) -> NodeRecord:
         states=frozenset(states),
         reason=said["words"] if said else "",
         reason_by=(said["who"] or "") if said else "",
-        reason_at=moment(said["when"]) if said else None,
-        booted_at=moment(fields.get("BootTime")),
-        slurmd_started_at=moment(fields.get("SlurmdStartTime")),
+        reason_at=slurm_time(said["when"]) if said else None,
+        booted_at=slurm_time(fields.get("BootTime")),
+        slurmd_started_at=slurm_time(fields.get("SlurmdStartTime")),
         gres=_text(fields, "Gres"),
         comment=_text(fields, "Comment"),
         fields=fields,
@@ -313,7 +314,7 @@ def _number(text: str | None, otherwise: float) -> float:
     return float(found[0]) if found else otherwise
 
 
-def moment(text: str | None) -> float | None:
+def slurm_time(text: str | None) -> float | None:
     """Seconds since the epoch; also Slurm's own form, which is local time."""
     if text is None or text in _NONE:
         return None

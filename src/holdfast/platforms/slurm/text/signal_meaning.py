@@ -1,4 +1,5 @@
-"""What a signal of Slurm's meant, from the job's record at that time. Pure: records and numbers in, a `Why` out.
+"""What a signal of Slurm's meant, from the job's record at that time. Pure: records and numbers in, a `SignalMeaning`
+out.
 
 Slurm does not say why it sends a signal. What `scontrol show job` prints in that moment does, nearly always:
 
@@ -25,7 +26,7 @@ from signal import Signals
 from holdfast.model.human_format import clock
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
-from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, moment
+from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, slurm_time
 
 MARGIN = 0.3
 """The part of what Slurm leaves of time that holdfast keeps for the report and for its own commands."""
@@ -63,14 +64,14 @@ class Meaning(enum.Enum):
     """Slurm does not answer."""
 
 
-class Warned(Noun, frozen=True, kw_only=True):
+class WarningSignal(Noun, frozen=True, kw_only=True):
     """`--signal=[B:]USR1@60`: what the job's user asked Slurm for."""
 
     number: int
     before_s: float
 
 
-class Asked(Noun, frozen=True, kw_only=True):
+class SignalFacts(Noun, frozen=True, kw_only=True):
     """What there is to judge by. Times are seconds since the epoch."""
 
     job: str
@@ -86,7 +87,7 @@ class Asked(Noun, frozen=True, kw_only=True):
     restarts: int = 0
     """How often the job had been started again when this run of it began (SLURM_RESTART_COUNT)."""
     config: Config = Config()
-    warned: Warned | None = None
+    warned: WarningSignal | None = None
     accounted: str = ""
     """The State of the run in `sacct -D`; empty: not asked, or not told."""
     line: str = ""
@@ -98,7 +99,7 @@ class Asked(Noun, frozen=True, kw_only=True):
     utc_offset_s: float = 0.0
 
 
-class Why(Noun, frozen=True, kw_only=True):
+class SignalMeaning(Noun, frozen=True, kw_only=True):
     """What it meant, and what follows."""
 
     meaning: Meaning
@@ -117,7 +118,7 @@ class Why(Noun, frozen=True, kw_only=True):
         return self.meaning not in (Meaning.SIGNALLED, Meaning.TIME_WARNING, Meaning.PREEMPTING, Meaning.UNKNOWN)
 
 
-def why(asked: Asked) -> Why:
+def signal_meaning(asked: SignalFacts) -> SignalMeaning:
     """What the signal meant."""
     record, before = asked.now, asked.before
     if record is None:
@@ -145,7 +146,7 @@ def why(asked: Asked) -> Why:
         reason = f"Slurm has ended job {asked.job} ({record.state}): the script that started it has ended"
         return _found(Meaning.OVER, Phrase.STOPPED_BY_OPERATOR, reason, kill_at)
     if record.preempted_at is not None:
-        return Why(
+        return SignalMeaning(
             meaning=Meaning.PREEMPTING,
             phrase=Phrase.PREEMPTED,
             reason=preempting_words(asked, record),
@@ -156,17 +157,17 @@ def why(asked: Asked) -> Why:
         return _warning(asked, record)
     name = Signals(asked.number).name
     how = f"scancel --signal={name.removeprefix('SIG')} of job {asked.job}, a scancel of its step, or a kill by hand"
-    return Why(meaning=Meaning.SIGNALLED, phrase=Phrase.STOPPED_BY_OPERATOR, reason=how)
+    return SignalMeaning(meaning=Meaning.SIGNALLED, phrase=Phrase.STOPPED_BY_OPERATOR, reason=how)
 
 
-def is_warning(number: int, at: float, record: JobRecord, warned: Warned | None) -> bool:
+def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal | None) -> bool:
     """Whether a signal is the one that the job's user has ordered for some time before the limit."""
     if warned is None or warned.number != number or record.ends_at is None:
         return False
     return record.ends_at - at <= warned.before_s + LATE_S
 
 
-def limit_words(asked: Asked, how: str, *, ends_at: float | None = None) -> str:
+def limit_words(asked: SignalFacts, how: str, *, ends_at: float | None = None) -> str:
     """`Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`. `ends_at`: where it is still to come."""
     record = asked.now or asked.before
     limit = f" of {hours(record.limit_s)}" if record is not None and record.limit_s is not None else ""
@@ -174,7 +175,7 @@ def limit_words(asked: Asked, how: str, *, ends_at: float | None = None) -> str:
     return f"Slurm's time limit{limit} (job {asked.job}) {how}{at}"
 
 
-def preempting_words(asked: Asked, record: JobRecord) -> str:
+def preempting_words(asked: SignalFacts, record: JobRecord) -> str:
     at = f" at {clock(record.ends_at, lambda _: asked.utc_offset_s)}" if record.ends_at is not None else " soon"
     return f"Slurm preempts job {asked.job}: another job gets the nodes{at}"
 
@@ -212,14 +213,14 @@ def cancelled_for(printed: str, job: int, since: float) -> str:
     found = [each for each in _CANCELLED.finditer(printed) if int(each["job"]) == job]
     if not found:
         return ""
-    at = moment(found[-1]["at"])
+    at = slurm_time(found[-1]["at"])
     return found[-1]["why"] if at is not None and at >= int(since) else ""
 
 
-def warned_by(script: str) -> Warned | None:
+def warned_by(script: str) -> WarningSignal | None:
     """The `--signal` of a batch script's `#SBATCH` lines, or of a command line (`SubmitLine`); the last one counts."""
     words = script.split() if not script.startswith("#!") else _of_sbatch(script)
-    found: Warned | None = None
+    found: WarningSignal | None = None
     for at, word in enumerate(words):
         name, given, value = word.partition("=")
         if name == "--signal":
@@ -242,21 +243,21 @@ def _of_sbatch(script: str) -> list[str]:
     return words
 
 
-def _warned(text: str) -> Warned | None:
+def _warned(text: str) -> WarningSignal | None:
     """`[{R|B}:]<signal>[@<seconds>]`; 60 s where no time is given."""
     name, _, seconds = text.strip("\"'").rpartition(":")[2].partition("@")
     name = name.upper().removeprefix("SIG")
     number = int(name) if name.isdecimal() else getattr(Signals, f"SIG{name}", 0)
     if not number or (seconds and not seconds.isdecimal()):
         return None
-    return Warned(number=int(number), before_s=float(seconds or 60))
+    return WarningSignal(number=int(number), before_s=float(seconds or 60))
 
 
-def _found(meaning: Meaning, phrase: Phrase, reason: str, kill_at: float, *, again: bool = False) -> Why:
-    return Why(meaning=meaning, phrase=phrase, reason=reason, ends_at=kill_at, again=again)
+def _found(meaning: Meaning, phrase: Phrase, reason: str, kill_at: float, *, again: bool = False) -> SignalMeaning:
+    return SignalMeaning(meaning=meaning, phrase=phrase, reason=reason, ends_at=kill_at, again=again)
 
 
-def _started_again(asked: Asked, kill_at: float, *, preempted: bool) -> Why:
+def _started_again(asked: SignalFacts, kill_at: float, *, preempted: bool) -> SignalMeaning:
     """Slurm has put the job back into its queue."""
     told = asked.accounted.partition(" ")[0]
     back = f"Slurm has job {asked.job} in its queue again"
@@ -275,8 +276,8 @@ def _ends(again: bool) -> str:
     return "starts it again" if again else "ends it"
 
 
-def _warning(asked: Asked, record: JobRecord) -> Why:
-    return Why(
+def _warning(asked: SignalFacts, record: JobRecord) -> SignalMeaning:
+    return SignalMeaning(
         meaning=Meaning.TIME_WARNING,
         phrase=Phrase.TIME_LIMIT_REACHED,
         reason=limit_words(asked, "is over", ends_at=record.ends_at),
@@ -285,7 +286,7 @@ def _warning(asked: Asked, record: JobRecord) -> Why:
     )
 
 
-def _unanswered(asked: Asked) -> Why:
+def _unanswered(asked: SignalFacts) -> SignalMeaning:
     """Slurm does not say. What was known before may be enough."""
     before, name = asked.before, Signals(asked.number).name
     cannot = f" (Slurm did not say more: {asked.trouble})" if asked.trouble else ""
@@ -294,12 +295,14 @@ def _unanswered(asked: Asked) -> Why:
     if before is not None and asked.number == Signals.SIGTERM:
         if before.preempted_at is not None:
             reason = f"{preempting_words(asked, before)}{cannot}"
-            return Why(meaning=Meaning.PREEMPTING, phrase=Phrase.PREEMPTED, reason=reason, ends_at=before.ends_at)
+            return SignalMeaning(
+                meaning=Meaning.PREEMPTING, phrase=Phrase.PREEMPTED, reason=reason, ends_at=before.ends_at
+            )
         if before.ends_at is not None and before.limit_s is not None and asked.at >= before.ends_at:
             kill_at = asked.at + asked.config.kill_wait_s
             reason = f"{limit_words(asked, 'is over')}{cannot}"
             return _found(Meaning.TIME_LIMIT, Phrase.TIME_LIMIT_REACHED, reason, kill_at)
     why_not = f", and why is not known: {asked.trouble}" if asked.trouble else ""
-    return Why(
+    return SignalMeaning(
         meaning=Meaning.UNKNOWN, phrase=Phrase.STOPPED_BY_OPERATOR, reason=f"job {asked.job} got {name}{why_not}"
     )

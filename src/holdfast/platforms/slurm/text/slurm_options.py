@@ -15,7 +15,7 @@ from holdfast.model.noun_base import Noun
 Said = str | bool | tuple[str, ...] | None
 
 
-class Given(Noun, frozen=True, kw_only=True):
+class SlurmValue(Noun, frozen=True, kw_only=True):
     """One value, and where it was said: "--partition", "job file train.yaml: `slurm.partition`"."""
 
     value: Said
@@ -23,7 +23,7 @@ class Given(Noun, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Own(Noun, frozen=True, kw_only=True):
+class SlurmKey(Noun, frozen=True, kw_only=True):
     """A name of holdfast's own."""
 
     key: str
@@ -42,21 +42,21 @@ _COUNT = r"[1-9][0-9]{0,5}"
 _TIME = r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|(?i:infinite|unlimited)"
 _RANGE = r"[0-9]+(-[0-9]+(:[0-9]+)?)?"
 
-OWN: tuple[Own, ...] = (
-    Own(
+OWN: tuple[SlurmKey, ...] = (
+    SlurmKey(
         key="nodes",
         what="nodes that take part, or a range MIN:MAX; 1 unless given",
         expected="a number of nodes, 1 or more, or MIN:MAX",
         pattern=rf"{_COUNT}([:-]{_COUNT})?",
         sbatch="nodes",
     ),
-    Own(
+    SlurmKey(
         key="spares",
         what="further nodes that are kept ready; `--nodes` of sbatch is `nodes` and `spares` together",
         expected="a number of nodes, 0 or more",
         pattern=r"[0-9]{1,5}",
     ),
-    Own(
+    SlurmKey(
         key="gpus",
         what="GPUs of each node (not of the job): `8`, or `a100:4`",
         expected="a number of GPUs of each node, or TYPE:NUMBER",
@@ -64,7 +64,7 @@ OWN: tuple[Own, ...] = (
         sbatch="gpus-per-node",
         also=("gpus-per-node",),
     ),
-    Own(
+    SlurmKey(
         key="cpus",
         what="cores of each node",
         expected="a number of cores of each node",
@@ -72,7 +72,7 @@ OWN: tuple[Own, ...] = (
         sbatch="cpus-per-task",
         also=("cpus-per-task",),
     ),
-    Own(
+    SlurmKey(
         key="memory",
         what="memory of each node, with its unit: `64G`, `500M`; `0`: all that the node has",
         expected="a size with its unit, as in 64G, or 0 for all memory of the node",
@@ -80,64 +80,68 @@ OWN: tuple[Own, ...] = (
         sbatch="mem",
         also=("mem",),
     ),
-    Own(key="partition", what="the partition, or several: `a,b`", expected="a name", sbatch="partition"),
-    Own(key="account", what="the account that pays", expected="a name", sbatch="account"),
-    Own(key="qos", what="the quality of service", expected="a name", sbatch="qos"),
-    Own(
+    SlurmKey(key="partition", what="the partition, or several: `a,b`", expected="a name", sbatch="partition"),
+    SlurmKey(key="account", what="the account that pays", expected="a name", sbatch="account"),
+    SlurmKey(key="qos", what="the quality of service", expected="a name", sbatch="qos"),
+    SlurmKey(
         key="time",
         what="the time limit, as Slurm writes it: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M:S`",
         expected="minutes, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS or DAYS-HOURS:MINUTES:SECONDS",
         pattern=_TIME,
         sbatch="time",
     ),
-    Own(
+    SlurmKey(
         key="signal",
         what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none",
         expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS",
         pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?",
         sbatch="signal",
     ),
-    Own(
+    SlurmKey(
         key="requeue",
         what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given",
         expected="true or false",
     ),
-    Own(
+    SlurmKey(
         key="requeue-at-limit",
         what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run",
         expected="true or false",
     ),
-    Own(key="comment", what="a comment", expected="a text", sbatch="comment"),
-    Own(key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"),
-    Own(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
-    Own(key="reservation", what="the reservation", expected="a name", sbatch="reservation"),
-    Own(
+    SlurmKey(key="comment", what="a comment", expected="a text", sbatch="comment"),
+    SlurmKey(
+        key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"
+    ),
+    SlurmKey(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
+    SlurmKey(key="reservation", what="the reservation", expected="a name", sbatch="reservation"),
+    SlurmKey(
         key="array",
         what="one job for each index: `0-19`, `1,3,5`, `0-99:10`; `%4` behind it: at most 4 at a time",
         expected="indices, as in 0-19, 1,3,5 or 0-19%4",
         pattern=rf"{_RANGE}(,{_RANGE})*(%[1-9][0-9]*)?",
         sbatch="array",
     ),
-    Own(
+    SlurmKey(
         key="output",
         what="the file for what is printed; `%j`, `%A`, `%a`, `%x` as in Slurm. `slurm-%j.out` unless given, "
         "`slurm-%A_%a.out` for an array",
         expected="the path of a file",
         sbatch="output",
     ),
-    Own(
+    SlurmKey(
         key="report",
         what="where [`report.json`](../reference/records.md#reportjson) goes too",
         expected="the path of a file",
     ),
-    Own(
+    SlurmKey(
         key="replace-wait",
         what="with too few nodes left: how many seconds another one is waited for",
         expected="a number of seconds",
         pattern=r"[0-9]+(\.[0-9]+)?",
     ),
-    Own(key="setup", what="lines of bash that the script runs before holdfast: `module load cuda`", expected="lines"),
-    Own(
+    SlurmKey(
+        key="setup", what="lines of bash that the script runs before holdfast: `module load cuda`", expected="lines"
+    ),
+    SlurmKey(
         key="python",
         what="the Python that has holdfast on the nodes; the one of `holdfast submit` unless given",
         expected="the absolute path of a Python",
@@ -146,7 +150,7 @@ OWN: tuple[Own, ...] = (
 )
 """In the order of the documentation, and of the lines of the script."""
 
-BY_KEY: dict[str, Own] = {name: own for own in OWN for name in (own.key, *own.also)}
+BY_KEY: dict[str, SlurmKey] = {name: own for own in OWN for name in (own.key, *own.also)}
 
 REFUSED: dict[str, str] = {
     "job-name": "the job's `name` is the name in Slurm too",
@@ -182,7 +186,7 @@ _OF_SBATCH = (
 """What sbatch has beside the names above, from 22.05 to 25.11: for what was probably meant."""
 
 
-class Wanted(Noun, frozen=True, kw_only=True):
+class SlurmOptions(Noun, frozen=True, kw_only=True):
     """What a job wants of Slurm, judged."""
 
     nodes: tuple[int, int] = (1, 1)
@@ -204,9 +208,9 @@ class Wanted(Noun, frozen=True, kw_only=True):
         return self.texts.get(key)
 
 
-def wanted(layers: Sequence[Mapping[str, Given]]) -> Wanted:
+def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
     """Judge what was said, the strongest layer first. Raises `BadUsage` for the first thing that cannot be right."""
-    found: dict[str, Given] = {}
+    found: dict[str, SlurmValue] = {}
     for layer in reversed(layers):
         seen: dict[str, str] = {}
         for name, given in layer.items():
@@ -224,7 +228,7 @@ def wanted(layers: Sequence[Mapping[str, Given]]) -> Wanted:
             found[key] = given
     texts = {own.key: _text(own, found[own.key]) for own in OWN if own.key in found and own.key not in _JUDGED}
     spares = found.get("spares")
-    return Wanted(
+    return SlurmOptions(
         nodes=_nodes(found["nodes"]) if "nodes" in found else (1, 1),
         spares=int(_text(BY_KEY["spares"], spares)) if spares is not None else None,
         requeue=_flag(found["requeue"]) if "requeue" in found else True,
@@ -249,7 +253,7 @@ def nearest(word: str) -> str:
     return found[0] if found else ""
 
 
-def _key(name: str, given: Given) -> str:
+def _key(name: str, given: SlurmValue) -> str:
     """One spelling of a name. Raises `BadUsage` for what can be no option of sbatch."""
     key = name.strip().lstrip("-").replace("_", "-")
     if key in REFUSED:
@@ -264,7 +268,7 @@ def _key(name: str, given: Given) -> str:
     return key
 
 
-def _text(own: Own, given: Given) -> str:
+def _text(own: SlurmKey, given: SlurmValue) -> str:
     value = given.value
     if isinstance(value, tuple):
         value = ",".join(value)
@@ -292,7 +296,7 @@ def _also(key: str, text: str) -> str:
     return ""
 
 
-def _nodes(given: Given) -> tuple[int, int]:
+def _nodes(given: SlurmValue) -> tuple[int, int]:
     text = _text(BY_KEY["nodes"], given)
     least, _, most = text.replace("-", ":").partition(":")
     if most and int(most) < int(least):
@@ -300,13 +304,13 @@ def _nodes(given: Given) -> tuple[int, int]:
     return int(least), int(most or least)
 
 
-def _flag(given: Given) -> bool:
+def _flag(given: SlurmValue) -> bool:
     if isinstance(given.value, bool):
         return given.value
     raise BadUsage(f"{given.origin}: expected true or false, got {_shown(str(given.value))}", hint=given.hint)
 
 
-def _lines(given: Given) -> tuple[str, ...]:
+def _lines(given: SlurmValue) -> tuple[str, ...]:
     """Lines of bash, which are the user's own code: only what no line can hold is refused."""
     value = given.value
     texts = value if isinstance(value, tuple) else (value,)
@@ -316,11 +320,11 @@ def _lines(given: Given) -> tuple[str, ...]:
     return tuple(line for line in lines if line.strip())
 
 
-def _is_there(given: Given) -> bool:
+def _is_there(given: SlurmValue) -> bool:
     return given.value is not False
 
 
-def _further(key: str, given: Given) -> tuple[str, str | None]:
+def _further(key: str, given: SlurmValue) -> tuple[str, str | None]:
     value = given.value
     if value is True:
         return key, None
@@ -328,7 +332,7 @@ def _further(key: str, given: Given) -> tuple[str, str | None]:
     return key, _one_line(text.strip(), given)
 
 
-def _one_line(text: str, given: Given) -> str:
+def _one_line(text: str, given: SlurmValue) -> str:
     """Raises `BadUsage` for what would be more than one line of the script, or more than sbatch reads of one."""
     if bad := next((letter for letter in text if not letter.isprintable()), None):
         raise BadUsage(f"{given.origin}: expected one line without {_letter(bad)}", hint=given.hint)

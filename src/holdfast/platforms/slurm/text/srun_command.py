@@ -89,7 +89,7 @@ def step_command(
     )
 
 
-class Said(Noun, frozen=True, kw_only=True):
+class SrunLine(Noun, frozen=True, kw_only=True):
     """A line of srun's, as far as it is about tasks or nodes."""
 
     nodes: tuple[str, ...]
@@ -109,14 +109,14 @@ _NOISE = re.compile(
 )
 
 
-def meaning(line: str) -> Said | None:
+def meaning(line: str) -> SrunLine | None:
     """What a line of srun's says of nodes; None: it is about something else."""
     try:
         if found := _NODE.match(line):
-            return Said(nodes=hosts_in(found["nodes"]), lost=True, words="Node failure")
+            return SrunLine(nodes=hosts_in(found["nodes"]), lost=True, words="Node failure")
         if found := _TASKS.match(line):
             words = found["words"].strip()
-            return Said(nodes=hosts_in(found["nodes"]), killed=not words.startswith("Exited with"), words=words)
+            return SrunLine(nodes=hosts_in(found["nodes"]), killed=not words.startswith("Exited with"), words=words)
     except ValueError:
         pass  # a worker's line that looks like srun's
     return None
@@ -187,7 +187,7 @@ _PASSING = (
 )
 
 
-class Failure(Noun, frozen=True, kw_only=True):
+class StepFailure(Noun, frozen=True, kw_only=True):
     """Why a step could not be started, in a clause, with what to type."""
 
     words: str
@@ -200,12 +200,12 @@ class Failure(Noun, frozen=True, kw_only=True):
     """It passes by itself in minutes: another controller takes over, or this one is started again."""
 
 
-def failure(lines: Sequence[str], job: str, status: int) -> Failure:
+def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
     """What a step that never had an agent has failed of. `lines`: srun's own, the last ones."""
     for table in (_FINAL, _PASSING):
         for pattern, words, hint in table:
             if line := next((line for line in lines if re.search(pattern, line)), ""):
-                return Failure(
+                return StepFailure(
                     words=f"{words} (srun: {_said(line)})",
                     hint=hint.format(job=job),
                     final=table is _FINAL,
@@ -214,7 +214,7 @@ def failure(lines: Sequence[str], job: str, status: int) -> Failure:
                 )
     said = _said(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
     words = f"srun ended with status {status}" + (f": {said}" if said else " and said nothing")
-    return Failure(words=words, hint=f"srun --jobid={job} --overlap hostname")
+    return StepFailure(words=words, hint=f"srun --jobid={job} --overlap hostname")
 
 
 def _said(line: str) -> str:
