@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from holdfast.version import __version__
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from holdfast.worker import draining, on_drain, progress
 else:
     ModuleType = type(sys)  # a worker does without `types`
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BadUsage",

@@ -1,4 +1,4 @@
-"""Tells whether the running Python belongs to a tree of holdfast's in a user's container. Each start asks."""
+"""Tells whether the running Python belongs to a bundle: holdfast's tree in a user's container. Each start asks."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import os
 
 def in_tree(prefix: str) -> bool:
     """`prefix`: the interpreter's (`sys.prefix`)."""
-    return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree.NAME`, whose module no start imports
+    return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree_manifest.NAME`, whose module no start imports

@@ -102,7 +102,7 @@ def test_every_command_prints_json_with_a_published_schema(words: str, command: 
     assert ("--json" in forms) == (words in PRINTED)
     page = (ROOT / "docs/reference/schemas.md").read_text()
     for name in PRINTED.get(words, ()):
-        assert name in names(), f"show/schemas/{name}.json is missing"
+        assert name in names(), f"report/schemas/{name}.json is missing"
         assert f"| `{words}` | `{name}` |" in page
 
 

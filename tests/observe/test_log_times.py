@@ -199,7 +199,7 @@ def count(data):
     total += len(data)
 printer = Printer(count, prefixed=True)
 parts = [part_of(Path(path), rank) for rank, path in enumerate({[str(path) for path in paths]!r})]
-merge([LogCursor(part, LineChoice(), block_bytes(2)) for part in parts], printer.put)
+merge([LogCursor(part, LogLineFilter(), block_bytes(2)) for part in parts], printer.put)
 printer.end()
 print(total)
 """

@@ -85,9 +85,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_neither_the_tools_of_the_tests_nor_rows_in_two_forms(package: Path) -> None:
     names = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
     assert "holdfast/py.typed" in names and "holdfast/catalogue/exits/rows.json" in names
-    assert not [
-        name for name in names if name.startswith("holdfast/testing") or ("/exits/" in name and ".yaml" in name)
-    ]
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"holdfast", "holdfast_run"}
+    assert not [name for name in names if "/exits/" in name and ".yaml" in name]
 
 
 def test_what_the_wheel_holds_runs_and_explains_as_the_sources_do(package: Path, tmp_path: Path) -> None:

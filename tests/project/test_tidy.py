@@ -29,7 +29,7 @@ MAY_SEE: dict[str, frozenset[str]] = {
     "catalogue": frozenset({"model", "catalogue"}),
     "explain": frozenset({"model", "catalogue", "explain"}),
     "decide": frozenset({"model", "catalogue", "explain", "decide"}),
-    "observe": frozenset({"model", "catalogue", "bundle", "observe"}),
+    "observe": frozenset({"model", "catalogue", "observe"}),
     "act": frozenset({"model", "catalogue", "runtime", "act"}),
     "record": frozenset({"model", "catalogue", "record"}),
     "wire": frozenset({"model", "decide", "act", "wire"}),
@@ -51,8 +51,8 @@ MAY_SEE: dict[str, frozenset[str]] = {
 }
 """Stations that are named nowhere (holdfast_testing, the registry of checks) may see all."""
 
-OPEN_TO_ALL = frozenset({"errors", "lazy_pattern", "file_modes", "__version__", "safe_text", "untrusted"})
-OPEN_TO_IMPURE = frozenset({"safe_files", "clock", "reactor", "children"})
+OPEN_TO_ALL = frozenset({"errors", "lazy_pattern", "file_modes", "safe_text", "untrusted", "version"})
+OPEN_TO_IMPURE = frozenset({"bundle_detection", "safe_files", "clock", "reactor", "children"})
 """What opens files, waits or starts processes may be seen by all stations that may do so."""
 DOORS = frozenset(
     {

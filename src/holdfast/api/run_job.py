@@ -132,7 +132,7 @@ def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str,
     """The exit status of the command, and its last lines on stderr."""
     # -P: a file `holdfast.py` where the caller stands is not meant. A session of its own: a Ctrl-C at the terminal
     # comes to the caller only, who passes it on; else each would count twice.
-    command = [sys.executable, "-P", "-m", "holdfast.cli.run_child", str(os.getpid()), *words]
+    command = [sys.executable, "-P", "-m", "holdfast.api.run_child", str(os.getpid()), *words]
     try:
         child = subprocess.Popen(
             command,

@@ -28,7 +28,7 @@
 #error "the tree is built for x86-64 and aarch64 only"
 #endif
 
-#define HIDDEN "__HOLDFAST_HIDDEN_" /* also in given_back.py */
+#define HIDDEN "__HOLDFAST_HIDDEN_" /* also in hidden_variables.py */
 #define OURS 16                     /* words before the caller's, at most */
 
 extern char **environ;

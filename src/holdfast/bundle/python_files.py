@@ -10,7 +10,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-import holdfast
+from holdfast import version
 from holdfast.bundle.build_tools import NotBuilt
 
 SHIPPED = ("click", "msgspec", "PyYAML", "google-re2")
@@ -36,12 +36,12 @@ _NO_MODULE = re.compile(
     r"|nis|ossaudiodev|audioop|_ctypes_test|spwd|_codecs_(cn|hk|iso2022|jp|kr|tw)|_multibytecodec|_interp)"
 )
 _NO_PART = re.compile(
-    r"(^|/)(tests?|__pycache__)(/|$)|\.(pyc|pyx|pxd|c|h|pyi|md|typed|a|whl|exe)$|^holdfast/testing/"
+    r"(^|/)(tests?|__pycache__)(/|$)|\.(pyc|pyx|pxd|c|h|pyi|md|typed|a|whl|exe)$"
     r"|\.dist-info/|^[^/]*__editable__"
 )
 SOURCES = (
-    "holdfast/__init__.py", "holdfast/worker.py", "holdfast/act/alongside/", "holdfast/act/warm/door/",
-    "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
+    "holdfast/__init__.py", "holdfast/version.py", "holdfast/worker.py", "holdfast/act/alongside/",
+    "holdfast/act/warm/door/", "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
 )  # fmt: skip
 """What the workers' own Python of any version runs: these stay as they were written."""
 
@@ -105,7 +105,7 @@ def distributions() -> list[importlib.metadata.Distribution]:
 
 def _packages() -> Iterator[tuple[Path, str]]:
     """Each file of holdfast and of what it imports, with its place below `lib/pythonX.Y`."""
-    own = Path(holdfast.__file__).parent
+    own = Path(version.__file__).parent
     for path in sorted(own.rglob("*")):
         at = f"holdfast/{path.relative_to(own)}"
         if path.is_file() and not _NO_PART.search(at):

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import holdfast
+from holdfast import version
 from holdfast.bundle.build_tools import NotBuilt, compile_launcher, find_busybox, tool_output
 from holdfast.bundle.licences import FOLDER, write_licences
 from holdfast.bundle.python_files import SOURCES, copy_python, distributions, programs, standard_library
@@ -66,7 +66,7 @@ def fingerprint() -> str:
     found = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()}".encode())
     for distribution in distributions():
         found.update(f"{distribution.metadata['Name']} {distribution.version}\n".encode())
-    own = Path(holdfast.__file__).parent
+    own = Path(version.__file__).parent
     for path in sorted(own.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             found.update(f"{path.relative_to(own)} {sha256(path)}\n".encode())
@@ -88,7 +88,7 @@ def _build(top: Path, machine: str) -> Tree:
     interpreter = Path(sys.executable).resolve()
     packages = top / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     native = copy_python(packages)
-    site = Path(holdfast.__file__).parent.parent
+    site = Path(version.__file__).parent.parent
     shipped = {path.parent for path in native if path.is_relative_to(site)} | {standard_library() / "site-packages"}
     libraries = closure([interpreter, *native], shipped)
     copy_libraries(libraries, LOADERS[machine], top / "lib")
@@ -106,7 +106,7 @@ def _build(top: Path, machine: str) -> Tree:
         elif not path.is_symlink():
             path.chmod(0o755 if str(path.relative_to(top)) in executables else 0o644)
     top.chmod(0o755)
-    tree = write_tree(top, holdfast.__version__, platform.python_version(), machine)
+    tree = write_tree(top, version.__version__, platform.python_version(), machine)
     # What was stripped of too much, or left out, shows here and not in a job.
     tool_output(top / "bin/python3", "-c", f"import {', '.join(IMPORTED)}")
     tool_output(top / "bin/python3", "-c", "from holdfast.wire.ed25519 import Ed25519; Ed25519(bytes(32)).sign(b'')")

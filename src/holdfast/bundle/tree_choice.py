@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast import __version__
 from holdfast.bundle.tree_manifest import NAME
+from holdfast.version import __version__
 
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3

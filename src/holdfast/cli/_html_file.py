@@ -50,13 +50,13 @@ def write_page(home: Path, known: JobDetail, report_json: str, file: str) -> Non
     import platform
     import time
 
-    from holdfast import __version__
     from holdfast.cli._printing import say
     from holdfast.file_modes import users_umask
     from holdfast.record.job_views import events
     from holdfast.record.local_time import local
     from holdfast.report.page import page
     from holdfast.safe_files import replace_file
+    from holdfast.version import __version__
 
     versions = f"holdfast {__version__}, Python {platform.python_version()}, on {platform.platform()}"
     text = page(

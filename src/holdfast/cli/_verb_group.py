@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast import __version__
 from holdfast.cli._printing import print_line, say
+from holdfast.version import __version__
 
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",

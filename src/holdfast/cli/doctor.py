@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
-from holdfast import __version__
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 from holdfast.model.noun_base import Noun
+from holdfast.version import __version__
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "stacks": ("py_spy",),

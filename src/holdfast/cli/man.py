@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from holdfast import __version__
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 from holdfast.errors import HoldfastError
+from holdfast.version import __version__
 
 
 @click.command()

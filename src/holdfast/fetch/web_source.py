@@ -17,11 +17,11 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from holdfast import __version__
 from holdfast.fetch.fetch_failures import FetchError, reaching, refused
 from holdfast.fetch.prerequisite_uris import Uri
 from holdfast.fetch.source_api import BLOCK, Entry, Opened
 from holdfast.model.phrases import Phrase
+from holdfast.version import __version__
 
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 """Variables that name a file of certificate authorities; the authorities of all these files are trusted."""

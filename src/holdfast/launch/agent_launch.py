@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
@@ -24,6 +23,7 @@ from holdfast.launch.torchrun_options import number
 from holdfast.model.job_spec import NodePlan
 from holdfast.model.noun_base import Noun
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
 TOLD = ("on_event", "on_end", "notify", "summary", "traces", "notice_timeout")

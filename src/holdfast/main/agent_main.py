@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.launch.agent_launch import AgentJoin, AgentOrder, StartedBy, answering, given_there
 from holdfast.main.run_command import start
 from holdfast.platforms.ssh.ssh_command import environment_there
 from holdfast.untrusted import Malformed, json_as
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.launch.launch_spec import MultiNodeRunner, Render

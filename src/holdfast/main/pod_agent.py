@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.launch.agent_launch import AgentJoin, AgentOrder, given_there
 from holdfast.main.run_command import start
@@ -15,6 +14,7 @@ from holdfast.platforms.kubernetes.kubernetes_launch import mounted_key
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, node_name
 from holdfast.untrusted import Malformed, json_as
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.launch.launch_spec import MultiNodeRunner, Render

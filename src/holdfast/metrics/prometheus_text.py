@@ -7,7 +7,6 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast import __version__
 from holdfast.metrics import metric_table as m
 from holdfast.metrics.current_gauges import checks_now, devices_now, jobs_now
 from holdfast.metrics.device_counters import count_devices
@@ -15,6 +14,7 @@ from holdfast.metrics.job_totals import LabelNames
 from holdfast.metrics.pruned_totals import add_up, keep, kept_in
 from holdfast.metrics.samples import Samples
 from holdfast.record.job_history import job_history
+from holdfast.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import __version__
 from holdfast.record.job_views import JobDetail, detail, events, look
 from holdfast.report.swimlane import Band, Mark, MarkKind, Swimlane, swimlane_of
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider

@@ -8,7 +8,6 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast import __version__
 from holdfast.model.human_format import duration
 from holdfast.model.noun_base import Noun
 from holdfast.record.local_time import clock, local
@@ -16,6 +15,7 @@ from holdfast.report.merged_logs import stamp
 from holdfast.report.swimlane import Swimlane, figure
 from holdfast.report.swimlane.swimlane_model import NodeLanes, SwimlaneRow
 from holdfast.safe_text import harmless
+from holdfast.version import __version__
 from holdfast.web.page_parts import Page, PageRequest
 from holdfast.web.web_job_page import LogLink
 

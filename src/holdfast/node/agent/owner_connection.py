@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.node.agent.local_node import node_here, user_here
 from holdfast.node.devices.visible_devices import kept_out_here
 from holdfast.record.owner_address import OwnerAddress, write_owner_address
+from holdfast.version import __version__
 from holdfast.wire.connection_troubles import FINAL, trouble
 from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import (

@@ -1,6 +1,6 @@
 """What sshd runs for who enters: a shell, or a command, in the environment and directory of one worker.
 
-    python enter.py WORKERS         WORKERS: a file of lines `NAME PID`; HOLDFAST_ENTER names one of them
+    python ssh_session.py WORKERS         WORKERS: a file of lines `NAME PID`; HOLDFAST_ENTER names one of them
 
 The variables are read from the worker's own process, so no file holds them. It runs by itself, without the rest of
 holdfast: it imports nothing but `os` and `sys`.

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-import holdfast
+from holdfast import version
 from holdfast.model.check_interface import Verdict
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
@@ -42,7 +42,7 @@ class Clock(BuiltIn):
         params: ClockParams = self.params
         figures: dict[str, float] = {}
         problems: list[str] = []
-        installed = Path(holdfast.__file__).stat().st_mtime
+        installed = Path(version.__file__).stat().st_mtime
         if time.time() < installed - _DAY_S:
             problems.append(f"its clock says {_date(time.time())}, before holdfast was installed ({_date(installed)})")
         offsets: list[tuple[str, float]] = []

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from holdfast import __version__
 from holdfast.model import events as ev
 from holdfast.node.agent.local_node import user_here
+from holdfast.version import __version__
 from holdfast.wire.admission import AdmissionContext, KnownAgent, KnownAgents, admit
 from holdfast.wire.node_messages import Foreign, Hello, Refused, Welcome
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast import __version__
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.codec import encode
@@ -18,6 +17,7 @@ from holdfast.owner.nodes.operator_lines import LogLine, OperatorLine, RanksLine
 from holdfast.reactor import Reactor
 from holdfast.record.owner_address import OwnerAddress
 from holdfast.record.state_directory import job_dir
+from holdfast.version import __version__
 from holdfast.wire.connection_troubles import trouble
 from holdfast.wire.control_socket import StopLine
 from holdfast.wire.job_key import NAME, VARIABLE, Key, copy_command, job_key

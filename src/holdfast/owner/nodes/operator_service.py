@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from holdfast import __version__
 from holdfast.node.agent.remote_verbs import VerbRunner
 from holdfast.owner.nodes.failed_log_tails import FailedLogTails
 from holdfast.owner.nodes.operator_lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, RanksLine, VerbLine
@@ -19,6 +18,7 @@ from holdfast.owner.nodes.operator_sessions import HeldQuestion, LogFollowers, O
 from holdfast.record.owner_address import OwnerAddress, write_owner_address
 from holdfast.safe_files import replace_file
 from holdfast.untrusted import Malformed, json_as
+from holdfast.version import __version__
 from holdfast.wire.control_socket import Reply, StopLine
 from holdfast.wire.job_key import NAME as KEY_NAME
 from holdfast.wire.node_messages import (

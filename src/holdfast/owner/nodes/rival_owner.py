@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast import __version__
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.node.agent.local_node import node_here, user_here
 from holdfast.owner.nodes.agent_admission import own_name
+from holdfast.version import __version__
 from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import PROTOCOL, Hello, Refused
 from holdfast.wire.owner_dialler import Dialler

@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.launch.agent_launch import AgentOrder, StartedBy, line_of, order_for_agents, owner_port
 from holdfast.launch.jobfile.job_file import JobFile
@@ -37,6 +36,7 @@ from holdfast.platforms.ssh.ssh_command import environment_for, ssh_words
 from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
 from holdfast.safe_text import own_lines
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.version import __version__
 from holdfast.wire.addresses import addresses_of, interfaces
 
 _HINT = "holdfast run --hosts node1,node2 train.py"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast import __version__
 from holdfast.errors import BadUsage
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
+from holdfast.version import __version__
 
 ORDER = "HOLDFAST_ORDER"
 """The variable in which an agent's pod has its order, without the key."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.phrases import Phrase
-from holdfast.platforms.kubernetes.objects import api_records, object_names
+from holdfast.platforms.kubernetes.objects import api_records, object_names, pod_failures
 from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod, rather_elsewhere
 from holdfast.platforms.kubernetes.objects.client_messages import (
     Answered,
@@ -23,13 +23,7 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
     Unseen,
 )
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER
-from holdfast.platforms.kubernetes.objects.pod_failures import (
-    PodEndReason,
-    PodWaitReason,
-    StartOutlook,
-    describe,
-    pod_wait_reason,
-)
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, PodWaitReason, StartOutlook
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.deleted_pods import DeletedPods
@@ -237,7 +231,7 @@ class JobPods:
         events = tuple(self._events.get(found.name, ()))
         if (why := self._doubts.why(found, events, now)) is not None:
             return self._ends(seat, found, why, now)
-        if self._is_last(seat, found.name) and (held := pod_wait_reason(found, events)) is not None:
+        if self._is_last(seat, found.name) and (held := pod_failures.pod_wait_reason(found, events)) is not None:
             return self._waits(seat, found, held, now)
         if any(container.running for container in found.containers):
             seat.waiting_since, seat.said = None, ""
@@ -283,10 +277,10 @@ class JobPods:
         if waited_s >= limit_s:
             since = f", {waited_s:.0f} s after its beginning" if waited_s >= 1 else ""
             words = f"pod {found.name} does not start{since}: {held.words}"
-            return self._told(PodsImpossible(held.phrase, words, describe(found), seat.index), now)
+            return self._told(PodsImpossible(held.phrase, words, pod_failures.describe(found), seat.index), now)
         if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
             seat.said, seat.said_at = held.words, now
-            self._say(f"pod {found.name} waits: {held.words}\n  try: {describe(found)}")
+            self._say(f"pod {found.name} waits: {held.words}\n  try: {pod_failures.describe(found)}")
             return self._told(PodPending(found, held.words), now)
         return None
 

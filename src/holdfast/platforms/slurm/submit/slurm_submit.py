@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast import __version__
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_mistakes import malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
@@ -23,6 +22,7 @@ from holdfast.record.submitted_jobs import SubmissionRecord, job_file_place, kee
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import defaults, section
 from holdfast.untrusted import Malformed, yaml_value
+from holdfast.version import __version__
 
 SBATCH_S = 60.0
 """How long sbatch may take: it tries again by itself while slurmctld is busy."""

@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli.run_child PID WORDS…`: `holdfast WORDS…`, which ends when the process PID ends.
+"""`python -m holdfast.api.run_child PID WORDS…`: `holdfast WORDS…`, which ends when the process PID ends.
 
 A notebook's kernel that is killed must not leave a job behind that holds its devices.
 """
