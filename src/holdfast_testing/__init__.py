@@ -1,1 +1,1 @@
-"""Public tools to test with: the simulation, fake platforms, a mock clock."""
+"""Tools of the tests: the simulation, its witness and planted bugs, oracles, the lab, fuzzers. No wheel has them."""

@@ -1,1 +1,1 @@
-"""The place where the parts of a run meet: event → record → explain → decide → act; and the commands' entry points."""
+"""Joins a launch, an owner and nodes: a run on one machine or many, its guards, an agent, a pod."""

@@ -1,1 +1,1 @@
-"""The nodes of a job: one module for each way to get them."""
+"""Where jobs run: ssh, Slurm and Kubernetes, a folder each, and what a platform must answer."""

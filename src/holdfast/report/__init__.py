@@ -1,1 +1,1 @@
-"""What a person sees: the command line, and the report as text, JSON and HTML."""
+"""What a person reads of a job: the report as text, JSON and HTML, logs, pictures and figures."""

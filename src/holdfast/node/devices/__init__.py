@@ -1,1 +1,1 @@
-"""Faults of this machine's devices in a live run: sources, the machine's book, what each means, resets."""
+"""Faults of this machine's devices in a live run: sources, the log that all runs share, what each means, resets."""

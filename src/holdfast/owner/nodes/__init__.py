@@ -1,1 +1,1 @@
-"""The processes of a job over many nodes: a guard on each node, an owner beside one of them, an agent below each."""
+"""The owner of a job over many nodes: its process, the agents that it admits, what operators ask from any node."""

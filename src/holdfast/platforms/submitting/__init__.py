@@ -1,1 +1,1 @@
-"""`holdfast submit`: a job file becomes a batch script of Slurm, or objects of Kubernetes."""
+"""`holdfast submit`: the options that were typed, before a platform judges them."""

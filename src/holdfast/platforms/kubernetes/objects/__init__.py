@@ -1,1 +1,1 @@
-"""Kubernetes: the objects of a job, what its records mean, the client as a helper."""
+"""Kubernetes, pure: the objects of a job, and what the API server's records of them mean."""

@@ -1,1 +1,1 @@
-"""Kubernetes as the owner's platform: the stations that ask it."""
+"""Kubernetes as the owner sees it during a job: pods, events, taints, the saved state."""

@@ -1,1 +1,1 @@
-"""Slurm's side of a job: stations of the owner that ask Slurm, and the check of a node for Slurm's own hooks."""
+"""Slurm as the owner sees it during a job: signals, requeues, lost nodes, the job's comment."""

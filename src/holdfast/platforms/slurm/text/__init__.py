@@ -1,1 +1,1 @@
-"""Slurm: an allocation, what the commands of Slurm print, and what that means. Outside of Slurm it is not imported."""
+"""Slurm, pure: an allocation, what the commands of Slurm print, and what that means."""
