@@ -1,35 +1,40 @@
-"""Shared fixtures: a real `holdfast` in a state directory of its own, which must leave nothing behind."""
+"""Shared fixtures: a real `holdfast` in a state directory of its own, which must leave nothing behind.
+
+Which tests run is chosen here, by suites.py. No test reads the machine's own configuration of Slurm, Kubernetes, git or
+pip, and all that a test writes lies below the temporary directory: HOME is there too.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from containers import Container, exchange
-from eyes import Eyes, a_chromium, missing_browser
 from hypothesis import HealthCheck, settings
-from real_kubernetes import Kubernetes
-from real_kubernetes import missing as missing_kubernetes
-from real_slurm import Slurm
-from real_slurm import missing as missing_slurm
-from roots import missing as missing_roots
-from roots import root
 from web_site import home_with_jobs, jobs, web, web_of  # noqa: F401 - fixtures: pytest finds them here
 
-from drilling import Cluster, nodes
-from leftovers import living
-from netns import missing
+import suites
+from leftovers import guard, living, new_token
+
+if TYPE_CHECKING:
+    from containers import Container
+    from eyes import Eyes
+    from real_kubernetes import Kubernetes
+    from real_slurm import Slurm
+
+    from drilling import Cluster
 
 # A landing is judged by its own change, not by what a fresh random number happens to find in last month's code:
 # there the same examples run each time. Everybody's own runs go on searching.
@@ -39,21 +44,131 @@ settings.register_profile("default", **_PATIENT)
 settings.register_profile("landing", derandomize=True, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+BY_FIXTURE = {"image_of": "bundle", "slurm_of": "slurm", "kubernetes_of": "kubernetes", "chromium": "browser"}
+"""A test that takes one of these fixtures is of that suite."""
+SHOWN_LINES = 30
+"""Lines of a failure that are printed when it happens; the end of the run has all of them."""
+_HOME = "HOLDFAST_TESTS_HOME"
+"""The home directory of this test run; the processes of xdist share it."""
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def _leave_the_machine_alone() -> None:
+    """Take what is the machine's or the user's own out of the environment of all tests."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    # What suites with images and clusters have built once.
+    os.environ.setdefault("HOLDFAST_TESTS_CACHE", str(Path(cache) / "holdfast-tests"))
+    theirs = ("HOLDFAST_", "SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "KUBE", "GIT_", "XDG_", "PET_", "TORCHELASTIC_")
+    for name in [name for name in os.environ if name.startswith(theirs)]:
+        if not name.startswith(("HOLDFAST_TESTS_", "HOLDFAST_GOLDEN", "HOLDFAST_WRITE_")):
+            del os.environ[name]
+    home = os.environ.setdefault(_HOME, "") or tempfile.mkdtemp(prefix="holdfast-tests-home-")
+    Path(home).chmod(0o755)
+    os.environ |= {_HOME: home, "HOME": home, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+_leave_the_machine_alone()
+
+
+def _of_xdist(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--everything", action="store_true", help="run all suites; one that cannot run here fails")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for suite in suites.SUITES:
+        config.addinivalue_line("markers", f"{suite.name}: {suite.about}")
+    config.addinivalue_line("markers", f"{suites.KEY}: a real run that runs by default")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not _of_xdist(config):
+        shutil.rmtree(os.environ[_HOME], ignore_errors=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of suites that were not asked for."""
+    option = config.option
+    asked = suites.choice(config.args, option.markexpr or "", everything=option.everything)
+    kept, dropped, left_out = [], [], dict[str, int]()
     for item in items:
-        if "image_of" in getattr(item, "fixturenames", ()):
-            item.add_marker("bundle")
-            item.add_marker("real")
-        if "slurm_of" in getattr(item, "fixturenames", ()):
-            item.add_marker("slurm")
-            item.add_marker("real")
-        if "kubernetes_of" in getattr(item, "fixturenames", ()):
-            item.add_marker("kubernetes")
-            item.add_marker("real")
-        if "chromium" in getattr(item, "fixturenames", ()):
-            item.add_marker("browser")
-            item.add_marker("real")
+        for fixture in getattr(item, "fixturenames", ()):
+            if suite := BY_FIXTURE.get(fixture):
+                item.add_marker(suite)
+                item.add_marker("real")
+        if name := asked.left_out(suites.markers_of(item), item.path, item.nodeid.partition("::")[2]):
+            left_out[name] = left_out.get(name, 0) + 1
+            dropped.append(item)
+        else:
+            kept.append(item)
+    config.stash[_LEFT_OUT] = left_out
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+def _say_what_runs(config: pytest.Config, count: int) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    asked = suites.choice(config.args, config.option.markexpr or "", everything=config.option.everything)
+    out = [suite for suite in suites.SUITES if suite.name not in asked.suites]
+    if terminal is None:
+        return
+    terminal.ensure_newline()
+    terminal.write_line(f"{count} tests run")
+    if out:
+        terminal.write_line("left out, since these were not asked for (-m NAME, a path, or --everything for all):")
+    for suite in out:
+        terminal.write_line(f"  {suite.name:<11}{suite.about}")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not _of_xdist(session.config) and session.config.pluginmanager.get_plugin("dsession") is None:
+        _say_what_runs(session.config, len(session.items))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    if node.gateway.id == "gw0":
+        _say_what_runs(node.config, len(ids))
+
+
+class _Failures:
+    """Prints each failure when it happens: a run of minutes must not keep it until its end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if not report.failed or terminal is None:
+            return
+        lines = report.longreprtext.split("\n")
+        terminal.ensure_newline()
+        terminal.write_line(f"FAILED ({report.when}) {report.nodeid}", red=True)
+        for line in lines[-SHOWN_LINES:]:
+            terminal.write_line(f"    {line}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not _of_xdist(session.config):
+        session.config.pluginmanager.register(_Failures(session.config))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    suites.must_be_able_to_run(item)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_outlives_the_tests() -> Iterator[None]:
+    """Where pytest itself is killed, a guard ends what its tests have started."""
+    process = guard()
+    yield
+    process.communicate()
 
 
 @dataclass
@@ -88,7 +203,7 @@ class Holdfast:
         self.dir = tmp_path
         self.home = tmp_path / "home"
         self.python = sys.executable
-        self.token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
+        self.token = new_token()
         self.env = {
             **{
                 k: v
@@ -163,13 +278,15 @@ def holdfast(tmp_path: Path) -> Iterator[Holdfast]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """`cluster(3)`: a job over three nodes in network namespaces; when its runs are over, nothing of them may live."""
+    from drilling import nodes
+    from netns import missing
+
     if why := missing():
         pytest.skip(why)
     with ExitStack() as stack:
 
         def make(count: int, **how: Any) -> Cluster:
-            token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
-            return stack.enter_context(nodes(tmp_path, count, token, **how))
+            return stack.enter_context(nodes(tmp_path, count, new_token(), **how))
 
         yield make
 
@@ -177,15 +294,15 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 @pytest.fixture
 def slurm_of() -> Iterator[Callable[..., Slurm]]:
     """`slurm_of(nodes=2, kill_wait_s=30)`: a real cluster; once its jobs are over, nothing of them may live."""
+    from real_slurm import Slurm, missing
+
     with ExitStack() as stack:
         clusters: list[Slurm] = []
 
         def make(nodes: int = 3, **how: Any) -> Slurm:
-            if why := missing_slurm(db=bool(how.get("db"))):
-                assert "HOLDFAST_TESTS_NEED_SLURM" not in os.environ, why
-                pytest.skip(why)
-            token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
-            clusters.append(stack.enter_context(Slurm(nodes, token=token, **how)))
+            if why := missing(db=bool(how.get("db"))):
+                pytest.fail(why, pytrace=False)
+            clusters.append(stack.enter_context(Slurm(nodes, token=new_token(), **how)))
             return clusters[-1]
 
         yield make
@@ -207,13 +324,12 @@ def kubernetes_of() -> Iterator[Callable[..., Kubernetes]]:
 
     A test has a namespace of its own there (`kubernetes.namespace()`), and boots the nodes that it switches off.
     """
+    from real_kubernetes import Kubernetes
+
     with ExitStack() as stack:
         clusters: dict[str, Kubernetes] = {}
 
         def make(nodes: int = 3, **how: Any) -> Kubernetes:
-            if why := missing_kubernetes():
-                assert "HOLDFAST_TESTS_NEED_KUBERNETES" not in os.environ, why
-                pytest.skip(why)
             words = repr((nodes, sorted(how.items())))
             if words not in clusters:
                 clusters[words] = stack.enter_context(Kubernetes(nodes, **how))
@@ -231,9 +347,8 @@ def kubernetes(kubernetes_of: Callable[..., Kubernetes]) -> Kubernetes:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """A real Chromium, the same one for all tests of this process."""
-    if why := missing_browser():
-        assert "HOLDFAST_TESTS_NEED_BROWSER" not in os.environ, why
-        pytest.skip(why)
+    from eyes import a_chromium
+
     with a_chromium() as found:
         yield found
 
@@ -241,6 +356,8 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def browser(chromium: Any) -> Iterator[Eyes]:
     """Opens pages and finds their faults: tests/browser/README.md. No page may have an error on its console."""
+    from eyes import Eyes
+
     eyes = Eyes(chromium)
     yield eyes
     eyes.close()
@@ -250,9 +367,9 @@ def browser(chromium: Any) -> Iterator[Eyes]:
 @pytest.fixture
 def image_of() -> Callable[..., Container]:
     """`image_of("musl", read_only=True)`: a container of that image (roots.py), with the runtime laid down in it."""
-    if why := missing_roots():
-        assert "HOLDFAST_TESTS_NEED_BUNDLE" not in os.environ, why
-        pytest.skip(why)
+    from containers import Container, exchange
+    from roots import root
+
     return lambda name, **how: Container(root(name), exchange(), **how)
 
 

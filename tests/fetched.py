@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -11,16 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.model.fetch_messages import FetchAgain, FetchDone, FetchFailed, FetchOrder, FetchWord
 from holdfast.model.runtime_plan import Prerequisite
 
-NEEDED = ("fsspec", "s3fs", "requests", "zstandard")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-with_data = pytest.mark.skipif(
-    bool(MISSING), reason=f"pip install 'holdfast-run[data]': {', '.join(MISSING)} is missing"
-)
 PLAIN = {
     name: value
     for name, value in os.environ.items()

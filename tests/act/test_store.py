@@ -37,11 +37,8 @@ os._exit(0)
 
 
 @pytest.mark.real
+@pytest.mark.torch
 class TestWithTorch:
-    @pytest.fixture(autouse=True)
-    def _torch(self) -> None:
-        pytest.importorskip("torch")
-
     @pytest.mark.parametrize("warmth", [(), ("--warm",)], ids=["cold", "warm"])
     def test_a_rank_that_is_left_alone_still_makes_a_group(self, holdfast: Holdfast, warmth: tuple[str, ...]) -> None:
         script = holdfast.script(RANK_0_LEAVES)

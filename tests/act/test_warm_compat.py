@@ -118,7 +118,7 @@ def test_workers_share_no_random_state(holdfast: Holdfast) -> None:
         assert len({line.partition("\t")[2] for line in lines}) == 4, lines
 
 
-@pytest.mark.skipif(not there("torch"), reason="torch is not installed")
+@pytest.mark.torch
 def test_two_ranks_train_the_same(holdfast: Holdfast) -> None:
     """The same losses and parameters to the last bit, also where a rank died and the rest came from a checkpoint."""
     cold, warm = (beside(holdfast, name) for name in ("cold", "warm"))

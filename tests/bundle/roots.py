@@ -17,7 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests"
+CACHE = Path(
+    os.environ.get("HOLDFAST_TESTS_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests"
+)
 BUSYBOX = Path("/usr/bin/busybox")
 PACKAGES = "musl-tools busybox-static binutils debootstrap"
 MIRROR = os.environ.get("HOLDFAST_TESTS_MIRROR", "http://deb.debian.org/debian")

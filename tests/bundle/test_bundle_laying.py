@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def interrupt(*_: object) -> str:
 def test_two_at_once_lay_down_one(tree: Path, pai: Path) -> None:
     small = "from pathlib import Path; from holdfast.bundle.tree_copy import lay_down; import sys"
     code = f"{small}; print(lay_down(Path(sys.argv[1]), Path(sys.argv[2])).run)"
-    python = shutil.which("python") or "python3"
+    python = sys.executable
     many = [subprocess.Popen([python, "-c", code, tree, pai], stdout=subprocess.PIPE) for _ in range(4)]
     assert [one.wait(timeout=60) for one in many] == [0, 0, 0, 0]
     assert differs(pai / "holdfast/now", read_tree(tree)) == ""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from containers import copied, exchange
 from real_slurm import Slurm
-from roots import missing
 
 PAI = "/var/tmp/pai"
 """Each node of these clusters has a /var/tmp of its own."""
@@ -17,9 +15,6 @@ PAI = "/var/tmp/pai"
 
 @pytest.fixture
 def slurm(slurm_of: Callable[..., Slurm]) -> Slurm:
-    if why := missing():
-        assert "HOLDFAST_TESTS_NEED_BUNDLE" not in os.environ, why
-        pytest.skip(why)
     return slurm_of(nodes=2)
 
 

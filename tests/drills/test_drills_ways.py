@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import time
 from collections.abc import Callable
@@ -35,7 +34,6 @@ dist.destroy_process_group()
 
 
 @pytest.mark.torch
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_an_unmodified_script_of_torch_runs_on_three_nodes(cluster: ClusterOf) -> None:
     job = cluster(3)
     script = job.out / "train.py"

@@ -289,8 +289,10 @@ dist.all_reduce(torch.ones(8))
 
 
 @pytest.mark.real
+@pytest.mark.torch
 def test_a_real_group_s_dumps_name_the_rank_that_did_not_join(holdfast: Holdfast, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if not hasattr(torch._C._distributed_c10d, "_dump_fr_trace"):
         pytest.skip("this torch records no collectives of gloo")
     ran = holdfast.run(

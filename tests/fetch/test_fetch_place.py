@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fetched import fetch, nothing_counts, with_data
+from fetched import fetch, nothing_counts
 
 pytestmark = pytest.mark.real
 
@@ -69,7 +69,7 @@ def test_a_tar_is_unpacked(tree: Path, tmp_path: Path, mode: str) -> None:
     assert os.access(tmp_path / "o" / "run.sh", os.X_OK)
 
 
-@with_data
+@pytest.mark.extras
 def test_a_tar_in_zstd_is_unpacked(tree: Path, tmp_path: Path) -> None:
     import zstandard
 

@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from fetched import PLAIN, fetch, nothing_counts, with_data
+from fetched import PLAIN, fetch, nothing_counts
 from hdfs_server import hdfs_server
 from web_server import web_server
 
-moto = pytest.importorskip("moto", reason="pip install 'holdfast-run[dev]': moto is missing")
-pytestmark = [pytest.mark.real, with_data]
+pytestmark = [pytest.mark.real, pytest.mark.extras]
 BIG = os.urandom(20_000_000)
 """Three ranges."""
 

@@ -62,8 +62,9 @@ Object = dict[str, Any]
 
 def _cache() -> Path:
     version = hashlib.sha256((HERE / "build.sh").read_bytes()).hexdigest()[:12]
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    return Path(home) / "holdfast-tests" / f"kubernetes-1.20.2-{version}"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("HOLDFAST_TESTS_CACHE") or Path(home) / "holdfast-tests"
+    return Path(cache) / f"kubernetes-1.20.2-{version}"
 
 
 BIN = _cache()

@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_kubernetes import missing
 
 BENCH = Path(__file__).resolve().parent.parent.parent / "bench" / "kubernetes.py"
 
 
 @pytest.mark.real
 @pytest.mark.kubernetes
-@pytest.mark.skipif(bool(missing()), reason=missing())
 def test_the_benchmark_on_kubernetes_works(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, BENCH, "--smoke"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Holdfast
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.torch]
 LIMIT_S = 120.0
 """Bounds one command. A quiet machine needs 10 s for most of them; what is imported is most of it."""
 TRIES = 3

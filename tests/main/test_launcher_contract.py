@@ -6,7 +6,6 @@ on, what ends what, and how often it is tried again.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,11 +16,6 @@ import pytest
 from conftest import Holdfast, free_port, wait_for
 
 pytestmark = pytest.mark.real
-
-needs_torch = [
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-]
 
 NUMBERS = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
@@ -320,7 +314,7 @@ def test_ranks_that_hang_and_then_raise_are_tried_until_they_go_through(holdfast
 
 
 class TestTorch:
-    pytestmark = needs_torch
+    pytestmark = pytest.mark.torch
 
     @pytest.mark.parametrize("start", ["--no-warm", "--warm"])
     def test_all_ranks_meet_and_know_that_a_launcher_started_them(self, holdfast: Holdfast, start: str) -> None:

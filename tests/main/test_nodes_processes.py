@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import time
@@ -177,7 +176,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.torch
 def test_an_unmodified_torch_script_runs_on_two_nodes_and_again_after_a_failure(runs: Runs) -> None:
     runs.trainer.write_text(TORCH)
     runs.start_all(2)

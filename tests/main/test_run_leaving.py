@@ -84,9 +84,9 @@ def test_a_rank_that_catches_sigterm_saves_with_its_helpers(holdfast: Holdfast, 
         assert (holdfast.dir / f"helper{rank}").read_text() == "0", "no signal ended the helper"
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
 def test_data_loader_workers_live_until_the_checkpoint_is_saved(holdfast: Holdfast, start: str) -> None:
-    pytest.importorskip("torch")
     process = holdfast.start("run", "--no-checks", "--nproc-per-node", "2", holdfast.script(LOADS_DATA), start)
     for rank in (0, 1):
         wait_for(holdfast.dir / f"up{rank}", timeout_s=120)

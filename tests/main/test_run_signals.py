@@ -250,8 +250,8 @@ print(int(blocked.split()[1], 16), signal.getsignal(signal.SIGINT) is signal.def
 """
 
 
+@pytest.mark.torch
 def test_the_workers_store_outlives_a_signal_that_came_to_all(holdfast: Holdfast) -> None:
-    pytest.importorskip("torch")
     process = start(holdfast, NEEDS_THE_STORE)
     send_to_all(process.pid, signal.SIGUSR1, 1)
     ran = holdfast.finish(process, timeout_s=90)

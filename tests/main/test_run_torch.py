@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from conftest import Holdfast
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.torch]
 
 TRAIN = """
 import os, signal, sys, time

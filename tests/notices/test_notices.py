@@ -70,7 +70,6 @@ class Inbox:
 
 @pytest.fixture
 def inbox() -> Iterator[Inbox]:
-    pytest.importorskip("apprise")
     server = Inbox()
     yield server
     server.close()
@@ -92,6 +91,7 @@ def test_each_event_starts_the_command_with_json_on_stdin_and_variables() -> Non
     assert json.loads(Path("end.json").read_text())["report"] == report.to_dict()
 
 
+@pytest.mark.extras
 def test_a_hang_is_an_event_that_wakes_a_person(inbox: Inbox) -> None:
     Path("still.py").write_text("import time\ntime.sleep(600)\n")
     more = {"max_restarts": 0, "grace": 1, "hang_timeout": 1}
@@ -144,6 +144,7 @@ def test_thousands_of_events_wait_in_a_queue_with_a_limit() -> None:
     assert len(said.splitlines()) <= 4
 
 
+@pytest.mark.extras
 def test_people_get_one_message_for_equal_notices_and_few_before_the_end(inbox: Inbox) -> None:
     equal = [Notice(kind=NoticeKind.DEVICE_HELD, text="gpu0 is HELD", fingerprint="a", wakes=True)] * 10
     others = [Notice(kind=NoticeKind.HANG_FOUND, text="it hangs", fingerprint=f"{n}", wakes=True) for n in range(10)]
@@ -155,6 +156,7 @@ def test_people_get_one_message_for_equal_notices_and_few_before_the_end(inbox: 
     assert "15 further notices of this job were not sent." in inbox.got[-1]["message"]
 
 
+@pytest.mark.extras
 def test_a_success_sends_no_message_and_a_failure_does(inbox: Inbox) -> None:
     assert ran("good.py", notify=[inbox.url])[0].ok
     assert inbox.got == []
@@ -163,6 +165,7 @@ def test_a_success_sends_no_message_and_a_failure_does(inbox: Inbox) -> None:
     assert report.reason in message["message"] and f"holdfast show {report.job_id}" in message["message"]
 
 
+@pytest.mark.extras
 def test_an_address_is_a_secret_everywhere(inbox: Inbox, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("leak.py").write_text(
         f"import os\nprint(os.environ.get('HOLDFAST_NOTIFY'))\nraise ValueError('{inbox.url}')\n"

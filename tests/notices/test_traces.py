@@ -15,8 +15,7 @@ import pytest
 
 import holdfast
 
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.extras]
 
 
 class Collector:

@@ -129,10 +129,10 @@ def test_a_mismatch_is_told_in_the_library_s_words(
     assert "the NVIDIA driver does not answer: Driver/library version mismatch" in Driver().check().result_msg
 
 
+@pytest.mark.torch
 def test_the_runtime_of_torch_is_read_and_not_imported() -> None:
     spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        pytest.skip("torch is not installed")
+    assert spec is not None and spec.origin is not None
     told = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
     assert torch_runtime("cuda") == (told["cuda"] or "")
     assert torch_runtime("no_such_thing") == ""

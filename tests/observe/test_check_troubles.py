@@ -464,11 +464,9 @@ class DeadGroup(Matmul):
         return super().measure(index)
 
 
-@pytest.mark.parametrize("with_numpy", [True, False])
+@pytest.mark.parametrize("with_numpy", [pytest.param(True, marks=pytest.mark.torch), False])
 def test_a_slow_and_a_wrong_group(with_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if with_numpy:
-        pytest.importorskip("numpy")
-    else:
+    if not with_numpy:
         import importlib.util
 
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -502,7 +500,6 @@ def test_healthy_groups_exchange() -> None:
 
 @pytest.mark.torch
 def test_an_all_reduce_and_a_wrong_sum() -> None:
-    pytest.importorskip("torch")
     from holdfast.observe.checks.collective import Collective
 
     class WrongSum(Collective):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 import select
@@ -284,7 +283,6 @@ dist.all_reduce(x)
 
 @needs_stacks
 @pytest.mark.torch
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_a_rank_that_misses_a_gloo_collective(start: Start, tmp_path: Path) -> None:
     store = tmp_path / "store"
     gang = start(*(TORCH.format(rank=rank, store=store) for rank in range(3)))

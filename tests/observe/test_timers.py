@@ -66,7 +66,6 @@ def test_a_file_in_the_pipes_place_stays_and_is_told(holdfast: Holdfast) -> None
 @pytest.mark.torch
 @pytest.mark.real
 def test_torchs_own_timers(holdfast: Holdfast) -> None:
-    pytest.importorskip("torch")
     script = holdfast.script(
         """
         import os, time

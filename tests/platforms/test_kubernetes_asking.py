@@ -26,7 +26,7 @@ from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.reactor import Reactor
 from kube_api import Answer, Asked, api, kubeconfig, listed, pod, status
 
-pytest.importorskip("lightkube")
+pytestmark = pytest.mark.extras
 PODS = "/api/v1/namespaces/ns/pods"
 
 

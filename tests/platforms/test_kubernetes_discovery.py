@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 from holdfast.model.job_spec import JobSpec, Role
@@ -82,8 +81,11 @@ def placed(*versions: str, **how: Any) -> dict[str, Any]:
     return pod(plan, 0)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("version", ["1.36", "1.37"])
 def test_the_schedulers_own_pod_group_is_valid_where_it_is(version: str) -> None:
+    import kubernetes_validate
+
     api = {"1.36": "v1alpha2", "1.37": "v1beta1"}[version]
     found = chosen(f"{NATIVE}/v1", f"{NATIVE}/{api}")
     [group] = found.objects
@@ -94,7 +96,10 @@ def test_the_schedulers_own_pod_group_is_valid_where_it_is(version: str) -> None
     kubernetes_validate.validate(made, version, strict=True)
 
 
+@pytest.mark.extras
 def test_its_forerunner_is_a_workload() -> None:
+    import kubernetes_validate
+
     [group] = chosen(f"{NATIVE}/v1", f"{NATIVE}/v1alpha1").objects
     assert group["kind"] == "Workload"
     kubernetes_validate.validate(group, "1.35", strict=True)

@@ -37,11 +37,11 @@ def running(index: int, node: str) -> dict[str, Any]:
 
 
 @pytest.mark.real
+@pytest.mark.extras
 @pytest.mark.parametrize("avoid", [True, False])
 def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the_node(
     avoid: bool, tmp_path: Path
 ) -> None:
-    pytest.importorskip("lightkube")
     over = threading.Event()
     asked: list[Asked] = []
 
@@ -107,9 +107,9 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
 
 
 @pytest.mark.real
+@pytest.mark.extras
 def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) -> None:
     """Its kubelet may not have said yet that it runs, and its log would go with it."""
-    pytest.importorskip("lightkube")
     over = threading.Event()
     deleted: list[str] = []
 
@@ -154,9 +154,9 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
 
 
 @pytest.mark.real
+@pytest.mark.extras
 def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_of(tmp_path: Path) -> None:
     """The watch is a connection of its own: it may be faster than the answer, and nothing changes after that."""
-    pytest.importorskip("lightkube")
     over, seen = threading.Event(), threading.Event()
     words = "0/3 nodes are available: 3 Insufficient cpu."
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}

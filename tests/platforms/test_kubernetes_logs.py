@@ -10,7 +10,6 @@ from holdfast.platforms.kubernetes.objects.api_records import Pod, PodPhase
 from holdfast.platforms.kubernetes.objects.job_status import ClusterJob, ClusterJobState
 from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView
-from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
 from holdfast.report.merged_logs import stamp
 
 POD = Pod(
@@ -50,7 +49,10 @@ def test_lines_come_whole_however_the_blocks_are_cut() -> None:
         assert list(lines_in(blocks)) == [b"one\rtwo\n", b"three\n", b"\n", b"last"]
 
 
+@pytest.mark.extras
 def test_the_server_is_asked_for_whole_seconds_and_the_rest_is_looked_at_here() -> None:
+    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
+
     assert query_of(POD, since=AT / 1e9 + 0.7, lines=None) == {
         "container": object_names.TASK,
         "timestamps": "true",
@@ -61,7 +63,10 @@ def test_the_server_is_asked_for_whole_seconds_and_the_rest_is_looked_at_here() 
     assert shown == [False, False, True, True, False, False]
 
 
+@pytest.mark.extras
 def test_a_search_is_in_what_the_worker_wrote() -> None:
+    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
+
     chosen = PodLogFilter(LOOKED, LineFilter(fits=lambda text: text.startswith(b"loss")))
     found = chosen.line(POD, AT, b"[worker-13] loss 0.5\n")
     assert found is not None
@@ -69,7 +74,10 @@ def test_a_search_is_in_what_the_worker_wrote() -> None:
     assert chosen.line(POD, AT, b"[worker-13] no loss\n") is None
 
 
+@pytest.mark.extras
 def test_a_time_as_it_is_printed_means_its_own_line_too() -> None:
+    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
+
     [shown] = filter(None, [PodLogFilter(LOOKED, LineFilter()).line(POD, AT + 500_600_000, b"x\n")])
     printed = parse_moment(stamp(shown.at), 0.0, "--since")
     assert PodLogFilter(LOOKED, LineFilter(since=printed)).line(POD, AT + 500_600_000, b"x\n") is not None

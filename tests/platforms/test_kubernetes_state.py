@@ -126,7 +126,6 @@ class Play:
 
 @pytest.fixture
 def play() -> Iterator[Callable[..., Play]]:
-    pytest.importorskip("lightkube")
     made: list[Play] = []
 
     def make(*words: Any) -> Play:
@@ -140,6 +139,7 @@ def play() -> Iterator[Callable[..., Play]]:
 
 
 @pytest.mark.real
+@pytest.mark.extras
 def test_an_attempt_waits_until_its_number_is_written(play: Callable[..., Play], tmp_path: Path) -> None:
     server = Server()
     with api(server.answer, tmp_path) as environment:
@@ -158,6 +158,7 @@ def test_an_attempt_waits_until_its_number_is_written(play: Callable[..., Play],
 
 
 @pytest.mark.real
+@pytest.mark.extras
 def test_the_owner_before_loses_its_next_write_and_is_told_who_has_the_job(
     play: Callable[..., Play], tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_owner_before_loses_its_next_write_and_is_told_who_has_the_job(
 
 
 @pytest.mark.real
+@pytest.mark.extras
 def test_without_the_api_server_the_job_goes_on_and_its_state_follows_later(
     play: Callable[..., Play], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,8 +156,8 @@ def test_every_page_is_in_the_sites_navigation() -> None:
     assert [name for name in names if not name.startswith(by_the_hook) and name not in listed] == []
 
 
+@pytest.mark.extras
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("material", reason="the site needs mkdocs-material: pip install -e '.[docs]'")
     ran = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
         cwd=DOCS.parent,
