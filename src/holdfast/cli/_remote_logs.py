@@ -35,7 +35,7 @@ MOST_SAID = 8
 
 
 class RemoteLog:
-    """One log of a rank on another node: a `Reader`."""
+    """One log of a rank on another node: a `LogSource`."""
 
     def __init__(self, far: FarLogs, part: LogPart) -> None:
         self.part = part
@@ -48,12 +48,12 @@ class RemoteLog:
         self._far = far
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """As `Reader.begin`. Raises HoldfastError."""
+        """As `LogSource.begin`. Raises HoldfastError."""
         piece = self._read(LogFrom(stream=self.stream, timed=True, since=since, lines=tail, most=0))
         return (piece.file, piece.at) if piece is not None and (piece.file or piece.at) else None
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """As `Reader.read_on`. Raises HoldfastError."""
+        """As `LogSource.read_on`. Raises HoldfastError."""
         if self.followed:
             piece = self.arrived.popleft() if self.arrived else None
         else:

@@ -88,7 +88,7 @@ class JobPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> JobPage:
-    """All that is recorded about one job. Raises `Missing`."""
+    """All that is recorded about one job. Raises `NoSuchPage`."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     history = REMEMBERED.events(home.path, view.id)

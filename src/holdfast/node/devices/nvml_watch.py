@@ -35,7 +35,7 @@ _MOST_RETURNS = 100
 
 
 class NvmlWatch:
-    """A `Source`. `before`: what the process does first; it may take as long as a reset takes."""
+    """A `RunFaultSource`. `before`: what the process does first; it may take as long as a reset takes."""
 
     def __init__(self, *, node: str, before: Callable[[], None]) -> None:
         self.missing = ""
