@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.model.job_spec import PlatformJob
 from holdfast.record import database
 from holdfast.record.submitted_jobs import SubmissionRecord, write_submission
 
+SlurmOf = Callable[..., Slurm]
 HELD = """\
 name: held
 roles:
@@ -208,7 +210,9 @@ def test_the_same_text_runs_again_after_a_requeue(slurm: Slurm) -> None:
     assert slurm.ended(int(number))["ExitCode"] == "0:0"
 
 
-def test_a_job_that_waits_to_be_started_again_is_queued_and_not_lost(slurm: Slurm) -> None:
+def test_a_job_that_waits_to_be_started_again_is_queued_and_not_lost(slurm_of: SlurmOf) -> None:
+    # A busy machine's slurmctld needs more than a third of two seconds to say why the job got SIGTERM.
+    slurm = slurm_of(kill_wait_s=30)
     number = _submit(slurm)
     _running(slurm, number)
     slurm("scontrol", "requeuehold", number)
@@ -223,7 +227,9 @@ def test_a_job_that_waits_to_be_started_again_is_queued_and_not_lost(slurm: Slur
     assert "not today" in _said(slurm, "show", number)[0]
 
 
-def test_a_job_that_was_cancelled_while_it_waited_is_closed(slurm: Slurm) -> None:
+def test_a_job_that_was_cancelled_while_it_waited_is_closed(slurm_of: SlurmOf) -> None:
+    # A busy machine's slurmctld needs more than a third of two seconds to say why the job got SIGTERM.
+    slurm = slurm_of(kill_wait_s=30)
     number = _submit(slurm)
     _running(slurm, number)
     slurm("scontrol", "requeuehold", number)
