@@ -193,6 +193,7 @@ def lists_of(told: dict[str, str]) -> list[str]:
     return told["PAI_CONTAINER_HOST_http_PORT_LIST"].split(",")
 
 
+@pytest.mark.key
 @pytest.mark.real
 def test_on_one_machine_every_worker_opens_its_own_ports_and_finds_its_peers(holdfast: Holdfast) -> None:
     job_file(holdfast)

@@ -187,6 +187,7 @@ def test_without_a_store_that_works_rank_0_hosts_it_from_the_next_attempt_on(
     assert (ran.out.count("held True"), ran.out.count("held False")) == (2, 2)
 
 
+@pytest.mark.key
 @pytest.mark.real
 def test_workers_without_torch_have_no_store(holdfast: Holdfast, broken_torch: str) -> None:
     script = holdfast.script(WHO_HOSTS)

@@ -137,6 +137,7 @@ def test_each_ward_has_a_name_of_its_own(tmp_path: Path) -> None:
             assert Path(f"/proc/{it.pid(f'{name} 1')}/comm").read_text().strip() == f"holdfast-{name}"
 
 
+@pytest.mark.key
 def test_an_owner_that_is_killed_is_started_again_and_the_workers_go_on(tmp_path: Path) -> None:
     with world(tmp_path) as it:
         worker = it.pid("worker of 1")
@@ -146,6 +147,7 @@ def test_an_owner_that_is_killed_is_started_again_and_the_workers_go_on(tmp_path
         assert "agent 2" not in it.notes.read_text()
 
 
+@pytest.mark.key
 def test_an_agent_that_is_killed_is_started_again_after_its_workers_are_dead(tmp_path: Path) -> None:
     with world(tmp_path) as it:
         worker = it.pid("worker of 1")
@@ -184,6 +186,7 @@ def test_a_signal_that_comes_while_the_owner_is_away_is_told_to_the_next_one(tmp
         assert it.guard.wait(30) == 7
 
 
+@pytest.mark.key
 def test_what_the_guard_kept_ends_when_the_guard_is_killed(tmp_path: Path) -> None:
     with world(tmp_path) as it:
         owner, agent = it.pid("owner 1"), it.pid("agent 1")

@@ -156,6 +156,7 @@ def gone(process: psutil.Process, timeout_s: float = 10) -> bool:
     return not process.is_running()
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: int) -> None:
     """Killed, it is replaced while the workers run on; stopped, it gets SIGCONT when it is needed."""
@@ -226,6 +227,7 @@ def test_what_goes_wrong_when_it_imports_anew_costs_a_cold_start(holdfast: Holdf
     assert "other.py has changed: importing anew" in ran.err and why in ran.err and not at(holdfast, 2)[1]
 
 
+@pytest.mark.key
 def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdfast) -> None:
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--standby", "--nproc-per-node", "2", script)
@@ -361,6 +363,7 @@ def test_a_changed_script_is_imported_anew(holdfast: Holdfast) -> None:
     assert at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "new text 2\n"
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("standby", ["--standby", "--no-standby"])
 def test_nothing_is_left_of_a_killed_run(holdfast: Holdfast, standby: str) -> None:
     script = holdfast.script(DIES_WHEN_TOLD)

@@ -41,6 +41,7 @@ def python(code: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_a_run_returns_the_report_and_shows_what_the_workers_print() -> None:
     shown = io.StringIO()
     with redirect_stdout(shown):
@@ -50,6 +51,7 @@ def test_a_run_returns_the_report_and_shows_what_the_workers_print() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_a_job_that_fails_is_a_report_and_no_exception() -> None:
     report = holdfast.run("bad.py", max_restarts=0, no_checks=True, show=False)
     assert (report.ok, report.outcome, report.exception, report.rank, report.exit_code) == (
@@ -59,6 +61,7 @@ def test_a_job_that_fails_is_a_report_and_no_exception() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 @pytest.mark.parametrize(
     ("what", "options", "said"),
     [
@@ -78,6 +81,7 @@ def test_what_cannot_be_meant_is_one_exception_with_a_hint(what: object, options
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_a_run_in_another_thread_leaves_the_callers_signals_alone() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGCHLD)
     found: list[holdfast.Report] = []
@@ -89,6 +93,7 @@ def test_a_run_in_another_thread_leaves_the_callers_signals_alone() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_ctrl_c_stops_the_job_and_is_raised_when_it_has_ended() -> None:
     code = """
 import holdfast
@@ -105,6 +110,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_the_job_ends_when_its_caller_is_killed() -> None:
     with python("import holdfast; holdfast.run('long.py', no_checks=True, grace=1)") as program:
         Path("up").read_bytes()  # until the worker is there
@@ -116,6 +122,7 @@ def test_the_job_ends_when_its_caller_is_killed() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_the_events_of_a_running_job_come_until_its_end() -> None:
     with python("import holdfast; holdfast.run('long.py', no_checks=True, show=False)") as program:
         Path("up").read_bytes()  # until the worker is there
@@ -158,6 +165,7 @@ def test_a_report_is_frozen_and_a_notebook_gets_it_escaped() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_a_worker_that_imports_holdfast_loads_nothing_of_it() -> None:
     all_of_it = {"msgspec", "dataclasses", "holdfast.api"}
     code = f"import sys, holdfast; holdfast.progress(1); print({all_of_it} & set(sys.modules))"
@@ -166,6 +174,7 @@ def test_a_worker_that_imports_holdfast_loads_nothing_of_it() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 @pytest.mark.parametrize(
     "first",
     [
@@ -196,6 +205,7 @@ assert holdfast.explain.explanation_rules and callable(holdfast.explain)
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_the_page_about_python_does_what_it_says(place: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name, code in re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):

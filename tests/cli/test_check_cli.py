@@ -85,6 +85,7 @@ def test_a_typed_port_that_is_taken_is_told_before_the_start(holdfast: Holdfast)
     assert f"port {port} is taken" in ran.report["reason"]
 
 
+@pytest.mark.key
 def test_a_failure_is_252_with_reason_and_solution(holdfast: Holdfast) -> None:
     ran = holdfast("check", "disk:min_free=900PB", "shm", "--json")
     found = answer(ran.out)
@@ -169,6 +170,7 @@ def test_the_checks_of_a_job_file(holdfast: Holdfast) -> None:
     assert found["failure"]["blame"] == "workload"
 
 
+@pytest.mark.key
 def test_a_run_waits_for_its_checks_and_starts_on_pass(holdfast: Holdfast) -> None:
     plugin = holdfast.script(FLAKY, "flaky.py")
     script = holdfast.script("from pathlib import Path\nprint('started', Path('seen').exists())\n")
@@ -178,6 +180,7 @@ def test_a_run_waits_for_its_checks_and_starts_on_pass(holdfast: Holdfast) -> No
     assert "flaky passed at try 2; before: " in ran.err
 
 
+@pytest.mark.key
 def test_a_run_whose_check_fails_starts_nothing_and_says_why(holdfast: Holdfast) -> None:
     plugin = holdfast.script(FAILS, "fans.py")
     script = holdfast.script("print('started')\n")
@@ -204,6 +207,7 @@ def test_no_checks_is_disabled(holdfast: Holdfast) -> None:
     assert ran.status == 0
 
 
+@pytest.mark.key
 def test_a_supervisor_that_is_killed_takes_its_checks_with_it(holdfast: Holdfast) -> None:
     plugin = holdfast.script(HANGS, "h.py")
     process = holdfast.start("run", "--checks", "hangs", "--plugin", plugin, holdfast.script("print('started')\n"))

@@ -154,6 +154,7 @@ def test_tail_is_the_last_lines_whatever_the_block_size(lines: list[bytes], ende
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_follow_shows_what_comes_and_ends_with_the_job(home: Path, job: JobPlace) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "holdfast", "logs", "train", "--follow", "--stdout", "--tail", "1"],

@@ -28,6 +28,7 @@ def tell(code: str) -> str:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_what_a_start_does_not_use_is_not_imported() -> None:
     modules = "holdfast.main.run_command, holdfast.main.single_machine_run, holdfast.wire.control_socket"
     code = f"import {modules}, sys; print({START!r} & set(sys.modules))"
@@ -35,6 +36,7 @@ def test_what_a_start_does_not_use_is_not_imported() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_a_start_leaves_the_standard_library_as_it_is() -> None:
     """No stand-in is left in `sys.modules`, and no function or class of a library was replaced."""
     code = """
@@ -50,6 +52,7 @@ print(same, sorted(others))
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_a_start_compiles_no_python() -> None:
     """A NamedTuple compiles something for each field, a ForwardRef its text. A table of imports does not show that."""
     code = """
@@ -70,6 +73,7 @@ print(seen)
 
 
 @pytest.mark.real
+@pytest.mark.key
 def test_the_guard_is_made_before_anything_large_is_imported() -> None:
     """`guarded` forks; what the command line has imported by then is what the guard holds."""
     large = "{'typing', 're', 'ctypes', 'msgspec', 'pathlib', 'sqlite3', 'socket', 'click', 'holdfast.model.job_spec'}"
@@ -77,6 +81,7 @@ def test_the_guard_is_made_before_anything_large_is_imported() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.key
 @pytest.mark.parametrize("nodes", [[], ["--nnodes", "1"], ["--nnodes", "1:1"], ["--nnodes", "1:4"], ["--standalone"]])
 def test_a_run_on_one_machine_imports_nothing_of_many(nodes: list[str], tmp_path: Path) -> None:
     words = ["-X", "importtime", "-m", "holdfast", "run", "--no-checks", *nodes, "--no-python", "true"]

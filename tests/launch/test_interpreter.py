@@ -36,6 +36,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------------------------------------- real workers
 
 
+@pytest.mark.key
 @pytest.mark.real
 @pytest.mark.parametrize("start", ["--no-warm", "--warm"])
 def test_workers_run_with_the_active_environment(holdfast: Holdfast, other: Path, start: str) -> None:
@@ -48,6 +49,7 @@ def test_workers_run_with_the_active_environment(holdfast: Holdfast, other: Path
     assert [attempt["step"] for attempt in ran.report["attempts"]] == [7], "what a worker says of its progress is heard"
 
 
+@pytest.mark.key
 @pytest.mark.real
 @pytest.mark.parametrize("how", ["option", "PYTHON_EXEC", "HOLDFAST_PYTHON"])
 def test_the_python_that_is_asked_for_wins(holdfast: Holdfast, other: Path, how: str) -> None:

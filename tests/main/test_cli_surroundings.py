@@ -23,6 +23,7 @@ def shell(holdfast: Holdfast, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_costs_the_job_nothing(holdfast: Holdfast, closed: str) -> None:
     holdfast.script("print('ran')")
@@ -33,6 +34,7 @@ def test_a_closed_stream_costs_the_job_nothing(holdfast: Holdfast, closed: str) 
     assert holdfast("logs", "job", "--stdout").out == "ran\n"
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("verb", ["jobs", "config", "--help", "exits"])
 def test_a_full_disk_behind_the_output_is_one_message(holdfast: Holdfast, verb: str) -> None:
     done = shell(holdfast, f"$HF {verb} > /dev/full")
@@ -93,6 +95,7 @@ def test_output_that_never_came_out_is_said_at_the_end(holdfast: Holdfast) -> No
     assert "never came out" not in shell(holdfast, "$HF run --no-checks job.py | true").stderr
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("words", [("job.py",), ("--nproc-per-node", "2", "job.py")])
 def test_torchruns_way_of_typing_leads_to_run(holdfast: Holdfast, words: tuple[str, ...]) -> None:
     ran = holdfast(*words)

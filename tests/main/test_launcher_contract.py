@@ -97,6 +97,7 @@ def test_a_word_may_say_how_many_workers(
 # ---------------------------------------------------------------------------------------------- what workers see
 
 
+@pytest.mark.key
 def test_every_worker_knows_its_place(holdfast: Holdfast) -> None:
     script = holdfast.script(WRITES)
     assert holdfast.run("--nproc-per-node", "2", "--rdzv-id", "seven", "--max-restarts", "5", script).status == 0
@@ -120,6 +121,7 @@ def test_the_address_and_port_that_were_given_are_the_workers(holdfast: Holdfast
     assert (seen(holdfast)[0]["MASTER_ADDR"], seen(holdfast)[0]["MASTER_PORT"]) == ("127.0.0.2", port)
 
 
+@pytest.mark.key
 def test_roles_are_numbered_one_after_the_other(holdfast: Holdfast) -> None:
     script = holdfast.script(WRITES)
     job = holdfast.dir / "job.yaml"
@@ -137,6 +139,7 @@ def test_roles_are_numbered_one_after_the_other(holdfast: Holdfast) -> None:
 # ---------------------------------------------------------------------------------------------- output
 
 
+@pytest.mark.key
 def test_files_have_what_was_redirected_and_teed(holdfast: Holdfast) -> None:
     script = holdfast.script("import os, sys; print('out'); print('err', file=sys.stderr)")
     ran = holdfast.run("--nproc-per-node", "2", "--redirect=3", "--tee", "0:1", "--log-dir", "logs", script)
@@ -157,6 +160,7 @@ def test_a_line_begins_as_the_template_says(holdfast: Holdfast) -> None:
 # ---------------------------------------------------------------------------------------------- what ends what
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
 def test_one_worker_that_a_signal_ends_ends_all(holdfast: Holdfast, number: signal.Signals) -> None:
     script = holdfast.script(
@@ -199,6 +203,7 @@ def test_the_same_failure_spends_all_restarts_where_that_is_wanted(holdfast: Hol
     assert (ran.report["outcome"], ran.report["phrase"]) == ("failed", "UserException")
 
 
+@pytest.mark.key
 def test_restarts_count_up_in_the_workers(holdfast: Holdfast) -> None:
     script = holdfast.script(
         """
@@ -255,6 +260,7 @@ def test_a_worker_may_ask_its_launcher_to_end_the_job(holdfast: Holdfast) -> Non
     assert len(ran.report["attempts"]) == 1
 
 
+@pytest.mark.key
 def test_a_launcher_that_is_asked_to_end_lets_its_workers_save(holdfast: Holdfast) -> None:
     script = LEAVES.replace("HANDLER", "leave").replace("ASKS", "pass")
     process = holdfast.start("run", "--no-checks", "--nproc-per-node", "2", holdfast.script(script))

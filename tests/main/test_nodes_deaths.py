@@ -23,6 +23,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
     yield from several_runs(tmp_path)
 
 
+@pytest.mark.key
 def test_each_process_has_a_name(runs: Runs) -> None:
     runs.start_all(2)
     runs.workers(1, 2)
@@ -79,6 +80,7 @@ def test_a_job_whose_owner_is_dead_for_a_moment_is_not_called_lost(runs: Runs) -
     assert runs.codes() == [0, 0]
 
 
+@pytest.mark.key
 def test_an_owner_that_is_killed_while_a_rank_dies_still_names_it(runs: Runs) -> None:
     runs.start_all(2)
     runs.workers(1, 2)
@@ -95,6 +97,7 @@ def test_an_owner_that_is_killed_while_a_rank_dies_still_names_it(runs: Runs) ->
     assert (first["phrase"], first["first"]["rank"]) == ("UserException", 1)
 
 
+@pytest.mark.key
 def test_an_agent_that_is_killed_comes_back_and_the_restart_is_not_charged(runs: Runs) -> None:
     runs.start_all(2)
     workers = runs.workers(1, 2)
@@ -144,6 +147,7 @@ def test_the_agent_beside_the_owner_may_be_killed_too(runs: Runs) -> None:
     assert runs.codes() == [0, 0]
 
 
+@pytest.mark.key
 def test_a_spare_takes_the_place_of_a_node_whose_guard_was_killed(runs: Runs) -> None:
     runs.start_all(3, "--spares", "1", nnodes="2")
     runs.wait_for(0, "1 spare")

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import Holdfast, Ran, free_port
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.key]
 
 NAMES = (
     "RANK LOCAL_RANK GROUP_RANK GROUP_WORLD_SIZE WORLD_SIZE LOCAL_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE "

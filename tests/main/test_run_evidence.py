@@ -124,6 +124,7 @@ def test_a_memory_kill_at_the_limit_of_slurms_step_without_the_kernel_log(
     assert any("oom_kill rose by 1" in item["text"] for item in report["evidence"])
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("culprit", ["os.kill(os.getpid(), signal.SIGSTOP)", "deadlock()", "sleep_for_ever()"])
 def test_hang_names_the_rank_that_differs(holdfast: Holdfast, culprit: str) -> None:
     script = holdfast.script(COLLECTIVE.replace("{culprit}", culprit))
@@ -183,6 +184,7 @@ def test_progress_keeps_a_silent_job_alive(holdfast: Holdfast) -> None:
     assert ran.status == 0
 
 
+@pytest.mark.key
 def test_no_progress_twice_is_the_end(holdfast: Holdfast) -> None:
     """The same exception at the same place, and no step further: a third try would end so again."""
     script = holdfast.script(
@@ -198,6 +200,7 @@ def test_no_progress_twice_is_the_end(holdfast: Holdfast) -> None:
     assert "same ZeroDivisionError" in report["attempts"][1]["decision"]["reason"]
 
 
+@pytest.mark.key
 def test_progress_makes_it_worth_going_on(holdfast: Holdfast) -> None:
     script = holdfast.script(
         """
@@ -222,6 +225,7 @@ def test_restarts_are_counted_and_do_not_replace_the_cause(holdfast: Holdfast) -
     assert "the only restart is used" in report["attempts"][1]["decision"]["reason"]
 
 
+@pytest.mark.key
 def test_every_attempt_has_a_fresh_port(holdfast: Holdfast) -> None:
     script = holdfast.script(
         """
@@ -254,6 +258,7 @@ def test_hang_in_the_middle_of_a_restart_is_not_the_old_one(holdfast: Holdfast) 
     assert second["report"]["phrase"] == "Succeeded"
 
 
+@pytest.mark.key
 def test_workers_see_what_torchrun_gives(holdfast: Holdfast) -> None:
     script = holdfast.script("import json, os; print(json.dumps(dict(os.environ)))")
     ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "5", "--rdzv-id", "run-7", script)

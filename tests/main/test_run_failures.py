@@ -11,7 +11,7 @@ from holdfast.model.events import AgentReported
 from holdfast.model.gang_protocol import Member, MemberState
 from holdfast.record.job_views import events
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.key]
 
 WAIT = "import time; time.sleep(60)"
 

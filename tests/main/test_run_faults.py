@@ -89,6 +89,7 @@ def first(ran: Ran) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- what each level does
 
 
+@pytest.mark.key
 @pytest.mark.parametrize(
     ("code", "phrase", "avoided"),
     [
@@ -112,6 +113,7 @@ def test_the_job_is_stopped_and_goes_on(holdfast: Holdfast, code: str, phrase: s
     assert ("there is no reset-command" in ran.err) == (code == "48")
 
 
+@pytest.mark.key
 def test_a_held_device_stays_out_of_this_job_and_of_the_next(holdfast: Holdfast) -> None:
     (holdfast.dir / "rules.yaml").write_text(
         "frequency: [{codes: [80E01801], times: 1, window_s: 3600, remedy: HOLD}]\n" + QUICK
@@ -338,6 +340,7 @@ def test_a_file_of_ascend_events(holdfast: Holdfast) -> None:
     assert (ran.status, first(ran)["devices"], visible(holdfast, 2)) == (0, ["npu1"], "0,2")
 
 
+@pytest.mark.key
 def test_the_kernels_line_about_a_worker_names_its_device(holdfast: Holdfast) -> None:
     """No source tells here which device sits at this address; the process in the line does."""
     log = holdfast.dir / "kern.log"

@@ -69,6 +69,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("own_session", [False, True])
 def test_a_rank_that_catches_sigterm_saves_with_its_helpers(holdfast: Holdfast, own_session: bool) -> None:
     script = holdfast.script(SAVES_WITH_A_HELPER)

@@ -31,6 +31,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.key
 @pytest.mark.real
 @pytest.mark.skipif(not ControlGroups.make("probe").can_limit, reason="no control group may be written here")
 def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Holdfast) -> None:

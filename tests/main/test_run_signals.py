@@ -73,6 +73,7 @@ def stopped(ran: Ran, name: str) -> None:
     assert len(report["attempts"]) == 1
 
 
+@pytest.mark.key
 @pytest.mark.parametrize("start_how", ["--no-warm", "--warm"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
 def test_workers_get_the_signal_itself_and_once(holdfast: Holdfast, number: signal.Signals, start_how: str) -> None:
@@ -127,6 +128,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
+@pytest.mark.key
 @pytest.mark.parametrize(("key", "name"), [(b"\x03", "INT"), (b"\x1c", "QUIT")])
 def test_a_key_at_the_terminal_reaches_the_workers_once(holdfast: Holdfast, key: bytes, name: str) -> None:
     script = holdfast.script(KEEPS_A_DIARY)
@@ -271,6 +273,7 @@ def test_forks_that_stand_by_outlive_a_signal_that_came_to_all(holdfast: Holdfas
 # ---------------------------------------------------------------------------------------------- nothing stays
 
 
+@pytest.mark.key
 def test_a_stopped_supervisor_whose_guard_dies_leaves_nothing(holdfast: Holdfast) -> None:
     process = start(holdfast, HAS_NO_HANDLER)
     [supervisor] = psutil.Process(process.pid).children()

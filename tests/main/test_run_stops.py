@@ -14,7 +14,7 @@ import pytest
 
 from conftest import Holdfast, wait_for
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.key]
 
 STUBBORN = """
 import os, pathlib, signal, subprocess, sys, time

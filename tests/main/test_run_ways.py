@@ -14,7 +14,7 @@ from holdfast.decide.gang import Gang
 from holdfast.model.actions import Action
 from holdfast.record.journal import Journal
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.key]
 
 
 def test_script_gets_its_arguments_untouched(holdfast: Holdfast) -> None:

@@ -75,6 +75,7 @@ def hook(when: str, name: str, command: str = HERE, **more: Any) -> dict[str, An
 # ---------------------------------------------------------------------------------------------- hooks
 
 
+@pytest.mark.key
 def test_hooks_run_in_order_before_the_workers_and_in_reverse_after_them(jobs: Jobs) -> None:
     hooks = [hook("taskStarts", "a"), hook("taskSucceeds", "x"), hook("taskStarts", "b"), hook("always", "y")]
     hooks += [hook("taskFails", "never")]
@@ -193,6 +194,7 @@ def test_no_word_of_a_hook_tells_a_secret(jobs: Jobs) -> None:
 # ---------------------------------------------------------------------------------------------- daemons
 
 
+@pytest.mark.key
 def test_a_daemon_runs_before_the_first_worker_and_leaves_after_the_last(jobs: Jobs) -> None:
     daemon = {"command": f"trap 'echo bye >> story; exit 0' TERM; echo up >> story; {ENDLESS}"}
     worker = "while ! grep -q up story; do sleep 0.05; done; sleep 0.3; echo worker >> story"
@@ -242,6 +244,7 @@ def test_a_background_child_of_a_worker_holds_no_finished_job_with_a_daemon(jobs
     assert jobs.holdfast.survivors() == []
 
 
+@pytest.mark.key
 def test_a_supervisor_that_is_killed_leaves_no_daemon(jobs: Jobs) -> None:
     process = jobs.start("echo up > up; sleep 600", d={"command": ENDLESS})
     wait_for(lambda: jobs.read("up"))

@@ -49,6 +49,7 @@ class Job:
         return ended.returncode, json.loads(ended.stdout), ended.stderr
 
 
+@pytest.mark.key
 def test_a_worker_finds_what_was_fetched_and_the_report_has_it(tmp_path: Path, web: Web) -> None:
     job = Job(tmp_path, uri=f"{web.url}/file/m")
     status, report, said = job.run()
@@ -58,6 +59,7 @@ def test_a_worker_finds_what_was_fetched_and_the_report_has_it(tmp_path: Path, w
     assert again == 0 and "whole from an earlier fetch" in said and len(web.asked) == 1
 
 
+@pytest.mark.key
 def test_what_is_not_there_is_the_users_and_ends_the_job_at_once(tmp_path: Path, web: Web) -> None:
     status, report, said = Job(tmp_path, uri=f"{web.url}/status/404/m?token=geheim").run()
     assert status == 229 and report["phrase"] == "DownloadNotFound" and report["blame"] == "workload"

@@ -200,6 +200,7 @@ def test_a_sleep_while_the_others_spin_in_a_collective(start: Start) -> None:
     assert "waits busily in all_reduce" in why
 
 
+@pytest.mark.key
 @needs_stacks
 def test_a_deadlock(start: Start) -> None:
     culprits, why = found(start(WAITS, DEADLOCKED).watch(20))
@@ -229,6 +230,7 @@ def test_a_stopped_worker_keeps_its_stop_through_a_look(start: Start) -> None:
         assert shot.threads[0].frames[0] == "load_batch (<string>:4)"
 
 
+@pytest.mark.key
 @needs_stacks
 @pytest.mark.parametrize("script", [COMPUTES_AT_ONE_LINE, LOOPS], ids=["one line", "a few lines"])
 def test_a_rank_that_spins_while_the_other_waits_for_it_is_found(start: Start, script: str) -> None:
@@ -239,6 +241,7 @@ def test_a_rank_that_spins_while_the_other_waits_for_it_is_found(start: Start, s
     assert "burns CPU" in judgement.evidence.why
 
 
+@pytest.mark.key
 @needs_stacks
 @pytest.mark.parametrize("script", [WORKS, LOADER_WORKS], ids=["moving", "child"])
 def test_silent_work_is_not_a_hang(start: Start, script: str) -> None:

@@ -120,6 +120,7 @@ def test_one_worker_has_the_debugger_the_terminal_and_its_width(
     assert log.endswith("done 40\n")
 
 
+@pytest.mark.key
 def test_of_several_workers_rank_0_reads(holdfast: Holdfast, script: str) -> None:
     desk = Desk(holdfast, "--nproc-per-node", "2", script)
     desk.until("(Pdb) ")
@@ -146,6 +147,7 @@ def test_another_rank_may_read(holdfast: Holdfast) -> None:
     assert "name is Ada" in desk.text
 
 
+@pytest.mark.key
 def test_ctrl_c_at_a_prompt_stops_the_job_and_leaves_the_terminal_as_it_was(holdfast: Holdfast, script: str) -> None:
     desk = Desk(holdfast, "--grace", "2", script)
     desk.until("(Pdb) ")
