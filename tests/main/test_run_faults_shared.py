@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -237,7 +238,7 @@ def test_the_holders_are_named(tmp_path: Path) -> None:
     program = "import fcntl; fcntl.flock(0, fcntl.LOCK_SH); print('held', flush=True)"
     with (tmp_path / ".device-n1-gpu0.lock").open("r+") as file:
         other = subprocess.Popen(
-            ["python3", "-c", program + "; import signal; signal.pause()"], stdin=file, stdout=subprocess.PIPE,
+            [sys.executable, "-c", program + "; import signal; signal.pause()"], stdin=file, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
     assert other.stdout is not None

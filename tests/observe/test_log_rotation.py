@@ -151,7 +151,7 @@ def test_a_shipper_that_follows_names_loses_nothing_across_rotations(holdfast: H
     worker += "    print(f'line {n:06d} ' + 'x' * 40, flush=True)\n    time.sleep(0.0005)\n"
     job = {
         "name": "ship",
-        "roles": {"worker": {"count": 1, "command": ["python3", str(holdfast.script(worker))]}},
+        "roles": {"worker": {"count": 1, "command": [sys.executable, str(holdfast.script(worker))]}},
         "plugins": {"daemons": {"shipper": {"command": ["bash", "-c", ships]}}},
     }
     path = holdfast.dir / "job.yaml"
