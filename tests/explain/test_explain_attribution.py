@@ -135,6 +135,61 @@ def test_peer_lost_noticed_first_does_not_win() -> None:
     assert (report.phrase, report.code, report.original.signal) == ("NativeCrash", 234, "SIGSEGV")
 
 
+def test_a_rank_that_aborts_at_second_hand_is_no_cause_however_early() -> None:
+    """NCCL's watchdog aborts its own process once a peer is gone; the peer may still be printing its traceback."""
+    report = explain(
+        told(died(0, WATCHDOG, signal=6, at=0.0, order=0), died(1, trace("ValueError: x"), at=2.0, order=1))
+    )
+    assert report.first is not None
+    assert report.first.rank == 1
+    assert (report.exception, report.collateral) == ("ValueError", (0,))
+
+
+def test_an_abort_without_a_word_beats_silence() -> None:
+    report = explain(told(died(0, code=3, at=0.0, order=0), died(1, signal=6, at=0.1, order=1)))
+    assert report.first is not None
+    assert (report.first.rank, report.phrase) == (1, "NativeCrash")
+
+
+def test_words_about_a_peer_that_no_row_knows_are_second_hand_too() -> None:
+    report = explain(
+        told(died(0, "lost contact to the coordinator", code=3, at=0.0, order=0), died(1, code=3, at=2.0, order=1))
+    )
+    assert report.first is not None
+    assert report.first.rank == 1
+
+
+LOST_LINK = "ConnectionResetError: [Errno 104] Connection reset by peer"
+
+
+def test_a_rank_that_only_hears_of_it_is_no_cause_however_early() -> None:
+    report = explain(told(died(0, trace(LOST_LINK), at=0.0, order=0), died(1, trace("ValueError: x"), at=2.0, order=1)))
+    assert report.first is not None
+    assert (report.first.rank, report.exception) == (1, "ValueError")
+
+
+def test_a_rank_that_a_signal_killed_did_not_only_hear_of_it() -> None:
+    report = explain(
+        told(died(0, trace(LOST_LINK), signal=11, at=0.0, order=0), died(1, trace("ValueError: x"), at=2.0, order=1))
+    )
+    assert report.first is not None
+    assert (report.first.rank, report.phrase) == (0, "NativeCrash")
+
+
+def test_a_rank_whose_child_was_killed_for_memory_did_not_only_hear_of_it() -> None:
+    """A data loader's process is killed, and the rank finds its pipe broken; the next rank fails a moment later."""
+    kill = MemoryKill(source="kernel log", text="oom-kill", node="node0", rank=0, pid=77, at=T - 0.01)
+    report = explain(
+        told(
+            died(0, trace(LOST_LINK), at=0.0, order=0),
+            died(1, trace("ValueError: x"), at=0.1, order=1),
+            memory_kills=(kill,),
+        )
+    )
+    assert report.first is not None
+    assert (report.first.rank, report.phrase) == (0, "HostOutOfMemoryKilled")
+
+
 def test_the_earliest_of_two_own_failures_wins() -> None:
     early, late = died(1, trace("ValueError: early"), at=0.0, order=0), died(0, signal=11, at=2.0, order=1)
     report = explain(told(late, early))

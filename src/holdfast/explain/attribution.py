@@ -179,13 +179,6 @@ def _of_a_link(clue: Clue) -> bool:
 _LINK = frozenset({Phrase.NETWORK_LOST, Phrase.PEER_LOST})
 
 
-def _only_hears(suspect: Suspect) -> bool:
-    """Whether the worker's own cause is a broken connection for which there is no other evidence than its log."""
-    best = suspect.reading.best
-    signalled = suspect.exit is not None and suspect.exit.signal is not None
-    return suspect.kind is EvidenceStrength.OWN and not signalled and best is not None and _of_a_link(best)
-
-
 def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     first_at = min(suspect.died[0] for suspect in own)
     wordless = all(suspect.kind is EvidenceStrength.SILENT for suspect in own if suspect.died[0] == first_at)
@@ -194,7 +187,6 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     at = moments(suspect.exit for suspect in together if suspect.exit is not None)
     together.sort(
         key=lambda suspect: (
-            _only_hears(suspect),
             suspect.kind,
             at.get(suspect.rank, 0.0),
             suspect.died[1],
@@ -207,7 +199,6 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
         suspect
         for suspect in together[1:]
         if suspect.kind is culprit.kind
-        and _only_hears(suspect) == _only_hears(culprit)
         and suspect.died[0] == culprit.died[0]
         and (suspect.died[1] == culprit.died[1] or suspect.reading.worker.node != culprit.reading.worker.node)
     ]
