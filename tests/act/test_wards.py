@@ -61,7 +61,7 @@ def agent(birth):
 
 KEEP = """
 heard = block()
-wards = [Ward("holdfast-owner", owner), Ward("holdfast-agent", agent, hears=(signal.SIGUSR1,))]
+wards = [ManagedChild("holdfast-owner", owner), ManagedChild("holdfast-agent", agent, hears=(signal.SIGUSR1,))]
 status = Guard(wards, Clock().now, lambda text: note("said: " + text)).keep(heard)
 note(f"status {status}")
 sys.exit(status if status >= 0 else 128 - status)

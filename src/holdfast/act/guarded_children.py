@@ -82,6 +82,22 @@ class ChildContext:
             self._settled_fd = -1
 
 
+class RestartLimit:
+    """When a ward that was killed is started again, and when it is abandoned. Times: seconds on the guard's clock."""
+
+    def __init__(self) -> None:
+        self._killed: list[tuple[float, bool]] = []
+        """When it was killed, and whether it had come up."""
+
+    def next_start(self, now: float, *, settled: bool) -> float | None:
+        """The ward was killed now; `settled`: it had come up. Returns when it is started again; None: it is not."""
+        self._killed = [(at, well) for at, well in self._killed if now - at < WINDOW_S] + [(now, settled)]
+        unfit = sum(not well for _, well in self._killed)
+        if unfit > MOST_STARTS or len(self._killed) > MOST_SETTLED_STARTS:
+            return None
+        return now if settled else now + PAUSES_S[unfit - 1]
+
+
 class ManagedChild:
     """One child of the guard. `carry` runs in it and returns its exit status."""
 
@@ -106,8 +122,7 @@ class ManagedChild:
         self._settled = -1
         self._promise = SharedDeadline()
         self._unsaid: deque[bytes] = deque(maxlen=_WORDS)
-        self._starts: list[tuple[float, bool]] = []
-        """When it was killed, and whether it had come up."""
+        self._limit = RestartLimit()
 
     @property
     def over(self) -> bool:
@@ -178,12 +193,9 @@ class ManagedChild:
         if status >= 0:
             self.status = status
             return
-        self._starts = [(at, well) for at, well in self._starts if now - at < WINDOW_S] + [(now, settled)]
-        unfit = sum(not well for _, well in self._starts)
-        if unfit > MOST_STARTS or len(self._starts) > MOST_SETTLED_STARTS:
+        self.due = self._limit.next_start(now, settled=settled)
+        if self.due is None:
             self.status = status
-        else:
-            self.due = now + (0.0 if settled else PAUSES_S[unfit - 1])
 
     def _has_settled(self) -> bool:
         os.set_blocking(self._settled, False)
