@@ -15,6 +15,7 @@ from holdfast.model.gang_protocol import ALIVE, Ack, Go, MemberState, Prepare, R
 from holdfast.model.job_spec import Seat
 from holdfast.model.process_messages import (
     AllReaped,
+    Fact,
     Instruction,
     ReleaseWorker,
     SendReport,
@@ -22,6 +23,7 @@ from holdfast.model.process_messages import (
     StartWorker,
     WorkerExited,
     WorkerPrepared,
+    WorkersNotified,
     WorkerStartFailed,
     WorkerUp,
 )
@@ -176,6 +178,42 @@ def test_a_stop_that_comes_first_is_remembered(node: Node) -> None:
     assert set(node.live.values()) == {2}
 
 
+def test_a_stop_of_a_later_attempt_is_remembered_while_an_older_one_lives(node: Node) -> None:
+    """The PREPARE of the later attempt may be on its way still, behind its STOP."""
+    node.to(MemberState.UP)
+    node.stop(2)
+    node.reap(1)
+    node.obey(Prepare(attempt=2, seats=SEATS))
+    assert not node.live
+    node.obey(Prepare(attempt=3, seats=SEATS))
+    assert set(node.live.values()) == {3}
+
+
+def test_a_stop_that_a_later_one_has_overtaken_lowers_no_memory(node: Node) -> None:
+    node.to(MemberState.UP)
+    node.stop(3)
+    node.stop(2)
+    node.reap(1)
+    node.obey(Prepare(attempt=3, seats=SEATS))
+    assert not node.live
+
+
+def test_a_stop_of_a_later_attempt_ends_what_lives_of_an_older_one(node: Node) -> None:
+    node.to(MemberState.UP)
+    node.stop(2)
+    assert [(order.attempt, order.hard) for order in node.out if isinstance(order, SignalWorkers)] == [(1, False)]
+    node.reap(1)
+    node.stop(2)
+    assert node.said.stopped == 2
+
+
+def test_an_answer_that_a_later_one_has_overtaken_lowers_no_floor(node: Node) -> None:
+    node.acknowledge(floor=1)
+    node.acknowledge(floor=0)
+    node.obey(Prepare(attempt=1, seats=SEATS))
+    assert not node.live
+
+
 def test_a_newer_attempt_waits_until_the_old_one_is_gone(node: Node) -> None:
     node.to(MemberState.UP)
     node.obey(Prepare(attempt=2, seats=SEATS))
@@ -272,6 +310,16 @@ def test_the_lease_is_counted_from_the_sending(node: Node) -> None:
     assert {member.state for member in node.said.members} == {MemberState.STOPPED}
 
 
+def test_no_worker_is_let_go_after_the_end_of_a_lease(node: Node) -> None:
+    """The owner's GO and a new lease may come while the killed workers die."""
+    node.to(MemberState.PREPARED)
+    node.wait(LEASE_S + 0.1)
+    node.acknowledge()
+    node.obey(Go(attempt=1))
+    assert not any(isinstance(order, ReleaseWorker) for order in node.out)
+    node.reap(1)
+
+
 def test_an_answer_to_the_agent_of_before_grants_nothing() -> None:
     node = Node()
     node.acknowledge(sent=9.0)
@@ -354,6 +402,51 @@ def test_facts_of_an_older_attempt_are_nobodys(node: Node) -> None:
     node.learn(AllReaped(attempt=1))
     assert node.agent.state(0) is MemberState.BOOTING
     assert node.agent.stopped == 1
+
+
+@pytest.fixture
+def second(node: Node) -> Node:
+    """A node whose first attempt is over."""
+    node.to(MemberState.UP, attempt=1)
+    node.stop(1)
+    node.reap(1)
+    return node
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        WorkerExited(exit=WorkerExit(role="worker", rank=0, node="here", attempt=1, pid=7, exit_code=1)),
+        WorkerStartFailed(attempt=1, rank=0, reason="no such file"),
+    ],
+    ids=["exit", "failed start"],
+)
+def test_an_end_that_is_told_late_ends_no_worker_of_the_next_attempt(second: Node, end: Fact) -> None:
+    second.to(MemberState.UP, attempt=2)
+    second.learn(end)
+    assert [member.state for member in second.said.members] == [MemberState.UP] * 2
+
+
+def test_a_worker_is_not_up_because_one_of_the_attempt_before_was(second: Node) -> None:
+    second.to(MemberState.GOING, attempt=2)
+    second.learn(WorkerUp(attempt=1, rank=0))
+    assert second.agent.state(0) is MemberState.GOING
+
+
+def test_the_end_of_an_older_attempt_is_not_the_end_of_this_ones_stop(second: Node) -> None:
+    second.to(MemberState.UP, attempt=2)
+    second.stop(2)
+    second.learn(AllReaped(attempt=1))
+    assert [member.state for member in second.said.members] == [MemberState.UP] * 2
+    second.wait(5.0)
+    assert [order.hard for order in second.out if isinstance(order, SignalWorkers)] == [True]
+
+
+def test_a_late_answer_of_the_workers_before_cuts_no_time_to_save(second: Node) -> None:
+    second.to(MemberState.UP, attempt=2)
+    second.obey(Stop(attempt=2, reason="preempted", grace_s=5.0, save_s=10.0))
+    second.learn(WorkersNotified(attempt=1, listening=()))
+    assert not any(isinstance(order, SignalWorkers) for order in second.out)
 
 
 # ---------------------------------------------------------------------------------------------- anything at all

@@ -96,6 +96,21 @@ def test_an_owner_that_is_back_knows_whose_silence_it_hears() -> None:
     assert {(event.node, event.boot) for event in watch.due(30.0)} == {("a", 3), ("b", 0)}
 
 
+def test_the_end_of_an_earlier_agent_forgets_no_node(watch: Liveness) -> None:
+    watch.heard("a", 2, 10.0)
+    watch.heard("b", 1, 1000.0)
+    watch.forget("a", 1)
+    assert until(watch, 40.0) == [(40.0, NodeSilent, "a")]
+
+
+def test_a_node_whose_agent_has_ended_is_not_called_silent(watch: Liveness) -> None:
+    watch.heard("a", 2, 10.0)
+    watch.heard("b", 1, 1000.0)
+    watch.forget("a", 2)
+    assert until(watch, 500.0) == []
+    assert watch.heard_at("a") is None
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.01, 20.0)), max_size=40))
 def test_fenced_never_before_lease_drift_and_beat_have_passed(words: list[tuple[str, float]]) -> None:
     watch, now = Liveness(TIMERS), 0.0

@@ -145,6 +145,24 @@ def test_an_agent_of_before_is_not_acknowledged(host: Host) -> None:
     assert host.hear("a", MemberState.UP, boot=1) == []
 
 
+def test_a_late_word_of_an_earlier_agents_end_loses_no_node(host: Host) -> None:
+    """The node's power came back, and its next agent has spoken, before its starter told of the loss."""
+    host.hear("a", MemberState.UP, boot=2)
+    heard_at, phase = host.owner.heard_at("a"), host.phase()
+    host.take(ev.NodeLeft(node="a", boot=1, reason="its pod is gone", fenced=True))
+    assert host.owner.heard_at("a") == heard_at is not None
+    assert not host.owner.is_lost("a")
+    assert host.phase() is phase
+
+
+def test_a_node_that_leaves_is_watched_until_its_workers_are_surely_dead(host: Host) -> None:
+    host.take(ev.NodeLeft(node="a", boot=1, reason="its user has ended it"))
+    assert host.owner.is_lost("a")
+    assert host.owner.heard_at("a") is not None
+    host.take(ev.NodeLeft(node="a", boot=1, reason="its pod is gone", fenced=True))
+    assert host.owner.heard_at("a") is None
+
+
 def test_an_owner_that_is_back_hears_each_node_anew_and_goes_on(host: Host) -> None:
     before = host.owner
     host.owner = Owner(Gang(), Liveness(TIMERS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -14,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.exit_report import Outcome
+from holdfast.record import database
 from holdfast.record.job_directory import claim
-from holdfast.record.job_pruning import DAY_S, RetentionLimits, beyond
+from holdfast.record.job_pruning import DAY_S, PrunableJob, RetentionLimits, beyond, of_this_machine, prune
 from holdfast.record.job_views import JobState, JobView
+from holdfast.record.owner_lock import OwnerInfo, OwnerLiveness, OwnerLock, life_of
 from holdfast.record.state_directory import job_dir
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -115,8 +119,6 @@ def test_a_running_job_is_never_removed(cli: Cli, home: Path) -> None:
 def test_a_job_whose_lock_is_held_stays_though_its_report_is_there(cli: Cli, home: Path) -> None:
     second = home / "jobs" / id_of(cli, "second")
     with (second / "supervisor.lock").open("r+") as lock:
-        import fcntl
-
         fcntl.flock(lock, fcntl.LOCK_EX)
         status, _, err = cli("prune", "second")
     assert status == 0 and "a supervisor holds it" in err and second.exists()
@@ -160,10 +162,12 @@ def test_the_limits_that_are_built_in_keep_a_thousand_jobs_of_half_a_year(cli: C
     assert told["keep"] == {"jobs": 1000, "days": 180, "size_bytes": 100 << 30}
 
 
-def view(number: int, *, ended: float | None) -> JobView:
+def view(number: int, *, ended: float | None, host: str = "") -> JobView:
     state = JobState.RUNNING if ended is None else JobState.ENDED
     outcome = None if ended is None else Outcome.FAILED
-    return JobView(id=f"job-{number}", name="", created=NOW, host="", pid=1, state=state, ended=ended, outcome=outcome)
+    return JobView(
+        id=f"job-{number}", name="", created=NOW, host=host, pid=1, state=state, ended=ended, outcome=outcome
+    )
 
 
 def test_age_counts_from_the_end_and_no_job_without_an_end_is_old(tmp_path: Path) -> None:
@@ -171,3 +175,60 @@ def test_age_counts_from_the_end_and_no_job_without_an_end_is_old(tmp_path: Path
     assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(days=30), NOW)] == ["job-1"]
     assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(jobs=0), NOW)] == ["job-1", "job-3"]
     assert not job_dir(tmp_path, "job-1").exists()
+
+
+HERE = os.uname().nodename
+
+
+@pytest.fixture
+def shared_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home on a file system of several machines."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"22 1 0:20 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / {tmp_path}/home rw - nfs4 server:/home rw\n")
+    monkeypatch.setattr(database, "MOUNTS", mounts)
+    (tmp_path / "home").mkdir(mode=0o700)
+    return tmp_path / "home"
+
+
+def job_of(home: Path, host: str, number: int = 1) -> tuple[PrunableJob, OwnerLock]:
+    """An old job, whose owner on this host holds its lock."""
+    old = PrunableJob(view=view(number, ended=NOW, host=host), size_bytes=1, why="old")
+    directory = job_dir(home, old.view.id)
+    directory.mkdir(mode=0o700, parents=True)
+    info = OwnerInfo(job_id=old.view.id, name="", host=host, pid=1, created=NOW)
+    return old, OwnerLock.take(directory, info)
+
+
+def test_a_lock_that_looks_free_keeps_the_job_of_another_machine_in_a_shared_home(shared_home: Path) -> None:
+    """Its report may be written while its owner still ends its processes."""
+    (theirs, lock), (ours, other) = job_of(shared_home, "elsewhere"), job_of(shared_home, HERE, 2)
+    lock.release()
+    other.release()
+    done = prune(shared_home, [theirs, ours])
+    assert done.kept == (("job-1", "it may be in use on another machine"),)
+    assert [old.view.id for old in done.gone] == ["job-2"]
+    assert job_dir(shared_home, "job-1").exists() and not job_dir(shared_home, "job-2").exists()
+
+
+def test_a_lock_that_is_held_keeps_the_job(shared_home: Path) -> None:
+    ours, lock = job_of(shared_home, HERE)
+    assert prune(shared_home, [ours]).kept == (("job-1", "a supervisor holds it"),)
+    lock.release()
+    assert prune(shared_home, [ours]).kept == ()
+
+
+def test_a_file_system_without_locks_keeps_the_job(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, lock = job_of(shared_home, HERE)
+    lock.release()
+
+    def no_locks(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert life_of(job_dir(shared_home, "job-1")) is OwnerLiveness.OUT_OF_SIGHT
+    assert prune(shared_home, [ours]).kept == (("job-1", "it may be in use on another machine"),)
+
+
+def test_each_machine_removes_its_own_jobs() -> None:
+    mine = [of_this_machine(view(1, ended=NOW, host=host)) for host in ("", HERE, "elsewhere", f"{HERE}2")]
+    assert mine == [True, True, False, False]

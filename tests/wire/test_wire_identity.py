@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import ssl
+from pathlib import Path
 
 import pytest
 
+from holdfast.wire.ed25519 import Ed25519, derived, pkcs8
 from holdfast.wire.job_key import Key
 from holdfast.wire.peer_identity import Credentials, Identity, certificate
 
@@ -91,3 +94,42 @@ def unverifying() -> ssl.SSLContext:
 def test_without_the_key_there_is_no_handshake(client: ssl.SSLContext, said: str) -> None:
     with pytest.raises(ssl.SSLError, match=said):
         shake(context(KEY, Identity.OWNER), client)
+
+
+def showing(end: ssl.SSLContext, identity: Identity, directory: Path) -> ssl.SSLContext:
+    """The same end, which shows the certificate of another identity of its key."""
+    private = Ed25519(derived(KEY.secret(), b"holdfast identity 1: " + identity.encode()))
+    file = directory / f"{identity}.pem"
+    file.write_bytes(pkcs8(private) + ssl.DER_cert_to_PEM_cert(certificate(KEY, identity)).encode())
+    end.load_cert_chain(file)
+    return end
+
+
+def test_nobody_dials_the_owner_as_the_owner(tmp_path: Path) -> None:
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake(context(KEY, Identity.OWNER), showing(context(KEY, Identity.AGENT), Identity.OWNER, tmp_path))
+
+
+@pytest.mark.parametrize("identity", [Identity.AGENT, Identity.OPERATOR])
+@pytest.mark.parametrize("dials", [Identity.AGENT, Identity.OPERATOR])
+def test_only_the_owner_answers_as_the_owner(identity: Identity, dials: Identity, tmp_path: Path) -> None:
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake(showing(context(KEY, Identity.OWNER), identity, tmp_path), context(KEY, dials))
+
+
+@pytest.mark.parametrize("identity", [Identity.AGENT, Identity.OPERATOR])
+def test_each_end_knows_who_the_other_is(identity: Identity) -> None:
+    mine, theirs = Credentials(KEY, Identity.OWNER), Credentials(KEY, identity)
+    pair = socket.socketpair()
+    for sock in pair:
+        sock.setblocking(False)
+    owner, peer = mine.wrap(pair[0]), theirs.wrap(pair[1])
+    for _ in range(3):
+        for end in (peer, owner):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+    assert (mine.peer(owner), theirs.peer(peer)) == (identity, Identity.OWNER)
+    owner.close()
+    peer.close()
