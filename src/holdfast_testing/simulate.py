@@ -3,6 +3,7 @@
     --seeds N --nodes M      N simulations of at most M nodes (above 8: of exactly M), each judged after every step
     --seed S [--trace]       one of them again, exactly, with its story
     --mutants                broken gangs, agents and owners: each has to be caught
+    --mutants --all          the bugs planted in the source of all parts too, by their nearest tests
     --search                 every order of messages between one owner and two agents, within small bounds
 
 Exit status 0: every invariant held (or every mutant was caught); 1: not.
@@ -21,6 +22,8 @@ from holdfast_testing.attribution_score import Score
 from holdfast_testing.exhaustive_search import Found, Search
 from holdfast_testing.mutants import MUTANTS, RESTARTED, SILENT, Mutant
 from holdfast_testing.plan_generator import draw
+from holdfast_testing.planted_bug_runs import run_planted, tell_equivalent
+from holdfast_testing.planted_bugs import PLANTED_BUGS
 from holdfast_testing.search_state import Bounds
 from holdfast_testing.simulated_world import Violation
 from holdfast_testing.simulation import Parts, Simulation, warm
@@ -119,6 +122,15 @@ def run_mutants(seeds: range, nodes: int) -> int:
     return missed
 
 
+def run_all_mutants(seeds: range, nodes: int) -> int:
+    """The mutants of the simulation, then the bugs planted in the source. Returns how many were not caught."""
+    missed = run_mutants(seeds, nodes) + run_planted()
+    tell_equivalent()
+    planted = len(MUTANTS) + len(PLANTED_BUGS)
+    print(f"{planted - missed} / {planted} planted bugs caught")
+    return missed
+
+
 def run_search(limit: int) -> int:
     """Returns how many of the searches found something, or could not see everything."""
     bad = 0
@@ -140,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, metavar="S", help="only this one")
     parser.add_argument("--trace", action="store_true", help="with --seed: print the story")
     parser.add_argument("--mutants", action="store_true", help="show that each planted bug is caught")
+    parser.add_argument("--all", action="store_true", help="with --mutants: the planted bugs of all parts")
     parser.add_argument("--mutant", choices=[mutant.name for mutant in MUTANTS], help="with --seed: this planted bug")
     parser.add_argument("--search", action="store_true", help="every order of messages at two nodes")
     parser.add_argument("--limit", type=int, default=200_000, metavar="N", help="states a search may see (200000)")
@@ -150,8 +163,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     if options.search:
         return int(run_search(options.limit) > 0)
+    if options.all and not options.mutants:
+        parser.error("--all is for --mutants")
     if options.mutants:
-        return int(run_mutants(seeds, options.nodes) > 0)
+        run = run_all_mutants if options.all else run_mutants
+        return int(run(seeds, options.nodes) > 0)
     if options.seed is not None:
         parts = next((mutant.parts for mutant in MUTANTS if mutant.name == options.mutant), Parts())
         return run_one(options.seed, options.nodes, parts, trace=options.trace)

@@ -1,0 +1,79 @@
+"""A bug that is planted in the source: what is wrong with it, the text that it replaces, and the tests that notice it.
+
+A bug that changes nothing as long as the parts around it are right has a proof in place of a test.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+
+class NotPlanted(ValueError):
+    """The source is another one than the bug was written for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceChange:
+    """One text of one function, and the text in its place."""
+
+    file: str
+    """Below `src/holdfast`: `decide/agent.py`."""
+    place: str
+    """The function or class: `Agent.obey`; empty: the whole file."""
+    right: str
+    """The text as it is; it stands in `place` once."""
+    broken: str
+
+    def planted(self, source: str) -> str:
+        """The source with the change. Raises `NotPlanted` where the text is not found there, or more than once."""
+        first, end = _span(source, self.place, self.file)
+        lines = source.splitlines(keepends=True)
+        before, inside, after = "".join(lines[:first]), "".join(lines[first:end]), "".join(lines[end:])
+        found = inside.count(self.right)
+        if found != 1:
+            where = f"{self.place} of {self.file}" if self.place else self.file
+            raise NotPlanted(f"{where} has {found or 'no'} {self.right!r}: expected it once")
+        changed = before + inside.replace(self.right, self.broken) + after
+        try:
+            ast.parse(changed)
+        except SyntaxError as error:
+            raise NotPlanted(f"{self.file} is no Python with {self.broken!r}: {error}") from error
+        return changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedBug(SourceChange):
+    """A bug, and the nearest tests: each of them fails with it, and passes without it."""
+
+    name: str
+    wrong: str
+    tests: tuple[str, ...]
+    """Test ids below `tests/`, without parameters: `decide/test_agent.py::test_x`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EquivalentBug(SourceChange):
+    """A bug that no test can notice, and the reason."""
+
+    name: str
+    wrong: str
+    proof: str
+
+
+def _span(source: str, place: str, file: str) -> tuple[int, int]:
+    """The lines of a function or class: the first, from 0, and the one behind its last."""
+    if not place:
+        return 0, len(source.splitlines())
+    body: list[ast.stmt] = ast.parse(source).body
+    found: ast.FunctionDef | ast.ClassDef | None = None
+    for name in place.split("."):
+        found = next(
+            (each for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == name), None
+        )
+        if found is None:
+            raise NotPlanted(f"{file} has no {place}")
+        body = found.body
+    assert found is not None, "a place has a name"
+    assert found.end_lineno is not None, "it was parsed from a text"
+    return found.lineno - 1, found.end_lineno
