@@ -18,7 +18,7 @@ import pytest
 from conftest import Holdfast, wait_for
 from holdfast.act.store.store_choice import Torch, opens_itself, speaks_of_torch, torch_in, torch_of
 
-SERVE = Path(sys.modules["holdfast.act.store.store_choice"].__file__ or "").with_name("serve.py")
+SERVE = Path(sys.modules["holdfast.act.store.store_choice"].__file__ or "").with_name("store_server.py")
 
 RANK_0_LEAVES = """
 import os, time

@@ -69,7 +69,7 @@ def test_a_forged_line_stands_under_the_first_one() -> None:
 
 def test_the_verbs_print_at_one_place() -> None:
     wrong = []
-    for path in sorted((SRC / "show" / "cli").glob("*.py")):
+    for path in sorted((SRC / "cli").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case (
@@ -77,7 +77,7 @@ def test_the_verbs_print_at_one_place() -> None:
                     | ast.Call(func=ast.Attribute(value=ast.Name(id="click"), attr="echo" | "secho"))
                 ):
                     wrong.append(f"{path.name}, line {node.lineno}")
-    assert wrong == [], "use show.cli._out.tell"
+    assert wrong == [], "use cli._printing.print_line"
 
 
 @pytest.mark.real
