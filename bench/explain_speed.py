@@ -2,8 +2,8 @@
 
     python bench/explain_speed.py [--megabytes 1000] [--runs 5] [--smoke]
 
-Every tool reads the same file in the same run, page cache warm, runs alternating; medians and ratios are printed,
-and the peak memory of holdfast. `--smoke` is for CI: a small file, one run, and the exit status says only that all
+Every tool reads the same file in the same run, page cache warm, runs alternating; medians and ratios are printed, and
+the peak memory of holdfast. `--smoke` is for CI: a small file, one run, and the exit status says only that all
 answered.
 """
 

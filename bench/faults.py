@@ -1,7 +1,7 @@
 """How fast the fault engine is, and what it costs: `python bench/faults.py` (`--smoke` for a quick look).
 
-A bad day of a large cluster: most events are about faults that nobody acts on, some restart workers, some come and
-go, a few escalate. They arrive in batches of a second. Beside it, in the same run, an engine without state that folds a
+A bad day of a large cluster: most events are about faults that nobody acts on, some restart workers, some come and go,
+a few escalate. They arrive in batches of a second. Beside it, in the same run, an engine without state that folds a
 device's whole history again for every event. CPU seconds of this process are counted, the garbage collector's and the
 forgetting of what is over included, so that other load on the machine matters less; the yardstick says how fast the
 machine was meanwhile.

@@ -3,8 +3,8 @@
 It knows nothing of any launcher: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all it reads. Each rank writes what
 happens, with the system's monotonic clock, to `OUT/rank-R.jsonl`.
 
-`--over gloo` steps are torch.distributed all-reduces; `--over tcp` (no torch needed) one byte each way;
-`--over nothing` ranks sleep and never hear of each other.
+`--over gloo` steps are torch.distributed all-reduces; `--over tcp` (no torch needed) one byte each way; `--over
+nothing` ranks sleep and never hear of each other.
 """
 
 from __future__ import annotations

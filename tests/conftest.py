@@ -48,6 +48,11 @@ BY_FIXTURE = {"image_of": "bundle", "slurm_of": "slurm", "kubernetes_of": "kuber
 """A test that takes one of these fixtures is of that suite."""
 SHOWN_LINES = 30
 """Lines of a failure that are printed when it happens; the end of the run has all of them."""
+OURS = (
+    *("HOLDFAST_TESTS_", "HOLDFAST_GOLDEN", "HOLDFAST_WRITE_", "HOLDFAST_WALK", "HOLDFAST_FUZZ"),
+    "HOLDFAST_FAULT_CASES",
+)
+"""Variables of holdfast's that are for tests."""
 _HOME = "HOLDFAST_TESTS_HOME"
 """The home directory of this test run; the processes of xdist share it."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
@@ -60,8 +65,10 @@ def _leave_the_machine_alone() -> None:
     os.environ.setdefault("HOLDFAST_TESTS_CACHE", str(Path(cache) / "holdfast-tests"))
     theirs = ("HOLDFAST_", "SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "KUBE", "GIT_", "XDG_", "PET_", "TORCHELASTIC_")
     for name in [name for name in os.environ if name.startswith(theirs)]:
-        if not name.startswith(("HOLDFAST_TESTS_", "HOLDFAST_GOLDEN", "HOLDFAST_WRITE_")):
+        if not name.startswith(OURS):
             del os.environ[name]
+    if (pythons := Path.home() / ".pyenv").is_dir():
+        os.environ.setdefault("PYENV_ROOT", str(pythons))  # else its commands find no Python
     home = os.environ.setdefault(_HOME, "") or tempfile.mkdtemp(prefix="holdfast-tests-home-")
     Path(home).chmod(0o755)
     os.environ |= {_HOME: home, "HOME": home, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}

@@ -18,7 +18,7 @@ SRC = Path(__file__).parent.parent / "src" / "holdfast"
 BEGIN = ("act/host.py", "LocalHost._died")
 END = ("act/host.py", "LocalHost._release")
 """The first release after the death lets the first worker of the next attempt go."""
-REHEARSED = ("node/explain_warmup.py", "Rehearsal._over")
+REHEARSED = ("node/explain_warmup.py", "ExplainWarmup._over")
 """From here on an idle run imports nothing more; the file of notes, with the suffix `.rehearsed`, is there then."""
 
 

@@ -5,8 +5,8 @@
     reactor.deadlines(next_wake, tick)   `next_wake()` is asked before each wait; tick(now) when that moment has come
     reactor.wait(take)                   one wait, and all that follows from it
 
-Time enters here and is passed in everywhere else. What a callback returns are the events that follow: `take` gets
-them before the next callback runs.
+Time enters here and is passed in everywhere else. What a callback returns are the events that follow: `take` gets them
+before the next callback runs.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -34,7 +35,7 @@ print(sys.version_info[1], "warm" if warm else "cold", os.environ["A_DEFAULT"], 
 def python_of(minor: int) -> str:
     """An interpreter of 3.`minor` of this machine."""
     found = shutil.which(f"python3.{minor}")
-    pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"3.{minor}.*/bin/python3.{minor}"))
+    pyenv = sorted(Path(os.environ.get("PYENV_ROOT", "/nowhere"), "versions").glob(f"3.{minor}.*/bin/python3.{minor}"))
     if pyenv:
         return str(pyenv[-1])
     if found is None:

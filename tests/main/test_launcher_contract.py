@@ -1,7 +1,7 @@
 """What scripts and their surroundings may count on from any launcher of torch's kind, one fact a test.
 
-The facts are those that torch, and launchers built on it, test of themselves: who gets which number, what is passed
-on, what ends what, and how often it is tried again.
+The facts are those that torch, and launchers built on it, test of themselves: who gets which number, what is passed on,
+what ends what, and how often it is tried again.
 """
 
 from __future__ import annotations

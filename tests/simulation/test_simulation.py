@@ -28,8 +28,7 @@ def witnesses() -> list[Witness]:
 
 def test_every_invariant_holds_and_the_moves_are_the_tables(witnesses: list[Witness]) -> None:
     # A second round of checks stays in its phase, which no move shows; a stop in the pause is too seldom to count on.
-    # So is what a platform does in these short phases.
-    # An attempt is forgotten in the pause only where a disk has lied.
+    # So is what a platform does in these short phases. An attempt is forgotten in the pause only where a disk has lied.
     rare = {
         (Phase.CHECKING, Phase.CHECKING),
         (Phase.BACKOFF, Phase.DONE),

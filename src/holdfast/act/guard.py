@@ -43,8 +43,7 @@ def guarded(
     `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more; it gives the
     exit status where that is not 128 + signal. Out of `fd` come the signals that the guard gets, `WORD` bytes each, and
     the end of file when it dies. Call it before anything large is imported: the guard's memory is what this process has
-    now. `go_on()` gives the exit status instead where
-    the supervisor has raised `HandBack`.
+    now. `go_on()` gives the exit status instead where the supervisor has raised `HandBack`.
     """
     reader, writer = os.pipe()
     handed_back = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

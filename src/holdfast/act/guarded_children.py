@@ -6,8 +6,7 @@ is dead: they became the guard's children, which is a subreaper. A ward that end
 is not started again.
 
 A ward that has promised to act by a moment (`ChildContext.promise`) and does not, since it hangs in a file system or
-was
-stopped, is killed like any other, and with it all that lives below it: the guard touches no file, and so is there.
+was stopped, is killed like any other, and with it all that lives below it: the guard touches no file, and so is there.
 
 Each ward reads one pipe: `guard.WORD` bytes a signal, `OVER` when another ward has ended by itself, and the end of file
 when the guard dies. The descriptors that all generations of a ward need (a listening socket, a lock) are the guard's:

@@ -20,15 +20,7 @@ from holdfast.act.rendezvous_ports import Holder, RolePorts, ports_of
 from holdfast.act.spawn import READY
 from holdfast.act.termination import ALREADY_TOLD, Termination, kill
 from holdfast.act.worker_config import WorkerConfig
-from holdfast.act.worker_starts import (
-    COLD_HEAD_START_S,
-    WARM_HEAD_START_S,
-    HeadStart,
-    Nurseries,
-    Started,
-    Starts,
-    ticket_of,
-)
+from holdfast.act.worker_starts import HeadStart, Nurseries, Started, Starts, head_start_s, ticket_of
 from holdfast.act.workers import Worker, Workers
 from holdfast.errors import BadUsage
 from holdfast.model.gang_protocol import Meeting
@@ -86,7 +78,7 @@ class LocalHost:
         self._output = output
         self._groups = groups
         self._starts = Starts(warm, self._started)
-        self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
+        self._head_start = HeadStart(head_start_s(warm=warm is not None))
         self.workers = Workers()
         self._ports = ports_of(setting, store)
         self.ports = RolePorts(setting, self._ports)

@@ -125,6 +125,11 @@ LONGEST_HEAD_START_S = 1.0
 """After so many seconds the others run, whether rank 0 is up or not: only a late worker is to be reported as late."""
 
 
+def head_start_s(*, warm: bool) -> float:
+    """Seconds by which rank 0 runs earlier than the others."""
+    return WARM_HEAD_START_S if warm else COLD_HEAD_START_S
+
+
 class HeadStart:
     """Lets rank 0 open its port before the others connect.
 

@@ -6,8 +6,7 @@
 
 Every node meets two others, side by side: a neighbour, then the neighbour on the other side. Suspects then meet a node
 that works (`model/pair_search.py`), so that the bad node is named and not its partner. A pair that fails is tried once
-more
-in the other direction.
+more in the other direction.
 """
 
 from __future__ import annotations

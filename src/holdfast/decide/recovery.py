@@ -162,9 +162,8 @@ def _same_again(
         return ""
     numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
     return (
-        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same "
-        f"{words.failure_name(report)}, and no sign "
-        f"of progress was seen between them (--same-failure {policy.same_failure})"
+        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {words.failure_name(report)}, and "
+        f"no sign of progress was seen between them (--same-failure {policy.same_failure})"
     )
 
 

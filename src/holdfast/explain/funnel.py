@@ -1,9 +1,8 @@
 """The funnel: all evidence of an attempt's end goes in, one report comes out.
 
 It reads the workers' logs and finds the culprit; then the first rule of `holdfast.explain.explanation_rules` that has
-an answer
-gives the report. Within one rule the earliest first-hand evidence decides. An exit after holdfast's own stop, and a
-line that only reports a lost peer, is never the cause while there is a better one.
+an answer gives the report. Within one rule the earliest first-hand evidence decides. An exit after holdfast's own stop,
+and a line that only reports a lost peer, is never the cause while there is a better one.
 """
 
 from __future__ import annotations

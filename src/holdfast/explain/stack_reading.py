@@ -1,8 +1,7 @@
 """Reads a stack: whether it waits for other ranks, where the user's code is, whether two looks are the same.
 
 Frames are text, innermost first: `function (file:line)`; native frames have no line. `holdfast.explain.wait_rules`
-knows
-what a frame waits for.
+knows what a frame waits for.
 """
 
 from __future__ import annotations

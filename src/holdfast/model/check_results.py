@@ -1,8 +1,7 @@
 """Pre-checks as data: which ones were chosen, what one of them found, and what it asks for.
 
 The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`; this module
-has
-what crosses process borders, is written to the journal, or is judged by the gate.
+has what crosses process borders, is written to the journal, or is judged by the gate.
 """
 
 from __future__ import annotations

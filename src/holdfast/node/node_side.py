@@ -1,7 +1,6 @@
 """The node's side of a job: it looks at one machine, does what the owner asks, and reports what it sees.
 
-The owner's side (`owner/owner_side.py`) judges the job. A link (`wire/`) joins the two; on one machine it is a function
-call.
+The owner's side (`owner/owner_side.py`) judges the job. A link (`wire/`) joins the two: on one machine, a call.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ if TYPE_CHECKING:
 
 
 class NodeSide:
-    """One machine's part of one job.
-
-    `stdout` and `stderr` show the workers' output. `write_agg` writes the exit file beside an attempt's logs.
-    """
+    """One machine's part of one job."""
 
     def __init__(
         self,
@@ -65,7 +61,8 @@ class NodeSide:
         say: Callable[[str], None],
         logs: Logs | None = None,
     ) -> None:
-        """`logs`: the process that writes the workers' files; None: this one."""
+        """`stdout`, `stderr`: show the workers' output. `write_agg`: writes the exit file beside an attempt's logs.
+        `logs`: the process that writes the workers' files; None: this one."""
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say, self._logs = reactor, say, logs
         hands = AgentDriver(agent, reactor, link.report)
@@ -86,7 +83,7 @@ class NodeSide:
         beside = sides_of(launch, place, self._host, reactor, node.name, hands.learn, link.report, say, logs)
         hands.serve(beside or self._host)
         site = launch.site(node.name, place.home)
-        checking = AttemptChecks(
+        checks = AttemptChecks(
             launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment
         )
         self._faults = DeviceFaults(
@@ -95,7 +92,7 @@ class NodeSide:
             job_dir=place.directory,
             node=node,
             spec=launch.spec,
-            checker=checking,
+            checker=checks,
             reactor=reactor,
             clock=clock,
             seats=lambda: self._duties.view.seats,
@@ -106,9 +103,8 @@ class NodeSide:
         during = checks_during(launch, site, reactor, lambda: self.running, say)
         timers = torch_timers(launch, place.directory, reactor, self._host, say)
         orders = StopFiles(reactor, place.logs, launch.catalogue, say)
-        saving = CheckpointPoller(
-            lambda: self._out.pump.heard_at, self._host.workers.pids, (place.home, place.logs), reactor.now
-        )
+        heard_at, pids = lambda: self._out.pump.heard_at, self._host.workers.pids
+        saving = CheckpointPoller(heard_at, pids, (place.home, place.logs), reactor.now)
         desk = SignalHandler(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
         watch_above(guard_fd, launch.outer, reactor, desk.by_guard, say)
         self._duties = NodeRequests(
@@ -123,7 +119,7 @@ class NodeSide:
             output=self._out,
             store=self._store,
             desk=desk,
-            checking=checking,
+            checking=checks,
             faults=self._faults,
             saving=saving,
             orders=orders,
@@ -138,9 +134,9 @@ class NodeSide:
         """Hold a port for the workers of an attempt; its address is empty where only peers know what reaches it."""
         self.listen = self._faults.listen
         """Look for faults in short steps, while there is nothing else to do."""
-        self._stations = (beside, self._store, self._duties, orders, timers, checking, self._faults, during)
+        self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
         """In the order in which they are closed."""
-        timed = (checking, self._faults, during, self._host, self._out.pump, saving)
+        timed = (checks, self._faults, during, self._host, self._out.pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)

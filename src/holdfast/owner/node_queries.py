@@ -1,10 +1,8 @@
 """Between an owner and the link to its nodes: questions to all nodes, and one result from their answers.
 
 A question goes to several nodes, and one answer comes back (`decide/answer_collection.py`). The nodes' checks also
-measure the
-links between them (`decide/link_measurement.py`). All nodes look at a silent gang at once (`decide/hang_detection.py`).
-A job on one
-machine without a hang time-out uses none of this.
+measure the links between them (`decide/link_measurement.py`). All nodes look at a silent gang at once
+(`decide/hang_detection.py`). A job on one machine without a hang time-out uses none of this.
 """
 
 from __future__ import annotations

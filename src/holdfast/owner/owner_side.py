@@ -1,8 +1,6 @@
 """The owner's side of a job judges it: it journals each event, the gang handles it, and the owner acts on the result.
 
-The node's side (`node/node_side.py`) looks at a machine. A link (`wire/`) joins the two; on one machine it is a
-function
-call.
+The node's side (`node/node_side.py`) looks at a machine. A link (`wire/`) joins the two: on one machine, a call.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
 
 
 class OwnerSide:
-    """Runs one job from its submission to its report. `spare_time`: see `OwnerBackground`. `out`: takes lines for
-    stdout.
+    """Runs one job from its submission to its report. `spare_time`: see `OwnerBackground`; `out`: for lines of stdout.
 
     `owner`: None where owner and node share a process: then no node falls silent, and no report is acknowledged.
     """
@@ -90,8 +87,7 @@ class OwnerSide:
         self.take(self.outside.begin(self.view, self._reactor.now(), earlier, self._owner.heard_at))
 
     def run(self) -> JobReport | None:
-        """Run until the job's one report is final. Returns it; None: the job goes on in another run. A bug of ours is
-        raised."""
+        """Run until the job's one report is final, and return it; None: the job goes on in another run."""
         while self._finished is None and self.outside.asked is None and not self.outside.handed_over:
             self._reactor.wait(self.take)
         self.outside.finish(self._finished, self.take)

@@ -23,8 +23,8 @@ class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
 def notify_all(home: Path) -> int:
     """Tell every supervisor and agent that lives under `home` of news in the fault log; how many heard it.
 
-    Nothing waits: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
-    next deadline.
+    Nothing waits: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its next
+    deadline.
     """
     heard = 0
     for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):

@@ -1,9 +1,8 @@
 """What runs in the store's process, under the workers' Python: torch's TCPStore, and nothing else of torch.
 
 Started as `python -I -S store_server.py CONTROL PACKAGE HOW`, by Python 3.8 or a later one. Each message on the socket
-CONTROL
-is a port with its listening socket: a store of its own, in place of the one before; the answer is `up PORT`. The end of
-that socket ends the process.
+CONTROL is a port with its listening socket: a store of its own, in place of the one before; the answer is `up PORT`.
+The end of that socket ends the process.
 
 HOW is `core`: only the part of torch in C is loaded, in a fifth of a second instead of one to several, and without a
 line of its Python being run. Or `whole`, for a torch that cannot be had so.

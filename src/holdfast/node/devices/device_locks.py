@@ -6,8 +6,8 @@ read, which is all that a lock takes.
 
 A job holds each of its devices' locks shared while anything of it lives; a reset holds those of its whole group alone.
 The locks are the kernel's (flock): a process that dies lets go. Several are always taken in one order, so that no job
-waits in a ring. What cannot be had at once is waited for in a small process, which takes the locks for its parent:
-both have the same open files.
+waits in a ring. What cannot be had at once is waited for in a small process, which takes the locks for its parent: both
+have the same open files.
 """
 
 from __future__ import annotations

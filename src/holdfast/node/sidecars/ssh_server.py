@@ -3,8 +3,7 @@
 All of it lies in one directory of the job on this node, which only its user may read: the job's key, the host key that
 every sshd of the job has, the public keys that may enter, sshd's configuration, and `config`, with a `Host` for each
 worker of the gang. A login lands in the environment and directory of the worker that it names (`ssh_session.py`). There
-are
-no passwords, and no host key is taken on trust.
+are no passwords, and no host key is taken on trust.
 """
 
 from __future__ import annotations

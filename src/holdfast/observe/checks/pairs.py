@@ -1,9 +1,8 @@
 """Which of the groups cannot exchange data with the others, is slow at it, or garbles it?
 
 Every exchange has two ends, so a pair that fails does not say who it was. `model/pair_search.py` has the search that
-does: a
-first round of neighbours, and a second in which every suspect meets a group that works. On one machine the groups are
-processes on cores of their own that talk TCP.
+does: a first round of neighbours, and a second in which every suspect meets a group that works. On one machine the
+groups are processes on cores of their own that talk TCP.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kubernetes' API, asked by a command that waits for the answer: `submit`, `jobs`, `show`, `logs`, `stop`.
 
 The owner never does so: it has a helper (`holdfast.platforms.kubernetes.client`). lightkube finds the server, and
-proves
-who asks; it is imported when the first question is asked.
+proves who asks; it is imported when the first question is asked.
 """
 
 from __future__ import annotations

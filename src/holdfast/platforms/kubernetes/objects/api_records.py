@@ -36,7 +36,7 @@ class Condition(Noun, frozen=True, kw_only=True):
     kind: str
     """`PodScheduled`, `DisruptionTarget`, `Ready`"""
     status: str
-    """`True`, `False`, `QueueUnknown`"""
+    """`True`, `False`, `Unknown`"""
     reason: str = ""
     message: str = ""
 

@@ -1,7 +1,7 @@
 """How `holdfast stop` reaches an owner on Kubernetes: by an annotation of its Job, which the owner follows. Pure.
 
-It needs the right to change the Job, which its creator has, and no shell in a pod. A wish that is written while
-the owner's pod is away is heard by the next one.
+It needs the right to change the Job, which its creator has, and no shell in a pod. A wish that is written while the
+owner's pod is away is heard by the next one.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 The form of several lines is read, not `-o`: there a free text (a job's name, a comment) ends with its line, and one
 that holds ` JobState=…` can fool no reader. Times are seconds since the epoch: `slurm_commands.py` has Slurm's commands
-print
-them so (SLURM_TIME_FORMAT=%s). A field that is missing, `(null)`, `N/A`, `None` or `QueueUnknown` is None or empty; one
-that
-is not known here is kept in `fields`.
+print them so (SLURM_TIME_FORMAT=%s). A field that is missing, `(null)`, `N/A`, `None` or `Unknown` is None or
+empty; one that is not known here is kept in `fields`.
 """
 
 from __future__ import annotations
