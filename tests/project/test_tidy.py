@@ -6,7 +6,8 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,49 @@ def _name(path: Path) -> str:
     return str(_place(path))
 
 
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return ast.parse(_text(path), str(path))
+
+
+@cache
+def _by_kind(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {kind: [] for kind in LOOKED_AT}
+    for node in ast.walk(_tree(path)):
+        if type(node) in found:
+            found[type(node)].append(node)
+    return found
+
+
+LOOKED_AT = (ast.Import, ast.ImportFrom, ast.Call, ast.Attribute, ast.ExceptHandler, ast.FunctionDef)
+"""What the rules look at: each file is parsed and walked once for all of them."""
+
+
+def _nodes(path: Path, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+    for kind in kinds:
+        yield from _by_kind(path)[kind]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    """The syntax trees of all files take 200 MB: tests elsewhere need them no more."""
+    yield
+    for kept in (_text, _tree, _by_kind, _ours):
+        kept.cache_clear()
+
+
+Rule = Callable[[Path], Iterable[str]]
+
+
+def _all_keep(rule: Rule, paths: Iterable[Path] = FILES, instead: str = "") -> None:
+    """`rule` yields what is wrong in a file: all of it is told at once."""
+    wrong = [f"{_name(path)}, {what}" for path in paths for what in rule(path)]
+    assert not wrong, "\n".join([instead, *wrong])
 
 
 def _station(path: Path) -> str:
@@ -115,8 +157,12 @@ def _station(path: Path) -> str:
 
 def _modules(path: Path) -> Iterator[tuple[int, str]]:
     """Every module of ours that a file imports, also inside functions and behind importlib, with the line."""
-    package = list(path.relative_to(SRC.parent).parts[:-1])
-    for node in ast.walk(_tree(path)):
+    nodes = _nodes(path, ast.Import, ast.ImportFrom, ast.Call)
+    return _imported(nodes, list(path.relative_to(SRC.parent).parts[:-1]))
+
+
+def _imported(nodes: Iterable[ast.AST], package: list[str]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, alias.name) for alias in names)
@@ -129,22 +175,22 @@ def _modules(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, module
 
 
-def _ours(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for line, module in _modules(path):
-        parts = module.split(".")
-        if parts[0] == "holdfast" and len(parts) > 1:
-            yield line, parts[1:]
-        elif parts[0] == "holdfast_testing":
-            yield line, parts
+@cache
+def _ours(path: Path) -> list[tuple[int, list[str]]]:
+    """Of both packages; with the line, and without `holdfast`."""
+    found = [(line, module.split(".")) for line, module in _modules(path)]
+    return [
+        (line, parts[1:] if parts[0] == "holdfast" else parts)
+        for line, parts in found
+        if parts[0] == "holdfast_testing" or (parts[0] == "holdfast" and len(parts) > 1)
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_a_file_imports_only_what_its_station_may_see(path: Path) -> None:
+def _may_not_see(path: Path) -> Iterator[str]:
     station = _station(path)
     allowed = MAY_SEE.get(station)
     if allowed is None:
         return
-    wrong = []
     for line, parts in _ours(path):
         if parts[0] in allowed or parts[0] in OPEN_TO_ALL:
             continue
@@ -153,8 +199,11 @@ def test_a_file_imports_only_what_its_station_may_see(path: Path) -> None:
         through_a_door = any(".".join([*parts, ""]).startswith(f"{door}.") for door in DOORS)
         if through_a_door and station in ("cli", "api"):
             continue
-        wrong.append(f"line {line}: {station} must not import holdfast.{'.'.join(parts)}")
-    assert wrong == []
+        yield f"line {line}: {station} must not import holdfast.{'.'.join(parts)}"
+
+
+def test_a_file_imports_only_what_its_station_may_see() -> None:
+    _all_keep(_may_not_see)
 
 
 Graph = dict[str, set[str]]
@@ -216,8 +265,8 @@ def test_every_station_of_the_rule_is_there() -> None:
     assert stations == set(MAY_SEE), "a new station needs its line in MAY_SEE"
 
 
-def test_the_rule_would_notice(tmp_path: Path) -> None:
-    """The finders below all rest on `_modules`: it must see every way to import."""
+def test_the_rule_would_notice() -> None:
+    """The finders below all rest on `_imported`: it must see every way to import."""
     text = """
 import holdfast.act.local
 def f():
@@ -227,9 +276,8 @@ def f():
     import importlib
     importlib.import_module("holdfast.check_registry")
 """
-    path = SRC / "model" / "_sample.py"
-    found = {".".join(module.split(".")) for module in _from_text(text, path) if module.startswith("holdfast.")}
-    assert found == {
+    found = [module for _, module in _imported(ast.walk(ast.parse(text)), ["holdfast", "model"])]
+    assert {module for module in found if module.startswith("holdfast.")} == {
         "holdfast.act.local",
         "holdfast.main.single_machine_run",
         "holdfast.record",
@@ -238,16 +286,16 @@ def f():
     }
 
 
-def _from_text(text: str, path: Path) -> list[str]:
-    class Sample(type(path)):  # type: ignore[misc]  # the base is the platform's own Path class, known only at run time
-        def read_text(self, *_: object, **__: object) -> str:
-            return text
-
-    return [module for _, module in _modules(Sample(path))]
+def test_all_that_is_wrong_is_told_at_once_by_file_and_line() -> None:
+    model, clock = SRC / "model" / "__init__.py", SRC / "clock.py"
+    with pytest.raises(AssertionError) as caught:
+        _all_keep(lambda path: [f"line {n}: no" for n in (1, 2)], [model, clock], "do this")
+    told = ["do this", *(f"{name}, line {n}: no" for name in ("model/__init__.py", "clock.py") for n in (1, 2))]
+    assert [line.strip() for line in str(caught.value).splitlines()][: len(told)] == told
 
 
 def _impurities(path: Path) -> Iterator[str]:
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path, ast.Import, ast.ImportFrom, ast.Call, ast.Attribute):
         match node:
             case ast.Import(names=names):
                 for alias in names:
@@ -272,23 +320,19 @@ def _imports_signal(path: Path) -> bool:
     return any(module.split(".")[0] == "signal" for _, module in _modules(path))
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if _station(path) in PURE_TOO], ids=_name)
-def test_pure_stations_read_no_clock_no_file_no_environment_and_no_chance(path: Path) -> None:
-    assert list(_impurities(path)) == []
+def test_pure_stations_read_no_clock_no_file_no_environment_and_no_chance() -> None:
+    _all_keep(_impurities, [path for path in FILES if _station(path) in PURE_TOO])
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_nothing_sleeps_or_polls(path: Path) -> None:
-    wrong = [
-        f"line {node.lineno}"
-        for node in ast.walk(_tree(path))
-        if isinstance(node, ast.Call)
-        and (
-            (isinstance(node.func, ast.Attribute) and node.func.attr == "sleep")
-            or (isinstance(node.func, ast.Name) and node.func.id == "sleep")
-        )
-    ]
-    assert wrong == [], "wait for a descriptor or an event instead"
+def _sleeps(path: Path) -> Iterator[str]:
+    for node in _nodes(path, ast.Call):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep")):
+                yield f"line {node.lineno}"
+
+
+def test_nothing_sleeps_or_polls() -> None:
+    _all_keep(_sleeps, instead="wait for a descriptor or an event instead")
 
 
 _IGNORES = re.compile(
@@ -297,10 +341,9 @@ _IGNORES = re.compile(
 
 
 def _comments(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open("rb") as file:
-        for token in tokenize.tokenize(io.BytesIO(file.read()).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
+    for token in tokenize.tokenize(io.BytesIO(path.read_bytes()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 ALL_PYTHON = sorted(
@@ -308,30 +351,31 @@ ALL_PYTHON = sorted(
 )
 
 
-@pytest.mark.parametrize("path", ALL_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_ignored_rule_has_its_reason_beside_it(path: Path) -> None:
-    wrong = []
-    for line, comment in _comments(path):
-        if _IGNORES.search(comment) and len(_IGNORES.sub("", comment).strip(" #-–—:")) < 8:
-            wrong.append(f"line {line}: {comment}")
-    assert wrong == []
+def test_every_ignored_rule_has_its_reason_beside_it() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}, line {line}: {comment}"
+        for path in ALL_PYTHON
+        if _IGNORES.search(_text(path))  # the tokenizer takes a hundred times as long: only the files that have any
+        for line, comment in _comments(path)
+        if _IGNORES.search(comment) and len(_IGNORES.sub("", comment).strip(" #-–—:")) < 8
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_a_broad_except_says_why(path: Path) -> None:
-    comments = dict(_comments(path))
-    wrong = []
-    for node in ast.walk(_tree(path)):
-        if not isinstance(node, ast.ExceptHandler):
-            continue
-        broad = node.type is None or (
-            isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
-        )
-        raises_again = any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
-        near = range(node.lineno, (node.body[0].lineno if node.body else node.lineno) + 1)
-        if broad and not raises_again and not any(line in comments for line in near):
-            wrong.append(f"line {node.lineno}")
-    assert wrong == []
+def _broad_excepts(path: Path) -> Iterator[str]:
+    comments: set[int] | None = None
+    for node in _nodes(path, ast.ExceptHandler):
+        match node:
+            case ast.ExceptHandler(type=None | ast.Name(id="Exception" | "BaseException")):
+                raises_again = any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
+                near = range(node.lineno, (node.body[0].lineno if node.body else node.lineno) + 1)
+                comments = {line for line, _ in _comments(path)} if comments is None else comments
+                if not raises_again and not any(line in comments for line in near):
+                    yield f"line {node.lineno}"
+
+
+def test_a_broad_except_says_why() -> None:
+    _all_keep(_broad_excepts)
 
 
 LONG_ON_PURPOSE: dict[str, str] = {"settings/settings_table.py": "one table, in the order of `holdfast config`"}
@@ -339,7 +383,7 @@ LONG_ON_PURPOSE: dict[str, str] = {"settings/settings_table.py": "one table, in 
 
 
 def test_long_files_are_long_on_purpose() -> None:
-    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    lengths = {_name(path): len(_text(path).splitlines()) for path in FILES}
     long = {name: length for name, length in lengths.items() if length > LONG_FILE}
     unexplained = {name: length for name, length in long.items() if name not in LONG_ON_PURPOSE}
     assert unexplained == {}, f"over {LONG_FILE} lines: split it, or say in LONG_ON_PURPOSE why it is one idea"
@@ -360,7 +404,7 @@ DECODES_ITSELF: dict[str, str] = {
 
 
 def _decoders(path: Path) -> Iterator[str]:
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path, ast.Attribute, ast.ImportFrom):
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name) if module in OF and name in DECODERS:
                 yield f"line {node.lineno}: {module}.{name}"
@@ -371,13 +415,17 @@ def _decoders(path: Path) -> Iterator[str]:
                 yield from (f"line {node.lineno}: from {module} import {name}" for name in sorted(wrong))
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if _station(path) != "holdfast_testing"], ids=_name)
-def test_bytes_of_others_are_decoded_at_one_door(path: Path) -> None:
+def _decodes(path: Path) -> Iterator[str]:
     found = list(_decoders(path))
-    if _name(path) in DECODES_ITSELF:
-        assert found, "it decodes nothing any more: its line can go"
-        return
-    assert found == [], "use holdfast.untrusted: it bounds size and depth, and raises one error"
+    if _name(path) not in DECODES_ITSELF:
+        yield from found
+    elif not found:
+        yield "it decodes nothing any more: its line can go"
+
+
+def test_bytes_of_others_are_decoded_at_one_door() -> None:
+    instead = "use holdfast.untrusted: it bounds size and depth, and raises one error"
+    _all_keep(_decodes, [path for path in FILES if _station(path) != "holdfast_testing"], instead)
 
 
 MAKES_A_REPORT: dict[str, str] = {
@@ -387,47 +435,65 @@ MAKES_A_REPORT: dict[str, str] = {
 """Files outside `explain` that make an `ExitReport`, each with the reason."""
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if _station(path) != "explain"], ids=_name)
-def test_only_explain_makes_the_report_of_an_exit(path: Path) -> None:
-    made = [
-        f"line {node.lineno}"
-        for node in ast.walk(_tree(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ExitReport"
-    ]
-    assert bool(made) == (_name(path) in MAKES_A_REPORT), f"{made}: explain says what an end means"
+def _reports_made(path: Path) -> Iterator[str]:
+    made = []
+    for node in _nodes(path, ast.Call):
+        match node:
+            case ast.Call(func=ast.Name(id="ExitReport")):
+                made.append(f"line {node.lineno}")
+    if _name(path) not in MAKES_A_REPORT:
+        yield from made
+    elif not made:
+        yield "it makes none any more: its line can go"
+
+
+def test_only_explain_makes_the_report_of_an_exit() -> None:
+    _all_keep(_reports_made, [path for path in FILES if _station(path) != "explain"], "explain says what an end means")
 
 
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b|NotImplementedError\(\)")
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_nothing_is_left_unfinished(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [f"line {n}: {line.strip()}" for n, line in enumerate(lines, 1) if _UNFINISHED.search(line)] == []
+def _unfinished(path: Path) -> Iterator[str]:
+    for n, line in enumerate(_text(path).splitlines(), 1):
+        if _UNFINISHED.search(line):
+            yield f"line {n}: {line.strip()}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(_tree(path)), "the first line of a module says what it is for"
+def test_nothing_is_left_unfinished() -> None:
+    _all_keep(_unfinished)
+
+
+def _without_a_purpose(path: Path) -> Iterator[str]:
+    if not ast.get_docstring(_tree(path)):
+        yield "line 1: no docstring"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    _all_keep(_without_a_purpose, instead="the first line of a module says what it is for")
 
 
 _OF_A_GANG = frozenset({"view", "ended", "phase", "attempt", "spec", "handle", "next_wake"})
 """What others than the owner's own rooms may ask of a gang."""
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if _station(path) not in ("decide", "holdfast_testing")], ids=_name
-)
-def test_nothing_outside_reaches_into_the_gang(path: Path) -> None:
+def _reaches_in(path: Path) -> Iterator[str]:
+    for node in _nodes(path, ast.Attribute):
+        match node:
+            case ast.Attribute(value=ast.Attribute(attr=owner) | ast.Name(id=owner), attr=name):
+                pass
+            case ast.Attribute(attr=name):
+                owner = ""
+            case _:
+                continue
+        if name == "trial" or (owner in ("gang", "_gang") and name not in _OF_A_GANG):
+            yield f"line {node.lineno}: {owner}.{name}"
+
+
+def test_nothing_outside_reaches_into_the_gang() -> None:
     """Its view is what others may see."""
-    wrong = []
-    for node in ast.walk(_tree(path)):
-        if not isinstance(node, ast.Attribute):
-            continue
-        owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-        if node.attr == "trial" or (owner in ("gang", "_gang") and node.attr not in _OF_A_GANG):
-            wrong.append(f"line {node.lineno}: {owner}.{node.attr}")
-    assert wrong == [], "ask for Gang.view()"
+    outside = [path for path in FILES if _station(path) not in ("decide", "holdfast_testing")]
+    _all_keep(_reaches_in, outside, "ask for Gang.view()")
 
 
 READS_A_CLOCK: dict[str, str] = {
@@ -451,7 +517,7 @@ CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counte
 
 
 def _reads_a_clock(path: Path) -> Iterator[str]:
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path, ast.Attribute, ast.ImportFrom):
         match node:
             case ast.Attribute(value=ast.Name(id="time"), attr=name) if name in CLOCKS:
                 yield f"line {node.lineno}: time.{name}"
@@ -461,13 +527,17 @@ def _reads_a_clock(path: Path) -> Iterator[str]:
                 yield f"line {node.lineno}: datetime"
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_time_comes_from_one_clock(path: Path) -> None:
+def _another_clock(path: Path) -> Iterator[str]:
     found = list(_reads_a_clock(path))
     if _name(path) in READS_A_CLOCK:
-        assert found, "it reads no clock any more: its line can go"
+        if not found:
+            yield "it reads no clock any more: its line can go"
     elif not _name(path).startswith(MEASURE):
-        assert found == [], "take `now` as an argument, or the run's clock"
+        yield from found
+
+
+def test_time_comes_from_one_clock() -> None:
+    _all_keep(_another_clock, instead="take `now` as an argument, or the run's clock")
 
 
 BROKEN = sorted(TESTING.glob("broken_*.py"))
@@ -478,15 +548,16 @@ def test_broken_parts_are_found() -> None:
     assert names == ["broken_agents.py", "broken_nodes.py", "broken_owners.py", "broken_resumes.py"]
 
 
-@pytest.mark.parametrize("path", BROKEN, ids=_name)
-def test_a_planted_bug_replaces_a_part_and_touches_nothing_private(path: Path) -> None:
-    """Else it would break the code's inner shape, which may change, and not a promise that the rest relies on."""
-    wrong = []
-    for node in ast.walk(_tree(path)):
+def _private_names(path: Path) -> Iterator[str]:
+    for node in _nodes(path, ast.FunctionDef, ast.Attribute):
         match node:
             case ast.FunctionDef(name=name) | ast.Attribute(attr=name) if name.startswith("_") and name != "__init__":
-                wrong.append(f"line {node.lineno}: {name}")
-    assert wrong == [], "replace a part that the constructor takes, or a public method"
+                yield f"line {node.lineno}: {name}"
+
+
+def test_a_planted_bug_replaces_a_part_and_touches_nothing_private() -> None:
+    """Else it would break the code's inner shape, which may change, and not a promise that the rest relies on."""
+    _all_keep(_private_names, BROKEN, "replace a part that the constructor takes, or a public method")
 
 
 OWNERS = frozenset(
@@ -511,15 +582,20 @@ NOT_THE_NODES = (
 """What judges the job."""
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if _name(path) in OWNERS | NODES], ids=_name)
-def test_owner_and_node_meet_in_the_link_only(path: Path) -> None:
+def _of_the_other_side(path: Path) -> Iterator[str]:
     foreign = NOT_THE_OWNERS if _name(path) in OWNERS else NOT_THE_NODES
-    wrong = [
-        f"line {line}: {'.'.join(parts)}"
-        for line, parts in _ours(path)
-        if ".".join(parts) not in FOR_BOTH and any(f"{'.'.join(parts)}.".startswith(f"{name}.") for name in foreign)
-    ]
-    assert wrong == [], "say it over wire/link_interface.py"
+    for line, parts in _ours(path):
+        module = ".".join(parts)
+        if module not in FOR_BOTH and any(f"{module}.".startswith(f"{name}.") for name in foreign):
+            yield f"line {line}: {module}"
+
+
+def test_owner_and_node_meet_in_the_link_only() -> None:
+    _all_keep(
+        _of_the_other_side,
+        [path for path in FILES if _name(path) in OWNERS | NODES],
+        "say it over wire/link_interface.py",
+    )
 
 
 @pytest.mark.parametrize(
@@ -555,12 +631,11 @@ _MAKERS = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "Popen", "check_out
 def test_processes_are_made_in_few_places() -> None:
     found = set()
     for path in FILES:
-        calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
-        for call in calls:
-            match call.func:
-                case ast.Attribute(attr=name) if name in _MAKERS:
+        for node in _nodes(path, ast.Call):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=name)) if name in _MAKERS:
                     found.add(_name(path))
-                case ast.Attribute(value=ast.Name(id="subprocess"), attr="run"):
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="subprocess"), attr="run")):
                     found.add(_name(path))
     assert {name for name in found if not name.startswith("holdfast_testing/")} == set(STARTS_PROCESSES)
 
