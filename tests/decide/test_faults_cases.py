@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.decide.faults.fault_replay import play, warnings
 from holdfast.errors import BadUsage
+from tables import rows
 
 FOLDER = Path(__file__).parent.parent / "data" / "faults"
 OWN = FOLDER / "cases.json"
@@ -39,8 +40,8 @@ def _agrees(key: str, want: Any, got: Any) -> bool:
     return bool(want == got)
 
 
-@pytest.mark.parametrize("case", _cases(OWN) + _cases(MORE) + _cases(OTHERS), ids=lambda case: case["id"])
-def test_case(case: dict[str, Any]) -> None:
+@rows("case", _cases(OWN) + _cases(MORE) + _cases(OTHERS), lambda case: case["id"])
+def test_every_case_ends_as_it_says(case: dict[str, Any]) -> None:
     results = play(case)
     assert len(results) == len(case["checks"])
     for check, got in zip(case["checks"], results, strict=True):

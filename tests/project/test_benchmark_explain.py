@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tables import rows
 
 PLACE = Path(__file__).parents[2] / "benchmarks" / "explain"
 CASES: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted((PLACE / "cases").glob("*.json"))]
@@ -37,7 +37,7 @@ def test_no_kind_stands_on_both_sides() -> None:
     assert [kind for kind, found in sides.items() if len(found) > 1] == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+@rows("case", CASES, lambda case: case["id"])
 def test_a_case_is_whole(case: dict[str, Any]) -> None:
     truth, readers = case["truth"], case["readers"]
     assert {truth["phrase"], *truth["also_right"], readers["second"]} <= PHRASES

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -20,15 +21,18 @@ from holdfast.model.actions import Action
 from holdfast.model.events import Event
 from holdfast.report.failure_pages import pages
 from holdfast.settings.settings_table import SETTINGS
+from tables import rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
 
+@cache
 def _text(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
+@cache
 def _section(page_text: str, title: str) -> str:
     """From its heading to the next one of the same level."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page_text, re.MULTILINE | re.DOTALL)
@@ -40,12 +44,12 @@ def _has_paragraph(text: str, name: str) -> bool:
     return re.search(rf"^\*\*{re.escape(name)}\*\*: \w", text, re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize("message", typing.get_args(Event), ids=lambda message: message.__name__)
+@rows("message", typing.get_args(Event))
 def test_every_event_has_its_paragraph(message: type) -> None:
     assert _has_paragraph(_section(_text("reference/records.md"), "Events"), message.__name__)
 
 
-@pytest.mark.parametrize("message", typing.get_args(Action), ids=lambda message: message.__name__)
+@rows("message", typing.get_args(Action))
 def test_every_action_has_its_paragraph(message: type) -> None:
     assert _has_paragraph(_section(_text("reference/records.md"), "Actions"), message.__name__)
 
@@ -61,7 +65,7 @@ def test_the_pages_of_failure_classes_are_the_catalogue() -> None:
     assert there == pages(read_rows()), "make them anew: python -m holdfast.report.failure_pages"
 
 
-@pytest.mark.parametrize("row", read_rows(), ids=lambda row: row.phrase)
+@rows("row", read_rows(), lambda row: row.phrase)
 def test_every_failure_class_has_a_page_that_says_what_it_is_and_a_row_in_the_list(row: typing.Any) -> None:
     page = " ".join(_text(f"reference/failures/{row.phrase}.md").split())
     assert " ".join(row.what.rstrip(".")[1:].split()) in page
@@ -69,7 +73,7 @@ def test_every_failure_class_has_a_page_that_says_what_it_is_and_a_row_in_the_li
     assert f"| [{row.phrase}]({row.phrase}.md) |" in _text("reference/failures/index.md")
 
 
-@pytest.mark.parametrize("kind", CheckKind, ids=lambda kind: kind.value)
+@rows("kind", CheckKind)
 def test_every_kind_of_plugin_is_described(kind: CheckKind) -> None:
     assert f"**{kind.value}**" in " ".join(_section(_text("reference/cli.md"), "holdfast check").split())
 
@@ -83,7 +87,7 @@ def _commands(command: click.Command) -> Iterator[click.Command]:
             yield from _commands(inner)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@rows("verb", VERBS)
 def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None:
     section = _section(_text("reference/cli.md"), f"holdfast {verb}")
     assert f"`holdfast {verb}" in section
@@ -107,19 +111,20 @@ def test_no_verb_is_described_that_is_gone() -> None:
     assert set(re.findall(r"^## holdfast (\w+)$", _text("reference/cli.md"), re.MULTILINE)) == set(VERBS)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@rows("setting", SETTINGS, lambda setting: setting.name)
 def test_every_setting_has_its_paragraph(setting: typing.Any) -> None:
     assert re.search(
         rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]", _section(_text("reference/cli.md"), "holdfast run"), re.MULTILINE
     )
 
 
-def _anchors(text: str) -> set[str]:
-    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+@cache
+def _anchors(path: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("place", PAGES, ids=lambda place: str(place.relative_to(DOCS)))
+@rows("place", PAGES, lambda place: place.relative_to(DOCS))
 def test_every_link_leads_somewhere(place: Path) -> None:
     text = place.read_text(encoding="utf-8")
     broken = []
@@ -128,7 +133,7 @@ def test_every_link_leads_somewhere(place: Path) -> None:
             continue
         file, _, anchor = target.partition("#")
         found = (place.parent / file).resolve() if file else place
-        if not found.exists() or (anchor and anchor not in _anchors(found.read_text(encoding="utf-8"))):
+        if not found.exists() or (anchor and anchor not in _anchors(found)):
             broken.append(target)
     assert broken == []
 
