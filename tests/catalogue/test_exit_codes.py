@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from conftest import Holdfast
 from holdfast.catalogue import exit_codes, exit_rows
@@ -27,6 +28,12 @@ ROW = """
   wordings:
     - {{id: t1, pattern: 'zzz one', samples: ["zzz one"]}}
 """
+
+EDGES = sorted(
+    {end + beside for blocks in exit_codes.BLOCKS.values() for block in blocks for end in (block.start, block.stop)
+     for beside in (-1, 0)} | {-1, 0, 1, 128, 300}
+)  # fmt: skip
+"""The codes around each end of each block."""
 
 
 def rows(code: int, *, phrase: str = "Mine", blame: str = "workload", solution: str = "do") -> str:
@@ -52,8 +59,11 @@ def test_a_workload_row_outside_its_block_is_refused(code: int) -> None:
 @pytest.mark.parametrize("blame", [blame for blame in Blame if blame is not Blame.WORKLOAD])
 def test_each_blame_has_its_block(blame: Blame) -> None:
     allowed = {code for block in exit_codes.BLOCKS[blame] for code in block}
-    refused = {code for code in range(-1, 301) if rules(rows(code, blame=blame.value)) == {"bad-code"}}
-    assert refused == set(range(-1, 301)) - allowed
+    [row] = exit_rows.parse_rows(rows(221, blame=blame.value))
+    assert {code for code in range(-1, 301) if not exit_codes.misfits(replace(row, code=code))} == allowed
+    each = [rows(code, phrase=f"Mine{code}", blame=blame.value) for code in EDGES]
+    refused = [problem.where for problem in lint("".join(each), "mine.yaml") if problem.rule == "bad-code"]
+    assert refused == [f"row {n} (Mine{code})" for n, code in enumerate(EDGES, 1) if code not in allowed]
 
 
 def test_a_row_without_a_solution_is_refused() -> None:
@@ -71,13 +81,14 @@ def test_the_built_in_rows_keep_to_the_blocks() -> None:
     assert {phrase: why for phrase, why in wrong.items() if why} == {}
 
 
-@pytest.mark.parametrize("code", [0, 300, 165, 205])
-def test_a_refused_row_is_not_loaded_and_the_job_fails(holdfast: Holdfast, code: int) -> None:
-    file = holdfast.script(rows(code), "mine.yaml")
+def test_refused_rows_are_not_loaded_and_the_job_fails(holdfast: Holdfast) -> None:
+    refused = {"Zero": 0, "Beyond": 300, "Hardware": 165, "Contract": 205}
+    file = holdfast.script("".join(rows(code, phrase=phrase) for phrase, code in refused.items()), "mine.yaml")
     script = holdfast.script("import sys\nprint('zzz one')\nsys.exit(1)\n")
     ran = holdfast.run("--max-restarts", "0", "--exits", file, script)
     assert (ran.status, ran.report["code"]) == (255, 255)
-    assert f"row 1 (Mine) is skipped: code {code} " in ran.err
+    for number, (phrase, code) in enumerate(refused.items(), 1):
+        assert f"row {number} ({phrase}) is skipped: code {code} " in ran.err
 
 
 @pytest.mark.parametrize(

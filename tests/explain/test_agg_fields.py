@@ -32,6 +32,7 @@ OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
     " of which 1.2 MiB is free."
 )
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FRAMES = 'Traceback (most recent call last):\n  File "/x/train.py", line 88, in step\n    loss = model(x)\n'
 NOISE = "".join(f"cleanup noise {n}\n" for n in range(300))
 
@@ -49,7 +50,7 @@ def fields(evidence: AttemptEvidence) -> dict[str, object]:
 
 
 def told(text: str) -> dict[str, object]:
-    loaded: dict[str, object] = yaml.safe_load("\n".join(text.splitlines()[1:-1]))
+    loaded: dict[str, object] = yaml.load("\n".join(text.splitlines()[1:-1]), LOADER)
     return loaded
 
 
@@ -131,18 +132,17 @@ def test_holdfasts_own_disk_cleaner_fills_its_error_log() -> None:
     assert deciding(loaded) == logs["diskCleaner"]
 
 
-@pytest.mark.parametrize("code", [1, 139])
-def test_the_field_that_trigger_names_is_never_null(code: int) -> None:
-    """Over all logs of the exams, as a dead worker's and as files alone."""
+def test_the_field_that_trigger_names_is_never_null() -> None:
+    """Over all logs of the exams, each as a dead worker's, and by turns after a signal or as a file alone."""
     empty = {}
-    for case in EXAMS:
+    for number, case in enumerate(EXAMS):
         text = case.get("text") or "\n".join(case["files"])
         alone = AttemptEvidence(workers=(WorkerEvidence(log=LogExcerpt(source="job.log", text=text)),))
-        for evidence in (dead(text, exit_code=code), alone):
+        for evidence in (dead(text, exit_code=1), alone if number % 2 else dead(text, exit_code=139)):
             loaded = fields(evidence)
             if loaded["trigger"] is not None and deciding(loaded) is None:
                 empty[case["id"]] = loaded["trigger"]
-    assert empty == {}
+    assert not empty
 
 
 @pytest.mark.real

@@ -362,7 +362,7 @@ SAMPLES = [
 def test_what_a_launcher_puts_in_front_changes_nothing(change: str) -> None:
     def differs(row: ExitRow, wording: Wording) -> bool:
         sample = wording.samples[0]
-        return ask(sample).phrase == row.phrase and ask(CHANGES[change](sample)).phrase != row.phrase
+        return ask(CHANGES[change](sample)).phrase != row.phrase and ask(sample).phrase == row.phrase
 
     assert SAMPLES
     assert [wording.id for row, wording in SAMPLES if differs(row, wording)] == []

@@ -6,6 +6,8 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 import re2
@@ -27,14 +29,29 @@ ORDINARY = [
 ]
 
 
+@cache
+def somewhere(pattern: str) -> Any:
+    """For a text of many lines: what matches in one of them matches in the whole."""
+    return re2.compile(f"(?m:{pattern})", options())
+
+
 def slow(matcher: Matcher, block: bytes, most: int) -> list[tuple[int, str]]:
-    """Every pattern on every line."""
-    patterns = [(w.id, matcher.compiled(unanchored(w.pattern))) for _, w in matcher.catalogue.wordings]
+    """Every pattern on every line, but for those that no place of the whole block holds."""
+
+    def valid(piece: bytes) -> str:
+        return re.sub("[\udc80-\udcff]", "?", piece.decode("utf-8", "surrogateescape"))
+
+    whole = valid(block)
+    patterns = [
+        (wording.id, matcher.compiled(pattern))
+        for _, wording in matcher.catalogue.wordings
+        if somewhere(pattern := unanchored(wording.pattern)).search(whole)
+    ]
     found = []
     left = Counter[str]()
     begin = 0
     for line in block.split(b"\n"):
-        text = re.sub("[\udc80-\udcff]", "?", line.decode("utf-8", "surrogateescape"))
+        text = valid(line)
         for name, pattern in patterns:
             match = pattern.search(text)
             if match is not None and left[name] < most:
