@@ -14,6 +14,7 @@ import pytest
 from holdfast.cli._job_filter import parse_moment
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
+from typed_here import typed
 
 Cli = Callable[..., tuple[int, str, str]]
 NAMES = ("a-model-with-a-name-that-is-long", "a-model-with-a-name-that-is-long", "quick")
@@ -41,13 +42,8 @@ def cli(home: Path, tmp_path: Path) -> Cli:
     def typed_here(*words: str, columns: int | None = None, stdin: str | None = None) -> tuple[int, str, str]:
         env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
         env |= {"HOLDFAST_HOME": str(home)} | ({"COLUMNS": str(columns)} if columns else {})
-        typed = [sys.executable, "-m", "holdfast", *words]
-        with subprocess.Popen(
-            typed, cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-        ) as done:  # fmt: skip
-            out, err = done.communicate(stdin)
-        return done.returncode, out, err
+        done = typed(*words, cwd=tmp_path, env=env, stdin=stdin)
+        return done.returncode, done.stdout, done.stderr
 
     return typed_here
 
@@ -159,8 +155,7 @@ def test_what_is_piped_in_is_explained_and_no_job(cli: Cli) -> None:
 def test_without_any_job_there_is_no_last_one(tmp_path: Path) -> None:
     env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "empty")}
     for verb in ("show", "logs"):
-        words = [sys.executable, "-m", "holdfast", verb]
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+        done = typed(verb, cwd=tmp_path, env=env)
         assert done.returncode == 2 and "there is no last job" in done.stderr
 
 

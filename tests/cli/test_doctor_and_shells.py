@@ -16,9 +16,10 @@ from holdfast.cli.completion import WHERE
 from holdfast.cli.man import page
 
 
-@pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with a command called holdfast and one job of the name `training-alpha`."""
+    tmp_path = tmp_path_factory.mktemp("shells")
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     (bin_dir / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
@@ -34,36 +35,41 @@ def typed(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
+_BASH = """COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); COMPREPLY=(); _holdfast_completion holdfast
+printf "%%s\\n" "${COMPREPLY[@]}"
+"""
+_ZSH = """autoload -U compinit; compinit -u -D; eval "$(holdfast completion zsh)"
+_describe() { print -l ${(P)@[-1]} ${(P)@[3]} }; compadd() { print -l $completions }
+"""
+"""What zsh's own functions would show is printed instead."""
 SCRIPTS = {
-    "bash": 'eval "$(holdfast completion bash)"; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]}-1));'
-    ' _holdfast_completion holdfast; printf "%%s\\n" "${COMPREPLY[@]}"',
-    # What zsh's own functions would show is printed instead.
-    "zsh": 'autoload -U compinit; compinit -u -D; eval "$(holdfast completion zsh)"; words=(%s); CURRENT=$#words;'
-    " _describe() { print -l ${(P)@[-1]} ${(P)@[3]} }; compadd() { print -l $completions }; _holdfast_completion",
-    "fish": "holdfast completion fish | source; complete -C '%s'",
+    "bash": ('eval "$(holdfast completion bash)"', _BASH),
+    "zsh": (_ZSH, "words=(%s); CURRENT=$#words; _holdfast_completion"),
+    "fish": ("holdfast completion fish | source", "complete -C '%s'"),
+}
+"""How each is made ready, and how one line is completed."""
+OFFERED = {
+    "holdfast sho": "show",
+    "holdfast show train": "training-alpha",
+    "holdfast logs train": "training-alpha",
+    "holdfast check por": "ports",
+    "holdfast run --checks por": "ports",
+    "holdfast exits hungw": "HungWorker",
+    "holdfast jobs --state fai": "failed",
+    "holdfast run --max-res": "--max-restarts",
 }
 
 
 @pytest.mark.parametrize("shell", sorted(SCRIPTS))
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("holdfast sho", "show"),
-        ("holdfast show train", "training-alpha"),
-        ("holdfast logs train", "training-alpha"),
-        ("holdfast check por", "ports"),
-        ("holdfast run --checks por", "ports"),
-        ("holdfast exits hungw", "HungWorker"),
-        ("holdfast jobs --state fai", "failed"),
-        ("holdfast run --max-res", "--max-restarts"),
-    ],
-)
-def test_each_shell_completes(env: dict[str, str], shell: str, line: str, offered: str) -> None:
+def test_each_shell_completes(env: dict[str, str], shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
     flags = ["-f"] if shell == "zsh" else []
-    done = typed(env, shell, *flags, "-c", SCRIPTS[shell] % line)
-    assert offered in done.stdout, done.stderr
+    ready, complete = SCRIPTS[shell]
+    done = typed(env, shell, *flags, "-c", "\n".join([ready, *(f"{complete % line}\necho ==" for line in OFFERED)]))
+    answers = dict(zip(OFFERED, done.stdout.split("==\n"), strict=False))
+    wrong = {line: answers.get(line) for line, offered in OFFERED.items() if offered not in answers.get(line, "")}
+    assert not wrong, done.stderr
 
 
 def test_a_shell_that_is_not_known_is_refused_with_those_that_are(env: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ import click
 import pytest
 import yaml
 
+import typed_here
 from holdfast.cli._verb_group import cli
 from holdfast.cli.schema import NO_DATA, PRINTED, names, of_job_files
 
@@ -40,9 +41,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def typed(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    begin = "import holdfast.cli as c; c.main()"
     env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
-    command = [sys.executable, "-c", begin, *words]
+    if words[0] != "run":
+        return typed_here.typed(*words, cwd=where, env=env)
+    command = [sys.executable, "-m", "holdfast", *words]
     stdin = subprocess.DEVNULL
     return subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, check=False, stdin=stdin)
 

@@ -23,6 +23,7 @@ from holdfast.platforms.kubernetes.objects.kubernetes_options import (
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal, in_words
 from holdfast.untrusted import json_as
+from typed_here import typed
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kubernetes.md"
 JOB = """
@@ -47,15 +48,8 @@ def _wanted(**said: Any) -> KubernetesOptions:
 
 def _submit(tmp_path: Path, *words: str, text: str = JOB, **env: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "job.yaml").write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "submit", *words, "job.yaml"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home"), **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home"), **env}
+    return typed("submit", *words, "job.yaml", cwd=tmp_path, env=env)
 
 
 def _objects(text: str) -> dict[str, dict[str, Any]]:
@@ -113,8 +107,7 @@ def test_config_shows_the_section(tmp_path: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("kubernetes: {namespace: other, node_selector: {a: b}}\n")
     env = {**os.environ, "HOLDFAST_HOME": str(home)}
-    words = [sys.executable, "-m", "holdfast", "config", "--json"]
-    found = json.loads(subprocess.run(words, env=env, capture_output=True, check=True).stdout)["sections"]
+    found = json.loads(typed("config", "--json", cwd=tmp_path, env=env).stdout)["sections"]
     assert {each["name"]: each["value"] for each in found} == {
         "kubernetes.namespace": "other",
         "kubernetes.node_selector": {"a": "b"},

@@ -22,6 +22,7 @@ from holdfast.record.job_pruning import DAY_S, PrunableJob, RetentionLimits, bey
 from holdfast.record.job_views import JobState, JobView
 from holdfast.record.owner_lock import OwnerInfo, OwnerLiveness, OwnerLock, life_of
 from holdfast.record.state_directory import job_dir
+from typed_here import typed
 
 Cli = Callable[..., tuple[int, str, str]]
 NOW = 1_000 * DAY_S
@@ -47,13 +48,16 @@ def home(three_jobs: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cli(home: Path, three_jobs: Path) -> Cli:
-    def typed(*words: str, **more: str) -> tuple[int, str, str]:
+    def command(*words: str, **more: str) -> tuple[int, str, str]:
         env = {**os.environ, "HOLDFAST_HOME": str(home), **more}
-        command = [sys.executable, "-m", "holdfast", *words]
-        done = subprocess.run(command, cwd=three_jobs, env=env, capture_output=True, text=True, check=False)
+        if words[0] == "run":
+            run = [sys.executable, "-m", "holdfast", *words]
+            done = subprocess.run(run, cwd=three_jobs, env=env, capture_output=True, text=True, check=False)
+        else:
+            done = typed(*words, cwd=three_jobs, env=env)
         return done.returncode, done.stdout, done.stderr
 
-    return typed
+    return command
 
 
 def id_of(cli: Cli, name: str) -> str:

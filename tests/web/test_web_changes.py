@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
@@ -14,20 +13,36 @@ from urllib.parse import urlencode
 import pytest
 from web_site import Answer, Served, environment
 
+from typed_here import typed
+
 
 def holdfast(home: Path, *words: str) -> str:
-    typed = [sys.executable, "-m", "holdfast", *words]
-    return subprocess.run(typed, env=environment(home), capture_output=True, text=True, check=True).stdout
+    done = typed(*words, cwd=home.parent, env=environment(home))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-@pytest.fixture
-def devices(tmp_path: Path, web_of: Callable[..., Served]) -> Served:
-    """A server on a machine that has a held device with a hostile name beside an isolated one."""
-    home = tmp_path / "home"
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state directory of a machine that has a held device with a hostile name beside an isolated one."""
+    home = tmp_path_factory.mktemp("devices") / "home"
     for at in (1, 2, 3):
         holdfast(home, "faults", "report", "--device", "gpu3", "--code", "48", "--once", "--text", f"time {at}")
     holdfast(home, "faults", "report", "--device", "gpu1", "--code", "79", "--text", "<script>x</script>")
-    return web_of(home)
+    return home
+
+
+@pytest.fixture(scope="module")
+def server(reported: Path, web_of: Callable[..., Served]) -> Served:
+    return web_of(shutil.copytree(reported, reported.with_name("served")))
+
+
+@pytest.fixture
+def devices(reported: Path, server: Served) -> Served:
+    """A server on such a directory, as it was before the test before."""
+    shutil.rmtree(server.home)
+    shutil.copytree(reported, server.home)
+    return server
 
 
 def form_of(server: Served) -> str:

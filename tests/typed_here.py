@@ -1,0 +1,94 @@
+"""Commands that are typed in this very process: what starts no worker needs no interpreter of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from holdfast.cli import main
+
+CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+
+
+def typed(*words: str, cwd: Path, env: Mapping[str, str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """`holdfast WORDS` to its end; with `stdin`, or with an empty one. Afterwards this process is as it was."""
+    with ExitStack() as stack:
+        stack.enter_context(_surroundings(cwd, env))
+        given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        numbers = [given.fileno(), out.fileno(), err.fileno()]
+        if stdin is None:
+            numbers[0] = os.open(os.devnull, os.O_RDONLY)
+            stack.callback(os.close, numbers[0])
+        else:
+            os.pwrite(given.fileno(), stdin.encode(), 0)
+        with _streams(numbers):
+            status = _status(list(words))
+        said, told = (os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err))
+    return subprocess.CompletedProcess(
+        ["holdfast", *words], status, said.decode(errors="replace"), told.decode(errors="replace")
+    )
+
+
+def _status(words: list[str]) -> int:
+    try:
+        main(words)
+    except SystemExit as end:
+        assert isinstance(end.code, int), end.code
+        return end.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    raise AssertionError(f"`holdfast {' '.join(words)}` came back")
+
+
+@contextmanager
+def _surroundings(cwd: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """What a command may change of its process: variables, zone, directory, umask, signals, the collector."""
+    variables, place, handlers = dict(os.environ), Path.cwd(), {each: signal.getsignal(each) for each in CAUGHT}
+    mask = os.umask(0o022)
+    os.umask(mask)
+    try:
+        _become(env)
+        os.chdir(cwd)
+        yield
+    finally:
+        os.chdir(place)
+        _become(variables)
+        os.umask(mask)
+        gc.enable()
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+
+
+def _become(env: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+
+
+@contextmanager
+def _streams(numbers: list[int]) -> Iterator[None]:
+    """Standard streams that are these files, for what writes to a descriptor too."""
+    streams, kept = (sys.stdin, sys.stdout, sys.stderr), [os.dup(number) for number in range(3)]
+    try:
+        for number, to in enumerate(numbers):
+            os.dup2(to, number)
+        sys.stdin = os.fdopen(0, "r", encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, from_ in enumerate(kept):
+            os.dup2(from_, number)
+            os.close(from_)
+        sys.stdin, sys.stdout, sys.stderr = streams
