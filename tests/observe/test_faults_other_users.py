@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from holdfast.node.devices.device_resets import Resets
 from holdfast.node.devices.vendor_query import ASK_S, sight
 from holdfast.observe.devices.device_users import answered, question, unseen
 from holdfast.reactor import Reactor
+from typed_here import typed
 
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -269,26 +270,27 @@ def test_a_try_that_is_given_up_ends_the_question_too(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------- another user at the command line
 
 ANOTHER = """
-import contextlib, io, os, sys
+import contextlib, io, json, os, sys
 from holdfast.cli import main
 
 def run(words):
-    try:
-        main(words)
-    except SystemExit as end:
-        return end.code
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(words)
+        except SystemExit as end:
+            return end.code, out.getvalue(), err.getvalue()
 
 # All that a command imports is imported while it can be found: the interpreter may lie in root's own directory.
 target, os.environ["HOLDFAST_HOME"] = os.environ["HOLDFAST_HOME"], sys.argv[1]
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    for words in (["faults", "report", "--device", "a", "--code", "79"], ["release", "a", "--reason", "b"], ["devices"],
-                  ["devices", "--json"], ["jobs"], ["show", "x"], ["faults", "nonsense"]):
-        run(words)
+for words in (["faults", "report", "--device", "a", "--code", "79"], ["release", "a", "--reason", "b"], ["devices"],
+              ["devices", "--json"], ["jobs"], ["show", "x"], ["faults", "nonsense"]):
+    run(words)
 os.environ["HOLDFAST_HOME"] = target
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-sys.exit(run(sys.argv[2:]))
+print(json.dumps([run(words) for words in json.loads(sys.argv[2])]))
 """
 
 
@@ -299,20 +301,26 @@ class Another:
         self.holdfast = holdfast
         (holdfast.dir / "another.py").write_text(ANOTHER)
 
-    def __call__(self, *words: str) -> Ran:
+    def __call__(self, *each: Sequence[str]) -> list[Ran]:
         scratch = self.holdfast.dir / "scratch"
-        command = [sys.executable, str(self.holdfast.dir / "another.py"), str(scratch), *words]
+        command = [sys.executable, str(self.holdfast.dir / "another.py"), str(scratch), json.dumps(each)]
         ran = subprocess.run(
             command, env=self.holdfast.env, text=True, timeout=60, capture_output=True, cwd="/", check=False
         )
-        return Ran(ran.returncode, ran.stdout, ran.stderr, self.holdfast.home)
+        assert ran.returncode == 0, ran.stderr
+        return [Ran(*told, self.holdfast.home) for told in json.loads(ran.stdout)]
 
 
 @pytest.fixture
 def another(holdfast: Holdfast) -> Another:
-    ran = holdfast("faults", "report", "--device", "gpu3", "--code", "79")
-    assert ran.status == 0, ran.err
+    ran = own(holdfast, "faults", "report", "--device", "gpu3", "--code", "79")
+    assert ran.returncode == 0, ran.stderr
     return Another(holdfast)
+
+
+def own(holdfast: Holdfast, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of this user."""
+    return typed(*words, cwd=holdfast.dir, env=holdfast.env)
 
 
 def open_to_all(holdfast: Holdfast) -> None:
@@ -325,25 +333,20 @@ def open_to_all(holdfast: Holdfast) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_another_user_is_refused_whatever_the_modes_say(holdfast: Holdfast, another: Another) -> None:
+    before = json.loads(own(holdfast, "devices", "--json").stdout)
+    open_to_all(holdfast)
+    each = [
         ("faults", "report", "--device", "gpu0", "--code", "79"),
         ("release", "gpu3", "--reason", "I say so"),
         ("devices",),
-    ],
-)
-def test_another_user_is_refused_whatever_the_modes_say(
-    holdfast: Holdfast, another: Another, words: tuple[str, ...]
-) -> None:
-    before = json.loads(holdfast("devices", "--json").out)
-    open_to_all(holdfast)
-    ran = another(*words)
-    assert ran.status == 2, ran.err
-    assert "belong to another user (uid 0)" in ran.err
-    assert "sudo -u" in ran.err
+    ]
+    for words, ran in zip(each, another(*each), strict=True):
+        assert ran.status == 2, (words, ran.err)
+        assert "belong to another user (uid 0)" in ran.err, words
+        assert "sudo -u" in ran.err, words
     holdfast.home.chmod(0o700)  # its owner would be refused, too, while others can write there
-    assert json.loads(holdfast("devices", "--json").out) == before
+    assert json.loads(own(holdfast, "devices", "--json").stdout) == before
 
 
 @needs_root
@@ -352,15 +355,14 @@ def test_root_is_another_user_too(holdfast: Holdfast, another: Another) -> None:
     for path in (holdfast.home, *holdfast.home.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
     for words in (("faults", "report", "--device", "gpu0", "--code", "79"), ("release", "gpu3", "--reason", "x")):
-        ran = holdfast(*words)
-        assert (ran.status, "belong to another user (uid 65534)" in ran.err) == (2, True), ran.err
+        ran = own(holdfast, *words)
+        assert (ran.returncode, "belong to another user (uid 65534)" in ran.stderr) == (2, True), ran.stderr
 
 
 @needs_root
 @pytest.mark.parametrize("closed", [".", "holdfast.db"])
-@pytest.mark.parametrize("words", [("devices",), ("devices", "--json"), ("jobs",), ("show", "x")])
 def test_a_reader_of_what_is_closed_is_told_that_it_cannot_be_read(
-    holdfast: Holdfast, another: Another, words: tuple[str, ...], closed: str
+    holdfast: Holdfast, another: Another, closed: str
 ) -> None:
     open_to_all(holdfast)
     for path in holdfast.home.glob("holdfast.db*"):
@@ -369,28 +371,27 @@ def test_a_reader_of_what_is_closed_is_told_that_it_cannot_be_read(
             path.chmod(0)
     if closed == ".":
         holdfast.home.chmod(0)
-    ran = another(*words)
-    assert "cannot be read" in ran.err
-    assert "written" not in ran.err
-    assert "Traceback" not in ran.err
-    assert "ls -ld" in ran.err
-    assert ran.status == 2 or words == ("jobs",)
+    each = [("devices",), ("devices", "--json"), ("jobs",), ("show", "x")]
+    for words, ran in zip(each, another(*each), strict=True):
+        assert "cannot be read" in ran.err, words
+        assert "written" not in ran.err, words
+        assert "Traceback" not in ran.err, words
+        assert "ls -ld" in ran.err, words
+        assert ran.status == 2 or words == ("jobs",)
 
 
 @needs_root
-@pytest.mark.parametrize(
-    "words", [("faults", "report", "--device", "a", "--code", "79"), ("release", "gpu3", "--reason", "b")]
-)
-def test_a_writer_into_what_is_closed_is_told_so(holdfast: Holdfast, another: Another, words: tuple[str, ...]) -> None:
+def test_a_writer_into_what_is_closed_is_told_so(holdfast: Holdfast, another: Another) -> None:
+    each = [("faults", "report", "--device", "a", "--code", "79"), ("release", "gpu3", "--reason", "b")]
     open_to_all(holdfast)
     for path in holdfast.home.glob("holdfast.db*"):
         os.chown(path, NOBODY, NOBODY)
         path.chmod(0o400)
-    ran = another(*words)
-    assert (ran.status, "cannot be written" in ran.err) == (2, True), ran.err
+    for ran in another(*each):
+        assert (ran.status, "cannot be written" in ran.err) == (2, True), ran.err
     holdfast.home.chmod(0)
-    ran = another(*words)
-    assert (ran.status, "ls -ld" in ran.err, "Traceback" in ran.err) == (2, True, False), ran.err
+    for ran in another(*each):
+        assert (ran.status, "ls -ld" in ran.err, "Traceback" in ran.err) == (2, True, False), ran.err
 
 
 @needs_root
