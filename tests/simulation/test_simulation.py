@@ -73,27 +73,31 @@ def test_a_large_gang() -> None:
     assert ran.report is not None
 
 
-SELDOM = (
-    "stateless-beat",
-    "stopped-completes",
-    "new-boot-unnoticed",
-    "no-newcomer",
-    "no-new-term",
-    "hears-the-dead",
-    "obeys-old-owners",
-)
+SELDOM = ("no-newcomer", "no-new-term", "hears-the-dead", "obeys-old-owners")
 QUICK = [mutant for mutant in MUTANTS if mutant.name not in SELDOM]
+CAUGHT_BY = {
+    "stopped-completes": 512, "deaf-to-higher": 443, "killed-kept": 349, "new-boot-unnoticed": 305,
+    "avoided-forgotten": 257, "no-fence-wait": 111, "never-the-same": 110, "no-window": 95, "dying-ignored": 81,
+    "stop-rewrites": 81, "budget-for-nothing": 76, "unlimited-runs": 71, "obeys-old-go": 64, "new-boot-is-stopped": 63,
+    "numbers-begin-again": 63, "boots-forgotten": 57, "uses-unsecured": 51, "stateless-beat": 47, "asks-again": 41,
+    "avoids-nothing": 38, "spares-stay-idle": 38, "fences-all": 37, "no-second-chance": 35,
+}  # fmt: skip
+"""The first seed of 600 that catches a planted bug, where that is a late one. When what is drawn changes, another one
+of the 600 from there on does, and the test takes longer."""
 
 
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Those that take chance many hundred seeds are left to `simulate --mutants`."""
     warm()
-    assert simulate.catch(mutant, range(600), 4)
+    first = CAUGHT_BY.get(mutant.name, 0)
+    assert simulate.catch(mutant, range(first, first + 600), 4)
 
 
 def test_mutants_have_names_of_their_own() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 10
+    names = {mutant.name for mutant in MUTANTS}
+    assert len(names) == len(MUTANTS) >= 10
+    assert names >= {*SELDOM, *CAUGHT_BY}
 
 
 @pytest.mark.parametrize("bounds", simulate.BOUNDS[:5], ids=["silent", "restarted", "crashing", "owner-back", "twice"])
