@@ -308,7 +308,7 @@ class Another:
             command, env=self.holdfast.env, text=True, timeout=60, capture_output=True, cwd="/", check=False
         )
         assert ran.returncode == 0, ran.stderr
-        return [Ran(*told, self.holdfast.home) for told in json.loads(ran.stdout)]
+        return [Ran(status, out, err, self.holdfast.home) for status, out, err in json.loads(ran.stdout)]
 
 
 @pytest.fixture

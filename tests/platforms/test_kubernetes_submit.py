@@ -146,6 +146,7 @@ def test_a_mistake_is_one_message(tmp_path: Path, words: tuple[str, ...], text: 
     assert "\n  try: " in done.stderr
 
 
+@pytest.mark.extras
 def test_without_a_cluster_the_message_says_how_to_name_one(tmp_path: Path) -> None:
     done = _submit(tmp_path)
     assert done.returncode == 1 and "no cluster is configured" in done.stderr and "KUBECONFIG" in done.stderr
