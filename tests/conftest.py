@@ -71,7 +71,15 @@ def _leave_the_machine_alone() -> None:
         os.environ.setdefault("PYENV_ROOT", str(pythons))  # else its commands find no Python
     home = os.environ.setdefault(_HOME, "") or tempfile.mkdtemp(prefix="holdfast-tests-home-")
     Path(home).chmod(0o755)
-    os.environ |= {_HOME: home, "HOME": home, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    # `python` in a job file, or behind a shell, is the Python that runs the tests.
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+    os.environ |= {
+        _HOME: home,
+        "HOME": home,
+        "PATH": path,
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
 
 
 _leave_the_machine_alone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import ssl
 import struct
@@ -20,6 +21,8 @@ from holdfast.wire.owner_listener import HELLO_S
 from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.tls_channel import ChannelEndKind
 from wire_ends import KEY, OTHER_KEY, AgentsEnd, OwnersEnd, beat, hello, until
+
+MANY_FILES = 4096
 
 
 @pytest.fixture
@@ -121,6 +124,18 @@ def test_of_too_many_silent_connections_the_most_silent_makes_room(owner: Owners
             sock.close()
 
 
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Descriptors for both ends of a thousand connections: a shell often allows 1,024 in all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < MANY_FILES:
+        pytest.skip(f"no process may open {MANY_FILES} files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, MANY_FILES), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
 def test_a_thousand_silent_connections_keep_no_agent_out() -> None:
     owner = OwnersEnd()
     silent = []
