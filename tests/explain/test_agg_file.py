@@ -92,7 +92,7 @@ def died(text: str, *, code: int = 1, rank: int = 0) -> WorkerEvidence:
 @given(
     text=hostile_text, reason=hostile_text, solution=hostile_text, container=hostile_text, source=st.text(max_size=30)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_always_bounded_and_parseable(text: str, reason: str, solution: str, container: str, source: str) -> None:
     evidence = AttemptEvidence(
         workers=(died(text),),

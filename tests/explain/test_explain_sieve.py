@@ -89,12 +89,11 @@ def test_every_sample_is_found() -> None:
             begin = end + 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_random_mixtures(seed: int) -> None:
-    rng = random.Random(seed)
+def test_random_mixtures() -> None:
+    rng = random.Random(0)
     samples = lines_of_samples()
     matcher = Matcher(load())  # what one log taught should not hide a line of the next
-    for share, length in ((0.02, 200), (0.5, 100), (0.9, 300)):
+    for share, length in ((0.02, 200), (0.5, 100), (0.9, 300), (0.02, 100), (0.9, 100), (0.5, 200)):
         lines = []
         for _ in range(length):
             text = rng.choice(samples) if rng.random() < share else rng.choice(ORDINARY)
