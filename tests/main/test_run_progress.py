@@ -20,8 +20,6 @@ def kinds(report: dict[str, Any]) -> list[str]:
     "line",
     [
         "print('step', number, 'loss', 1 / number, flush=True)",
-        "print(f'Epoch {number}/100', flush=True)",
-        "print({'loss': 0.5, 'epoch': number / 10}, flush=True)",
         "print(f'\\r{number}%|####      | {number}/100 [00:01<00:02, 3.0it/s]', end='', file=sys.stderr, flush=True)",
     ],
 )
@@ -44,9 +42,7 @@ def test_a_job_whose_output_advances_is_not_given_up(holdfast: Holdfast, line: s
     assert "in attempt 5" in report["attempts"][5]["decision"]["reason"]
 
 
-@pytest.mark.parametrize(
-    "end", ["sys.exit(7)", "os.kill(os.getpid(), signal.SIGSEGV)", "raise ValueError('no')", "{}['x']", "[][1]"]
-)
+@pytest.mark.parametrize("end", ["sys.exit(7)", "os.kill(os.getpid(), signal.SIGSEGV)", "raise ValueError('no')"])
 def test_the_same_failure_twice_ends_a_job_that_prints_the_same_steps(holdfast: Holdfast, end: str) -> None:
     script = holdfast.script(
         f"""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from msgspec.structs import replace
 
 from conftest import Holdfast
@@ -121,6 +121,7 @@ def _known(
     return JobDetail(view=view, report=report, attempts=report.attempts), job_text(report)
 
 
+@settings(max_examples=40)
 @given(HOSTILE, HOSTILE)
 def test_no_text_of_a_job_adds_a_tag_or_an_attribute_to_its_page(name: str, said: str) -> None:
     def written(name: str, said: str) -> str:

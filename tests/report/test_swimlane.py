@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from msgspec.structs import replace
 
 from holdfast.model.events import AgentReported, EvidenceCollected, FaultSeen, HangFound, NodeSilent, StopRequested
@@ -138,6 +138,7 @@ def test_the_picture_names_itself_for_those_who_do_not_see_it() -> None:
     assert "rank 1 on n0, the first cause: own death at" in page
 
 
+@settings(max_examples=40)
 @given(HOSTILE, HOSTILE)
 def test_no_text_of_a_job_becomes_markup(node: str, words: str) -> None:
     """The page of hostile texts has the very tags and attributes that the page of harmless ones has."""

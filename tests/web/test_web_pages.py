@@ -61,35 +61,45 @@ def test_a_log_is_searched_and_downloaded(web: Served, jobs: dict[str, str]) -> 
     assert web.ask(f"{at}/other.log").status == 404
 
 
-def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(
-    web_of: Callable[..., Served], tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def other(web_of: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """A server on a state directory in which each test runs a job of its own."""
+    home = tmp_path_factory.mktemp("other") / "home"
+    home.mkdir(mode=0o700)
+    return web_of(home)
+
+
+def newest(server: Served) -> str:
+    return str(server.ask("/jobs.json").json["jobs"][0]["id"])
+
+
+def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(other: Served, tmp_path: Path) -> None:
     """Each line waits until holdfast has read the one before: their times differ."""
-    home = tmp_path / "home"
     text = """
         import os, sys, time
         from pathlib import Path
+        place = Path(os.environ["HOME_OF_TEST"]) / "jobs" / os.environ["HOLDFAST_JOB"]
         for turn in range(3):
             for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
                 print(name, turn, flush=True, file=stream)
-                log = next(Path(os.environ["HOME_OF_TEST"]).glob(f"jobs/*/attempt-1/worker-0/{name}.log"))
+                log = place / f"attempt-1/worker-0/{name}.log"
                 while f"{name} {turn}" not in log.read_text():
                     time.sleep(0.01)
                 time.sleep(0.02)
     """
     script(tmp_path, text)
     typed = [sys.executable, "-m", "holdfast", "run", "--no-checks", str(tmp_path / "job.py")]
-    subprocess.run(typed, env={**environment(home), "HOME_OF_TEST": str(home)}, check=True, capture_output=True)
-    server = web_of(home)
-    [job] = server.ask("/jobs.json").json["jobs"]
-    merged = server.ask(f"/job/{job['id']}/1/0.json?by=time").json["merged"]
+    env = {**environment(other.home), "HOME_OF_TEST": str(other.home)}
+    subprocess.run(typed, env=env, check=True, capture_output=True)
+    at = f"/job/{newest(other)}/1/0"
+    merged = other.ask(f"{at}.json?by=time").json["merged"]
     assert [one["line"]["text"] for one in merged] == [
         f"{name} {turn}" for turn in range(3) for name in ("stdout", "stderr")
     ]
     assert all(one["stream"] in one["line"]["text"] for one in merged)
-    page = server.ask(f"/job/{job['id']}/1/0?by=time").text
+    page = other.ask(f"{at}?by=time").text
     assert 'id="log-merged"' in page and 'id="log-stdout"' not in page
-    assert "Both streams by time</a>" in server.ask(f"/job/{job['id']}/1/0").text
+    assert "Both streams by time</a>" in other.ask(at).text
 
 
 def test_streams_of_which_a_page_has_parts_are_merged_for_the_time_that_both_cover(tmp_path: Path) -> None:
@@ -103,19 +113,17 @@ def test_streams_of_which_a_page_has_parts_are_merged_for_the_time_that_both_cov
     assert by_time(()) == ()
 
 
-def test_a_long_log_stays_a_small_page(web_of: Callable[..., Served], tmp_path: Path) -> None:
-    home = tmp_path / "home"
+def test_a_long_log_stays_a_small_page(other: Served, tmp_path: Path) -> None:
     text = """
         for number in range(20_000):
             print(f"line {number} " + "x" * 200)
     """
-    run(home, script(tmp_path, text), "--name", "long")
-    server = web_of(home)
-    [job] = server.ask("/jobs.json").json["jobs"]
-    page = server.ask(f"/job/{job['id']}/1/0")
+    run(other.home, script(tmp_path, text), "--name", "long")
+    at = f"/job/{newest(other)}/1/0"
+    page = other.ask(at)
     assert len(page.text) < 300_000
     assert "line 19999" in page.text and "of 20000" in page.text
-    assert "line 10000 " in server.ask(f"/job/{job['id']}/1/0?stream=stdout&line=10001").text
+    assert "line 10000 " in other.ask(f"{at}?stream=stdout&line=10001").text
 
 
 _HOSTILE = st.sampled_from(
@@ -126,17 +134,14 @@ _WORDS = st.lists(st.one_of(_HOSTILE, st.text(st.characters(exclude_categories=[
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, web_of: Callable[..., Served]) -> tuple[Served, str]:
+def hostile(tmp_path_factory: pytest.TempPathFactory, other: Served) -> tuple[Served, str]:
     """A server on a job whose log the test writes anew."""
-    folder = tmp_path_factory.mktemp("hostile")
-    run(folder / "home", script(folder, "print('x')"), "--name", "log")
-    server = web_of(folder / "home")
-    [job] = server.ask("/jobs.json").json["jobs"]
-    return server, str(job["id"])
+    run(other.home, script(tmp_path_factory.mktemp("hostile"), "print('x')"), "--name", "log")
+    return other, newest(other)
 
 
 @given(words=_WORDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_log_and_no_search_becomes_an_element(hostile: tuple[Served, str], words: list[str]) -> None:
     """Elements are counted: the page of any log has those of the page of a harmless one."""
     import html.parser
@@ -167,25 +172,22 @@ def test_no_log_and_no_search_becomes_an_element(hostile: tuple[Served, str], wo
 
 
 def test_the_page_of_a_rank_tells_how_its_environment_differs_from_the_attempt_before(
-    web_of: Callable[..., Served], tmp_path: Path
+    other: Served, tmp_path: Path
 ) -> None:
-    home = tmp_path / "home"
-    run(home, script(tmp_path, 'import os, sys; sys.exit(int(os.environ["HOLDFAST_ATTEMPT"]) < 2)'))
-    web = web_of(home)
-    [job] = web.ask("/jobs.json").json["jobs"]
-    at = f"/job/{job['id']}"
-    assert web.ask(f"{at}/1/0.json").json["environment"] is None
-    alike = web.ask(f"{at}/2/0.json").json["environment"]
+    run(other.home, script(tmp_path, 'import os, sys; sys.exit(int(os.environ["HOLDFAST_ATTEMPT"]) < 2)'))
+    at = f"/job/{newest(other)}"
+    assert other.ask(f"{at}/1/0.json").json["environment"] is None
+    alike = other.ask(f"{at}/2/0.json").json["environment"]
     assert (alike["before"], alike["differences"]) == (1, [])
-    assert "The environment is that of attempt 1." in web.ask(f"{at}/2/0").text
-    file = home / "jobs" / job["id"] / "attempt-2" / "worker-0" / "environment.json"
+    assert "The environment is that of attempt 1." in other.ask(f"{at}/2/0").text
+    file = other.home / "jobs" / newest(other) / "attempt-2" / "worker-0" / "environment.json"
     changed = {**json.loads(file.read_text()), "NCCL_IB_DISABLE": "<b>1</b>", "WORLD_SIZE": "7"}
     file.write_text(json.dumps(changed))
-    assert web.ask(f"{at}/2/0.json").json["environment"]["differences"] == [
+    assert other.ask(f"{at}/2/0.json").json["environment"]["differences"] == [
         {"name": "NCCL_IB_DISABLE", "before": None, "now": "<b>1</b>"},
         {"name": "WORLD_SIZE", "before": "2", "now": "7"},
     ]
-    page = web.ask(f"{at}/2/0").text
+    page = other.ask(f"{at}/2/0").text
     assert "&lt;b&gt;1&lt;/b&gt;" in page and "<b>1</b>" not in page and "not set" in page
     file.write_text("[")
-    assert web.ask(f"{at}/2/0.json").json["environment"] is None
+    assert other.ask(f"{at}/2/0.json").json["environment"] is None
