@@ -81,6 +81,7 @@ def test_the_built_in_rows_keep_to_the_blocks() -> None:
     assert {phrase: why for phrase, why in wrong.items() if why} == {}
 
 
+@pytest.mark.real
 def test_refused_rows_are_not_loaded_and_the_job_fails(holdfast: Holdfast) -> None:
     refused = {"Zero": 0, "Beyond": 300, "Hardware": 165, "Contract": 205}
     file = holdfast.script("".join(rows(code, phrase=phrase) for phrase, code in refused.items()), "mine.yaml")
@@ -108,6 +109,7 @@ def test_every_code_that_run_can_return_is_answered(code: int, phrase: str) -> N
     assert phrase in [row["phrase"] for row in asked(str(code))]
 
 
+@pytest.mark.real
 def test_a_crash_has_one_code(holdfast: Holdfast) -> None:
     ran = holdfast.run("--max-restarts", "0", "--no-python", "sh", "-c", "kill -ABRT $$")
     assert (ran.status, ran.report["phrase"]) == (234, "NativeCrash")

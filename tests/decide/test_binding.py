@@ -245,6 +245,7 @@ def _said(tmp_path: Path) -> list[dict[str, object]]:
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.real
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared out")
 @pytest.mark.parametrize("words", [(), ("--warm",)])
 def test_workers_have_cpus_and_devices_to_themselves(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -266,6 +267,7 @@ def test_a_machine_that_has_too_little_refuses_the_job(tmp_path: Path) -> None:
     assert "holdfast run --no-bind --job job.yaml" in done.stderr
 
 
+@pytest.mark.real
 def test_without_binding_workers_share_what_is_there(tmp_path: Path) -> None:
     done = _run(tmp_path, "{devices: 2, cpus: 1, memory: 900T}", "--no-bind", CUDA_VISIBLE_DEVICES="0,1,2")
     assert done.returncode == 0, done.stderr

@@ -316,6 +316,7 @@ def _run(tmp_path: Path, text: str, *words: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.real
 def test_a_job_of_openpai_runs_on_one_machine(tmp_path: Path) -> None:
     done = _run(tmp_path, RUN)
     assert done.returncode == 0, done.stderr
@@ -327,6 +328,7 @@ def test_a_job_of_openpai_runs_on_one_machine(tmp_path: Path) -> None:
     assert b"s3cr3t" not in kept
 
 
+@pytest.mark.real
 def test_a_secret_that_a_worker_prints_is_not_in_its_report(tmp_path: Path) -> None:
     done = _run(tmp_path, RUN.replace("- tr", "- echo got <% $secrets.token %> >&2; exit 3 #"), "--verbose")
     assert done.returncode != 0 and "got ***" in done.stderr
@@ -335,6 +337,7 @@ def test_a_secret_that_a_worker_prints_is_not_in_its_report(tmp_path: Path) -> N
     assert {path.name for path in kept} <= {"stderr.log"}
 
 
+@pytest.mark.real
 def test_a_variable_may_be_a_secret(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("")
     text = (

@@ -11,6 +11,8 @@ from conftest import Holdfast
 from holdfast.decide.gang import Gang
 from holdfast.record.job_views import events
 
+pytestmark = pytest.mark.real
+
 
 def kinds(report: dict[str, Any]) -> list[str]:
     return [attempt["decision"]["kind"] for attempt in report["attempts"]]

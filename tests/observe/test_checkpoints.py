@@ -129,6 +129,7 @@ def test_a_child_of_a_worker_writes_for_it(writer: Writer) -> None:
     writer.do("p.kill(); p.wait()")
 
 
+@pytest.mark.real
 def test_a_finished_checkpoint_makes_the_same_failure_another_one(holdfast: Holdfast) -> None:
     """Nothing in its output counts; rank 0 saves slowly, and rank 1 fails in the same way each time."""
     script = holdfast.script(

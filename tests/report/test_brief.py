@@ -72,6 +72,7 @@ def labels(lines: list[str]) -> list[str]:
     return [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
 
 
+@pytest.mark.real
 def test_a_failed_run_says_what_the_program_printed_then_who_where_why_and_what_to_do(holdfast: Holdfast) -> None:
     script = holdfast.script(RAISES)
     ran = holdfast("run", "--nproc-per-node", "2", "--max-restarts", "0", script, COLUMNS="400")
@@ -91,6 +92,7 @@ def test_a_failed_run_says_what_the_program_printed_then_who_where_why_and_what_
     assert own[first - 1].startswith("Traceback") and own[last - 1] == "IndexError: list index out of range"
 
 
+@pytest.mark.real
 def test_a_death_and_a_decision_have_one_line_each_and_the_last_decision_is_in_the_report(holdfast: Holdfast) -> None:
     ran = holdfast("run", "--nproc-per-node", "2", "--max-restarts", "1", holdfast.script(RAISES))
     lives = [line.split(": ", 2)[2] for line in ran.err.splitlines() if line.startswith("holdfast: attempt ")]
@@ -114,6 +116,7 @@ def test_deaths_that_are_alike_are_one_line_for_each_node() -> None:
     ]
 
 
+@pytest.mark.real
 def test_verbose_prints_all_evidence_and_each_attempt(holdfast: Holdfast) -> None:
     ran = holdfast("run", "--nproc-per-node", "2", "--max-restarts", "0", "--verbose", holdfast.script(RAISES))
     assert "  evidence   " in ran.err and "  attempts   1: " in ran.err
@@ -179,6 +182,7 @@ def test_a_log_that_is_gone_leaves_what_the_report_knows(tmp_path: Path) -> None
     assert [(frame.path, frame.line, frame.function) for frame in scene.frames] == [("/srv/a.py", 3, "inner")]
 
 
+@pytest.mark.real
 def test_a_crash_in_native_code_names_the_python_line_that_called_it(holdfast: Holdfast) -> None:
     script = holdfast.script("import ctypes\ndef kernel():\n    ctypes.string_at(0)\nkernel()\n")
     err = holdfast.run("--max-restarts", "0", script, COLUMNS="200").err
@@ -232,6 +236,7 @@ def test_explain_has_the_order_of_the_report_with_the_evidence_and_no_line_of_th
     assert "worker-0" not in text and "(SIGTERM)" in text
 
 
+@pytest.mark.real
 def test_explain_of_a_job_names_the_lines_of_its_log(holdfast: Holdfast) -> None:
     holdfast.run("--max-restarts", "0", holdfast.script("raise KeyError('lr')"))
     out = holdfast("explain", "job", COLUMNS="200").out
@@ -246,6 +251,7 @@ def test_the_first_line_is_as_wide_with_its_word_as_without(said: str) -> None:
     assert coloured.splitlines()[0] == lines[0].replace("FAILED", "\x1b[1;31mFAILED\x1b[0m")
 
 
+@pytest.mark.real
 def test_a_secret_in_the_users_source_is_not_in_the_report(holdfast: Holdfast) -> None:
     key = "sk-" + "a1B2c3D4" * 5
     script = holdfast.script(f"""

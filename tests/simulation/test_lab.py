@@ -29,6 +29,7 @@ def test_answers_are_phrases_and_blames_that_exist() -> None:
         assert case.rank is None or 0 <= case.rank < case.workers, case.name
 
 
+@pytest.mark.real
 def test_real_failures_get_their_phrase_blame_and_culprit() -> None:
     outcomes = list(run_cases([CASES[name] for name in QUICK], jobs=2))
     assert [f"{o.name}: {o.wrong}" for o in outcomes if not o.right] == []
@@ -53,6 +54,7 @@ def test_there_are_enough_kinds_of_hang_and_each_is_told_apart_by_its_name() -> 
         compile(case.script, case.name, "exec")
 
 
+@pytest.mark.real
 @pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
 def test_a_real_hang_names_the_rank_that_the_others_wait_for() -> None:
     case = next(case for case in hangs() if case.name == "accept-at-top-level")
