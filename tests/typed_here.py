@@ -15,7 +15,9 @@ from pathlib import Path
 
 from holdfast.cli import main
 
-CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
+LIMIT_S = 60
+"""A command that has not come to its end by then waits for ever."""
 
 
 def typed(*words: str, cwd: Path, env: Mapping[str, str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -58,14 +60,21 @@ def _surroundings(cwd: Path, env: Mapping[str, str]) -> Iterator[None]:
     try:
         _become(env)
         os.chdir(cwd)
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(LIMIT_S)
         yield
     finally:
+        signal.alarm(0)
         os.chdir(place)
         _become(variables)
         os.umask(mask)
         gc.enable()
         for each, handler in handlers.items():
             signal.signal(each, handler)
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise TimeoutError(f"the command has not ended within {LIMIT_S} s")
 
 
 def _become(env: Mapping[str, str]) -> None:

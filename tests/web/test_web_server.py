@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from web_site import Served, environment, run, script
 
+from typed_here import typed
+
 
 def test_without_the_token_there_is_no_page(web: Served) -> None:
     answer = web.ask("/jobs", token=False)
@@ -81,10 +83,7 @@ def test_an_unknown_page_says_so(web: Served) -> None:
 
 
 def holdfast(home: Path, *words: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "web", *words],
-        env=environment(home), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = typed("web", *words, cwd=Path("/"), env=environment(home))
     return done.returncode, done.stderr
 
 
