@@ -78,7 +78,7 @@ _HOSTILE = st.lists(
 
 @given(_HOSTILE, st.integers(1, 20), st.sampled_from([None, 6, 9, 11]))
 @example(_LINES, 4, 6)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_worker_costs_sixteen_kilobytes_whatever_it_wrote(lines: list[str], times: int, signal: int | None) -> None:
     text = "\n".join(lines * times)[-100_000:]
     one = worker(text, exit_code=None if signal else 1, signal=signal)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,9 @@ def home_with_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.fixture(scope="session")
-def web_of() -> Iterator[Callable[..., Served]]:
-    """Starts `holdfast web` on a state directory; all of them are ended with the tests."""
+@contextmanager
+def servers() -> Iterator[Callable[..., Served]]:
+    """Starts `holdfast web` on a state directory; all of them are ended at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def start(home: Path, *words: str) -> Served:
@@ -127,10 +128,18 @@ def web_of() -> Iterator[Callable[..., Served]]:
         process.communicate(timeout=20)
 
 
+@pytest.fixture(scope="module")
+def web_of() -> Iterator[Callable[..., Served]]:
+    """Starts a server, which is ended with the tests of the file: each costs a little as long as it is there."""
+    with servers() as start:
+        yield start
+
+
 @pytest.fixture(scope="session")
-def web(web_of: Callable[..., Served], home_with_jobs: Path) -> Served:
+def web(home_with_jobs: Path) -> Iterator[Served]:
     """A server on the home with jobs."""
-    return web_of(home_with_jobs)
+    with servers() as start:
+        yield start(home_with_jobs)
 
 
 @pytest.fixture(scope="session")
