@@ -104,9 +104,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ[_HOME], ignore_errors=True)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of suites that were not asked for."""
+    """Deselect the tests of suites that were not asked for. Before pytest looks for the markers that `-m` names."""
     option = config.option
     asked = suites.choice(config.args, option.markexpr or "", everything=option.everything)
     kept, dropped, left_out = [], [], dict[str, int]()
