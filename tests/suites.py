@@ -24,7 +24,7 @@ KEY = "key"
 
 @dataclass(frozen=True)
 class Suite:
-    """`missing()`: why the suite cannot run here, in words; empty where it can. `install`: the line to type then."""
+    """`missing()` returns the reason why the suite cannot run here, or an empty text. `install`: what to type then."""
 
     name: str
     about: str
@@ -106,7 +106,7 @@ BY_NAME = {suite.name: suite for suite in SUITES}
 
 
 def named_in(expression: str) -> frozenset[str]:
-    """The markers that an expression of `-m` asks for: those that stand behind an even number of `not`."""
+    """The markers that an expression of `-m` asks for: those that it does not negate."""
     found: set[str] = set()
 
     def visit(node: ast.AST, wanted: bool) -> None:
@@ -131,16 +131,16 @@ def named_in(expression: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Choice:
-    """What this run of pytest asks for: suites, files whose real runs are meant, and ids of single tests or classes."""
+    """What this run of pytest asks for: suites, files with all their real runs, and ids of single tests or classes."""
 
     suites: frozenset[str]
     files: frozenset[Path] = frozenset()
     ids: frozenset[tuple[Path, str]] = frozenset()
 
     def left_out(self, markers: frozenset[str], path: Path, name: str) -> str:
-        """The suite for whose sake a test does not run; empty: it runs.
+        """The suite that keeps a test from running, since it was not asked for; empty: the test runs.
 
-        `markers`: of the test; `path`: its file; `name`: what stands behind the file in its id.
+        `markers`: of the test; `path`: its file; `name`: the part of its id after the first `::`.
         """
         if any(path == file and (name == id_ or name.startswith((f"{id_}::", f"{id_}["))) for file, id_ in self.ids):
             return ""

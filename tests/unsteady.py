@@ -1,7 +1,7 @@
 """`python tests/unsteady.py [excused TEST-ID]`: the list of tests that may fail once and then pass.
 
-Without words it checks `tests/unsteady.txt`: at most five lines, each at most two weeks old, each of a test that is
-there and with a reason. `excused TEST-ID`: exit status 0 where the list has the test, 1 where not.
+Without arguments it checks `tests/unsteady.txt`: at most five lines, none older than two weeks; each names a test file
+that exists, and a reason. `excused TEST-ID` exits with 0 if the list has no mistake and has the test, else with 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Logs whose cause is known: the cases of the benchmark of explainers, the tests' records, the catalogue's samples.
 
-Each becomes the evidence that `holdfast explain` would have of it. They lie in a checkout only, not in the wheel.
+This module makes of each log the evidence that `holdfast explain` would make. The logs are in the repository, not in
+the wheel.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def records() -> Iterator[tuple[str, AttemptEvidence]]:
 
 
 def samples() -> Iterator[tuple[str, AttemptEvidence]]:
-    """The samples of the catalogue's wordings, by class, number of the wording and number of the sample."""
+    """The samples of the catalogue's wordings by CLASS/WORDING/SAMPLE; both numbers count from 1."""
     for row in read_rows():
         for number, wording in enumerate(row.wordings, 1):
             for index, text in enumerate(wording.samples, 1):
@@ -92,6 +93,6 @@ def _exit(each: dict[str, Any]) -> WorkerExit:
 
 
 def _excerpt(source: str, text: str) -> LogExcerpt:
-    """What `holdfast explain` keeps of a log of any size; times without a year or zone are those of `WRITTEN_AT`."""
+    """The excerpt that `holdfast explain` keeps of a log. `WRITTEN_AT` gives a missing year; a missing zone is UTC."""
     read = read_log("-", built_in(), io.BytesIO(text.encode()))
     return replace(read, source=source, written_at=WRITTEN_AT, utc_offset_s=0)

@@ -5,10 +5,10 @@
 
     reports    of each labelled log, each record and each sample of the catalogue
     help       of every verb
-    schemas    of what `--json` prints, of a job file
+    schemas    the JSON Schemas of what `--json` prints and of a job file
     actions    a hash of the actions of each simulation, seeds 1 to 2000
     journals   the actions that journals of earlier versions give when they are replayed
-    start      CPU of `holdfast run` beside plain Python's: it is printed, and never a difference
+    start      CPU time of a start until the worker's first line, beside plain Python's: printed, never a difference
 
 Exit status 0: all are equal; 1: some differ, or a simulation broke an invariant; 2: bad usage. A commit that changes a
 stored oracle says why.
@@ -57,7 +57,7 @@ Files = Iterator[tuple[str, Iterable[str]]]
 
 
 def reports() -> Files:
-    """The cases' reports whole; of records and samples a line each, with a hash of the whole report."""
+    """The whole report of each case; a line with a hash of the report for each record and each sample."""
     yield "reports/cases.txt", (line for case in cases() for line in _whole(case))
     yield "reports/records.txt", map(_in_a_line, records())
     yield "reports/samples.txt", map(_in_a_line, samples())
@@ -145,7 +145,7 @@ def _replayed(path: Path) -> Iterator[str]:
 
 
 def start() -> Files:
-    """CPU of holdfast's processes until the worker's first line, and CPU of the worker, plain Python, until then."""
+    """CPU time (ms, median of 15 starts) of holdfast's processes until the worker's first line, and of the worker."""
     yield "start.json", [json.dumps(_start())]
 
 

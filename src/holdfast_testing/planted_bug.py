@@ -1,6 +1,6 @@
 """A bug that is planted in the source: what is wrong with it, the text that it replaces, and the tests that notice it.
 
-A bug that changes nothing as long as the parts around it are right has a proof in place of a test.
+An equivalent bug changes nothing while the code around it is right. It has a proof in place of a test.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class NotPlanted(ValueError):
-    """The source is another one than the bug was written for."""
+    """The source does not contain the text that a bug replaces, or contains it more than once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ from holdfast_testing.planted_bugs import EQUIVALENT_BUGS, PLANTED_BUGS
 SOURCE = Path(__file__).parents[1]
 ROOT = SOURCE.parent
 LIMIT_S = 300.0
-"""For the tests of one bug."""
+"""Seconds for the tests of one bug."""
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "--noconftest", "--tb=no", "-rfE", "--color=no")
-"""Of pytest. The nearest tests are pure: they need no fixture of `tests/conftest.py`, whose imports take a second."""
+"""Options of pytest. The nearest tests need no fixture of `tests/conftest.py`, whose imports take a second."""
 
 
 class SourceCopy:
@@ -52,7 +52,7 @@ class SourceCopy:
         env = {
             **os.environ,
             "PYTHONPATH": str(self._source),
-            # Two bugs of one file within a second, of equal length, would be taken for each other's compiled form.
+            # Python knows a compiled file by its source's time in seconds and its size: two bugs may share both.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "",

@@ -25,7 +25,7 @@ EQUIVALENT_BUGS: tuple[EquivalentBug, ...] = (
         place="Agent._go",
         right="max(self.floor, self.remembered)",
         broken="self.remembered",
-        proof="a floor that reaches live workers ends them, which is remembered; below it none starts",
+        proof="a floor that reaches a live attempt ends and remembers it; no worker starts below the floor",
     ),
     EquivalentBug(
         name="link-ends-a-program",
@@ -34,6 +34,6 @@ EQUIVALENT_BUGS: tuple[EquivalentBug, ...] = (
         place="_was_ending",
         right=" and not _of_a_link(best)",
         broken="",
-        proof="match_weight gives a lost link PEERS or less; the function has returned for all but DEATH, BROAD, OWN",
+        proof="match_weight gives a lost link PEERS or less; only DEATH, BROAD and OWN reach this line",
     ),
 )

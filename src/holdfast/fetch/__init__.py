@@ -1,1 +1,1 @@
-"""Data and code from elsewhere: once a node, the whole of it or nothing."""
+"""Downloads of data and code: once per node, and the whole of it or nothing."""

@@ -1,1 +1,1 @@
-"""From typed words or a job file to a `LaunchSpec`: nothing is started here."""
+"""From typed words or a job file to a `LaunchSpec`. This package starts no process."""

@@ -1,1 +1,1 @@
-"""What judges a job: events are journalled, the gang decides, reports are written."""
+"""The owner of a job: it writes events to the journal, runs the gang and writes the reports."""

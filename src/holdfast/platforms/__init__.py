@@ -1,1 +1,1 @@
-"""Where jobs run: ssh, Slurm and Kubernetes, a folder each, and what a platform must answer."""
+"""Where jobs run: ssh, Slurm and Kubernetes, a folder each, and the interface that a platform implements."""
