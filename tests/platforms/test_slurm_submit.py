@@ -388,10 +388,10 @@ def test_what_is_typed_wrongly_is_one_message(tmp_path: Path, words: list[str], 
 
 @pytest.mark.real
 def test_without_sbatch_the_message_says_where_to_go(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    done = _submit(tmp_path, "--platform", "slurm", "job.yaml", PATH=str(tmp_path / "bin"), SLURM_CONF="/nowhere")
     if Path("/usr/bin/sbatch").exists():
         pytest.skip("sbatch is found in /usr/bin here whatever PATH says")
+    (tmp_path / "bin").mkdir()
+    done = _submit(tmp_path, "--platform", "slurm", "job.yaml", PATH=str(tmp_path / "bin"), SLURM_CONF="/nowhere")
     assert done.returncode == 1
     assert "sbatch is not on this machine: expected a login node" in done.stderr
 
