@@ -11,6 +11,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,14 @@ def _libraries(*names: str) -> Callable[[], str]:
     def missing() -> str:
         lacking = [name for name in names if importlib.util.find_spec(name) is None]
         return f"not installed: {', '.join(lacking)}" if lacking else ""
+
+    return missing
+
+
+def _programs(*names: str) -> Callable[[], str]:
+    def missing() -> str:
+        lacking = [name for name in names if shutil.which(name) is None]
+        return f"not on PATH: {', '.join(lacking)}" if lacking else ""
 
     return missing
 
@@ -99,6 +108,12 @@ SUITES = (
         "the how-to pages' programs with their libraries",
         "pip install -e '.[dev,recipes]'",
         _libraries("torch", "accelerate", "transformers", "lightning", "wandb", "deepspeed"),
+    ),
+    Suite(
+        "stress",
+        "the ten most delicate tests under a load of twenty",
+        "apt-get install stress",
+        _programs("stress"),
     ),
     Suite("gpu", "a real GPU", "a machine with an NVIDIA GPU, and pip install -e '.[dev,nvidia]'", _no_gpu, "gpu"),
 )

@@ -146,7 +146,7 @@ def test_an_endpoint_where_no_owner_answers_is_said_soon_and_ends_with_251(runs:
 
 
 def test_a_gang_that_does_not_come_up_in_time_ends_with_251_and_says_who_came(runs: Runs) -> None:
-    runs.start("--join-timeout", "3", nnodes="2")
+    runs.start("--join-timeout", "8", nnodes="2")
     assert runs.codes() == [251]
     assert runs.report()["phrase"] == "GangStartTimeout"
     assert "1 of 2 nodes joined" in runs.report()["reason"]

@@ -216,7 +216,7 @@ def test_a_host_that_never_says_hello_is_named(sshd: Sshd, holdfast: Holdfast) -
     wrapped = holdfast.dir / "my-ssh"
     wrapped.write_text(f'#!/bin/sh\ncase "$*" in *node3*agent*) exec sleep 600;; *) exec {sshd.command} "$@";; esac\n')
     wrapped.chmod(0o755)
-    words = ("--ssh", wrapped, "--join-timeout", "3", "--hosts", "localhost,node2,node3", holdfast.script(TELLS))
+    words = ("--ssh", wrapped, "--join-timeout", "10", "--hosts", "localhost,node2,node3", holdfast.script(TELLS))
     ran = end(holdfast, holdfast.start("run", "--no-checks", *words))
     assert ran.status == 251, ran.err
     assert "2 of 3 nodes joined within" in ran.err
