@@ -40,11 +40,18 @@ def rules(text: str) -> set[str]:
     return {problem.rule for problem in lint(text, "mine.yaml")}
 
 
-def test_the_stored_rows_are_those_of_the_yaml_files() -> None:
-    """Otherwise: .venv/bin/python -m holdfast.catalogue.exit_rows"""
-    place = exit_rows.rows_dir() / "rows.json"
-    before = place.read_bytes() if place.exists() else b""
-    assert exit_rows.snapshot() == before, "run: python -m holdfast.catalogue.exit_rows"
+def test_rows_that_are_not_stored_or_are_older_than_their_files_load_from_the_yaml_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "rows.json").write_bytes(exit_rows.snapshot().replace(b'"key":"', b'"key":"old-', 1))
+    for place in (tmp_path / "none.json", tmp_path / "rows.json"):
+        monkeypatch.setattr(
+            exit_rows, "_stored_places", lambda key, place=place: [place, tmp_path / "h" / f"{key}.json"]
+        )
+        exit_rows.load.cache_clear()
+        assert exit_rows.load().rows == tuple(exit_rows.stored(row) for row in exit_rows.read_rows())
+    exit_rows.load.cache_clear()
 
 
 def test_a_read_only_home_costs_speed_not_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
