@@ -16,7 +16,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-DOCS = Path(__file__).parent.parent / "docs"
+from places import DOCS
+
 LIMIT_S = 600.0
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "-- end of command --"

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+from places import TESTS
+
 KEY = "key"
 """The marker of real runs that are run by default."""
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from places import ROOT
+
 LIST = Path(__file__).with_name("unsteady.txt")
-ROOT = LIST.parent.parent
 MOST, MOST_DAYS = 5, 14
 
 

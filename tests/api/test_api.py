@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from places import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
+PAGE = DOCS / "reference" / "python.md"
 
 
 @pytest.fixture(autouse=True)

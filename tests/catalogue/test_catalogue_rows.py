@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import re2
@@ -12,6 +11,7 @@ import re2
 from holdfast.catalogue.exit_rows import ExitRow, read_rows
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from places import DATA, ROOT
 
 CONTRACT = {
     "": ["Succeeded"],
@@ -89,7 +89,6 @@ OF_A_FETCH = {
 
 ROWS = read_rows()
 WORDINGS = [(row, wording) for row in ROWS for wording in row.wordings]
-DATA = Path(__file__).parent.parent / "data"
 
 
 def by_phrase() -> dict[str, ExitRow]:
@@ -193,7 +192,7 @@ def test_a_harmless_line_before_a_healthy_stretch_decides_nothing(harmless: str)
 def test_records_with_a_certain_cause_are_explained_well_enough() -> None:
     import sys
 
-    sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+    sys.path.insert(0, str(ROOT / "bench"))
     try:
         import explain_accuracy as bench
     finally:

@@ -13,8 +13,9 @@ import pytest
 from holdfast.check_registry import BUILT_IN
 from holdfast.model.check_results import CheckInfo
 from holdfast.node.check_entry import catalogue, choices_from_text, plan_checks
+from places import DOCS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference" / "checks.md").read_text(encoding="utf-8")
 INFOS = catalogue(names=tuple(BUILT_IN))
 
 

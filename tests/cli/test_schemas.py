@@ -16,9 +16,9 @@ import yaml
 import typed_here
 from holdfast.cli._verb_group import cli
 from holdfast.cli.schema import NO_DATA, PRINTED, names, of_job_files
+from places import ROOT
 
 jsonschema = pytest.importorskip("jsonschema")
-ROOT = Path(__file__).parents[2]
 VERSIONS: dict[str, int] = {}
 """Of a schema, where that is not the first."""
 

@@ -11,9 +11,10 @@ import pytest
 
 from holdfast.decide.faults.fault_replay import play, warnings
 from holdfast.errors import BadUsage
+from places import DATA
 from tables import rows
 
-FOLDER = Path(__file__).parent.parent / "data" / "faults"
+FOLDER = DATA / "faults"
 OWN = FOLDER / "cases.json"
 MORE = FOLDER / "more_cases.json"
 """Every field of every rule with each kind of value, and each combination of rules, levels and planes."""

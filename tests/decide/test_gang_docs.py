@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,8 +11,8 @@ from holdfast.decide.phases import MEANING, diagram
 from holdfast.model.job_spec import Timers
 from holdfast_testing import simulate
 from holdfast_testing.mutants import MUTANTS
+from places import DOCS
 
-DOCS = Path(__file__).parents[2] / "docs"
 GANG = (DOCS / "internals" / "gang.md").read_text(encoding="utf-8")
 TESTING = (DOCS / "internals" / "testing.md").read_text(encoding="utf-8")
 

@@ -17,6 +17,7 @@ import pytest
 
 from drilling import PORT, TRAINER, Cluster, culprits, phrases
 from netns import dial
+from places import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
@@ -129,9 +130,6 @@ def open_to_all() -> Iterator[Path]:
     place.chmod(0o755)
     yield place
     shutil.rmtree(place)
-
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_another_user_is_refused(open_to_all: Path, cluster: ClusterOf) -> None:

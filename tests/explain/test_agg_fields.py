@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,11 +12,12 @@ from holdfast.explain import explain
 from holdfast.explain.openpai_exit_file import agg_error_file
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
+from places import DATA
 
 EXAMS = [
     json.loads(line)
     for name in ("explain_exam.jsonl", "explain_exam2.jsonl")
-    for line in (Path(__file__).parent.parent / "data" / name).read_text().splitlines()
+    for line in (DATA / name).read_text().splitlines()
 ]
 FIELD = {
     "diskCleanerErrorLog": ("errorLogs", "diskCleaner"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +20,10 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exit_report import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
+from places import DOCS
 
 T = 1_700_000_000.0
-PAGE = Path(__file__).parents[2] / "docs" / "internals" / "explaining.md"
+PAGE = DOCS / "internals" / "explaining.md"
 XID = FaultEvent(device="gpu0", code="Xid 79", assertion=Assertion.OCCUR, at=T - 1, node="a")
 KILLED = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)
 

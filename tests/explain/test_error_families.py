@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from places import DATA
 
 FAMILIES = [
     tuple(line.split("  ", 1))
-    for line in (Path(__file__).parent.parent / "data" / "error_families.txt").read_text().splitlines()
+    for line in (DATA / "error_families.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
 TRACEBACK = [

@@ -26,8 +26,9 @@ from holdfast.model.flight_records import FlightDump
 from holdfast.observe.flight_dumps import flight, prefixes, read_flights
 from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.untrusted import Malformed
+from places import DATA
 
-DATA = Path(__file__).parent.parent / "data" / "flight"
+FLIGHT = DATA / "flight"
 USER = {"name": "step", "filename": "/home/me/train.py", "line": 20}
 TORCH = {"name": "all_reduce", "filename": "/v/lib/python3.11/site-packages/torch/distributed/d.py", "line": 2810}
 
@@ -63,7 +64,7 @@ WAITS = [entry(1), entry(2), entry(3, done=False)]
 
 def test_a_real_dump_tells_the_last_collective_and_the_one_that_waits() -> None:
     for rank in (0, 1):
-        found = flight((DATA / f"gloo_rank_{rank}").read_bytes(), rank)
+        found = flight((FLIGHT / f"gloo_rank_{rank}").read_bytes(), rank)
         (group,) = found.groups
         assert (group.group, group.ranks) == ("default_pg", (0, 1, 2))
         assert group.last == group.waits
@@ -73,7 +74,7 @@ def test_a_real_dump_tells_the_last_collective_and_the_one_that_waits() -> None:
 
 
 def test_of_a_real_group_the_rank_without_a_dump_did_not_join() -> None:
-    found = missing([flight((DATA / f"gloo_rank_{rank}").read_bytes(), rank) for rank in (0, 1)])
+    found = missing([flight((FLIGHT / f"gloo_rank_{rank}").read_bytes(), rank) for rank in (0, 1)])
     assert found is not None
     assert found.ranks == (2,)
     assert "ranks 0 and 1 wait in gloo:all_reduce number 3 of default_pg, called at train1.py:15" in found.why

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,8 +43,9 @@ from holdfast.model.phrases import Phrase
 from holdfast.report.brief_report import render_brief
 from holdfast.report.failure_place import scene_of
 from holdfast.report.text_report import render
+from places import DATA
 
-GOLDEN = Path(__file__).parent.parent / "data" / "golden"
+GOLDEN = DATA / "golden"
 T = 1_790_000_000.0
 """When every job here begins, in seconds since the epoch."""
 

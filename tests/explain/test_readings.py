@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from holdfast.model.events import EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast.model.worker_reading import READING_BYTES, WORKER_BYTES, Clue, QuotedLine, Weight, WorkerReading
+from places import DATA
 
-DATA = Path(__file__).parent.parent / "data"
 T = 1_700_000_000.0
 OOM = (
     'Traceback (most recent call last):\n  File "/srv/train.py", line 88, in main\n    loss.backward()\n'

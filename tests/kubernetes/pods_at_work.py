@@ -13,8 +13,8 @@ from real_kubernetes import Kubernetes, Object
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.job_manifests import OWNER_CONTAINER, OwnerPodSpec, manifests, owned
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PYTHON = sys.executable
 _SHOWN = ("/usr/bin", "/usr/lib", "/lib", "/lib64", "/bin", sys.prefix, sys.base_prefix, str(ROOT))
 OUT = "/out"

@@ -17,8 +17,8 @@ from holdfast.explain.machine_advice import advice
 from holdfast.launch.interpreter import active, choose, has_module
 from holdfast.model.evidence import AttemptEvidence, HostFacts, LogExcerpt, WorkerEvidence
 from holdfast.node.missing_resources import look_around
+from places import SRC
 
-SRC = Path(__file__).parents[2] / "src" / "holdfast"
 WHO = "import holdfast, sys; holdfast.progress(7); print(sys.prefix)"
 
 

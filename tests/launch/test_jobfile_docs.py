@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from holdfast.launch.jobfile import job_file_keys, job_file_reader
+from places import DOCS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "jobfile.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference" / "jobfile.md").read_text(encoding="utf-8")
 ROWS = {
     name: row
     for row in (line.split("|") for line in PAGE.splitlines() if line.startswith("| `"))

@@ -1,11 +1,9 @@
 """docs/how-to/nodes.md: its table of times is made from the defaults of the code.
 
-Made anew: python tests/main/test_nodes_docs.py
+Made anew: PYTHONPATH=tests python tests/main/test_nodes_docs.py
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from holdfast.decide.attempt_timers import timers_for
 from holdfast.model.job_spec import JobSpec, NodePlan, Timers
@@ -13,8 +11,9 @@ from holdfast.platforms.slurm.slurm_launch import REPLACE_S
 from holdfast.platforms.ssh.ssh_starter import LAST_S, LOOK_S, PAUSES_S
 from holdfast.settings.settings_table import BY_NAME
 from holdfast.wire.owner_dialler import CONNECT_S, FIRST_S, LONGEST_S, SHAKE_S
+from places import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "nodes.md"
+PAGE = DOCS / "how-to" / "nodes.md"
 BEGIN, END = "<!-- times: made by tests/main/test_nodes_docs.py -->\n", "<!-- end of times -->\n"
 
 
@@ -99,7 +98,7 @@ def _parts() -> tuple[str, str, str]:
 
 
 def test_the_table_of_times_is_what_the_code_waits() -> None:
-    assert _parts()[1] == times(), "make it anew: python tests/main/test_nodes_docs.py"
+    assert _parts()[1] == times(), "make it anew: PYTHONPATH=tests python tests/main/test_nodes_docs.py"
 
 
 if __name__ == "__main__":

@@ -33,8 +33,9 @@ from holdfast.record.job_pruning import RetentionLimits, beyond, prune
 from holdfast.record.job_views import JobState, JobView, look
 from holdfast.record.journal import Journal
 from holdfast_testing.history_generator import make_history
+from places import DOCS
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+REFERENCE = DOCS / "reference" / "metrics.md"
 FAILS_ONCE = """
 import os
 from holdfast.worker import progress

@@ -22,9 +22,10 @@ import yaml
 
 from conftest import Holdfast
 from holdfast.metrics.metric_table import METRICS, MetricKind
+from places import ROOT
 from several_runs import free_port
 
-CONTRIB = Path(__file__).parents[2] / "contrib"
+CONTRIB = ROOT / "contrib"
 RULES = CONTRIB / "prometheus" / "holdfast.rules.yml"
 DASHBOARD = CONTRIB / "grafana" / "holdfast.json"
 WAIT_S = 60.0

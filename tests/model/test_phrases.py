@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from holdfast.catalogue.exit_rows import load
 from holdfast.model.phrases import Phrase
+from places import SRC
 from tables import rows
 
-SRC = Path(__file__).parents[2] / "src" / "holdfast"
 KNOWN = {row.phrase for row in load().rows}
 
 OF_ITS_OWN = {

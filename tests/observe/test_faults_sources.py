@@ -24,6 +24,7 @@ from holdfast.observe.devices.growing_files import GrowingFile
 from holdfast.observe.devices.kernel_faults import faults_in
 from holdfast.observe.devices.nvml_events import watch
 from holdfast.observe.devices.reported_faults import FaultRejected
+from places import DOCS
 
 NOW = 1_700_000_000.0
 NAMES = {"0000:3b:00": "gpu3"}
@@ -385,7 +386,7 @@ def test_a_new_vendor_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.
     from holdfast.observe import devices
     from holdfast.observe.devices import fault_sources
 
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "faults.md").read_text()
+    page = (DOCS / "reference" / "faults.md").read_text()
     blocks = page.partition("## A new vendor in three files")[2].split("```")[1::2]
     table, program = (textwrap.dedent(block.partition("\n")[2]) for block in blocks)
     log = tmp_path / "acme.log"

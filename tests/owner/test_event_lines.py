@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import Holdfast
 from holdfast.model.event_lines import EventKind
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "src/holdfast/report/schemas/event.json").read_text())
 DIES_ONCE = """
 import os

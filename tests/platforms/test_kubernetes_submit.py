@@ -23,9 +23,10 @@ from holdfast.platforms.kubernetes.objects.kubernetes_options import (
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal, in_words
 from holdfast.untrusted import json_as
+from places import DOCS
 from typed_here import typed
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kubernetes.md"
+PAGE = DOCS / "how-to" / "kubernetes.md"
 JOB = """
 name: Train_2
 secrets: {token: hunter2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,13 @@ from holdfast.platforms.kubernetes.objects.pod_failures import (
     pod_wait_reason,
 )
 from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
+from places import DATA
 
-DATA = Path(__file__).parent.parent / "data" / "kubernetes"
+RECORDED = DATA / "kubernetes"
 
 
 def document(name: str) -> Any:
-    return json.loads((DATA / f"{name}.json").read_text())
+    return json.loads((RECORDED / f"{name}.json").read_text())
 
 
 def pod(name: str) -> Pod:

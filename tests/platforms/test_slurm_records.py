@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from holdfast.platforms.slurm.text import scontrol_records
+from places import DATA
 
-SAID = Path(__file__).parent.parent / "data" / "slurm"
+SAID = DATA / "slurm"
 
 
 def said(name: str) -> str:

@@ -27,8 +27,9 @@ from holdfast.platforms.submitting.submit_request import SubmitRequest
 from holdfast.settings.resolved_settings import resolve
 from holdfast.settings.yaml_sections import section
 from holdfast.untrusted import Malformed
+from places import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "slurm.md"
+PAGE = DOCS / "how-to" / "slurm.md"
 JOB = """\
 name: finetune
 roles:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -27,8 +26,9 @@ from holdfast.platforms.slurm.text.signal_meaning import (
     signal_meaning,
     warned_by,
 )
+from places import DATA
 
-SAID = Path(__file__).parent.parent / "data" / "slurm"
+SAID = DATA / "slurm"
 KILL_WAIT = Config(kill_wait_s=30.0)
 
 

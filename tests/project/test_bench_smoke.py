@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from places import ROOT
+
 BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if '"--smoke"' in path.read_text(encoding="utf-8"))
 ELSEWHERE = {
     "recovery": "below, with what it must see",

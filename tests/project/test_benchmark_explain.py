@@ -10,9 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from places import ROOT
 from tables import rows
 
-PLACE = Path(__file__).parents[2] / "benchmarks" / "explain"
+PLACE = ROOT / "benchmarks" / "explain"
 CASES: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted((PLACE / "cases").glob("*.json"))]
 with (PLACE / "classes.csv").open() as file:
     PHRASES = {row["phrase"] for row in csv.DictReader(file)}

@@ -6,9 +6,10 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
-SRC = Path(__file__).parents[2] / "src"
+from places import ROOT
+
+SOURCES = ROOT / "src"
 
 ONCE_ON_PURPOSE: dict[str, str] = {
     "_missing_": "enum calls it",
@@ -64,6 +65,6 @@ def test_the_finder_sees_what_is_named_once() -> None:
 
 
 def test_nothing_is_defined_and_never_used() -> None:
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(SRC.rglob("*.py"))}
-    found = _once({str(path.relative_to(SRC)): text for path, text in texts.items()})
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.py"))}
+    found = _once({str(path.relative_to(SOURCES)): text for path, text in texts.items()})
     assert [each for each in found if not each.startswith("holdfast_testing/")] == [], "the lab's parts are for tests"

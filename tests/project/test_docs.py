@@ -21,9 +21,9 @@ from holdfast.model.actions import Action
 from holdfast.model.events import Event
 from holdfast.report.failure_pages import pages
 from holdfast.settings.settings_table import SETTINGS
+from places import DOCS, SRC
 from tables import rows
 
-DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
 
@@ -139,7 +139,7 @@ def test_every_link_leads_somewhere(place: Path) -> None:
 
 
 def test_every_folder_has_its_sentence_and_every_sentence_its_folder() -> None:
-    source = Path(__file__).parents[2] / "src" / "holdfast"
+    source = SRC
     folders = {path.parent.relative_to(source) for path in source.rglob("__init__.py")} - {Path()}
     # What is inside the warm workers, and beside them, is one idea with the folder above it.
     named = {str(path) for path in folders if len(path.parts) <= 2 and path.name != "alongside"}

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.catalogue import exit_rows
-
-ROOT = Path(__file__).parents[2]
+from places import ROOT
 
 # Another project's package is called holdfast: `pip install holdfast` and `holdfast[extra]` would bring it.
 _FOREIGN = re.compile(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 from conftest import Holdfast
 from holdfast.report.terminal_text import Style, paint
 from holdfast.safe_text import harmless, json_text, one_line, own_lines, styled
+from places import SRC
 
-SRC = Path(__file__).parents[2] / "src" / "holdfast"
 STEERING = (
     "\x1b\x07\x08\r\x7f\x85\x9b\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202e\u2060\u2066\u2069\ufeff\U000e0041"
 )

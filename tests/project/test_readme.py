@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from places import ROOT
+
 README = ROOT / "README.md"
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 LAUNCHERS = ("holdfast cold", "holdfast warm", "torchrun fresh store", "ft_launcher", "dlrover-run")

@@ -6,15 +6,14 @@ import subprocess
 import sys
 import time
 from datetime import date
-from pathlib import Path
 
 import pytest
 
 import suites
 import unsteady
 from leftovers import PREFIX, living
+from places import TESTS
 
-TESTS = Path(__file__).parents[1]
 EVERYTHING = frozenset(suites.BY_NAME)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SRC = ROOT / "src" / "holdfast"
+from places import ROOT, SRC
+
 TESTING = ROOT / "src" / "holdfast_testing"
 FILES = sorted([*SRC.rglob("*.py"), *TESTING.rglob("*.py")])
 

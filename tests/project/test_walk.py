@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast
+from places import DOCS, TESTS
 from walking import Call, Figures, Notes
 
-PAGE = Path(__file__).parents[2] / "docs" / "internals" / "walk.md"
+PAGE = DOCS / "internals" / "walk.md"
 PASSED_THROUGH = frozenset(
     {"wire/in_process_link.py", "reactor.py", "owner/idle_reporter.py", "main/single_machine_run.py"}
 )
@@ -90,7 +91,7 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Notes:
     """One death, in a run that has had the time to rehearse."""
     holdfast = Holdfast(tmp_path_factory.mktemp("walk"))
     file = holdfast.dir / "notes.json"
-    tracer = Path(__file__).parent.parent / "walking.py"
+    tracer = TESTS / "walking.py"
     quiet = holdfast.dir / "quiet"  # neither this machine's kernel nor a busy folder has news between the two attempts
     quiet.mkdir()
     (quiet / "kernel.log").touch()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from netns import SWITCH_ADDRESS, Net, dial, kill, missing, within
+from places import TESTS
 
 pytestmark = pytest.mark.real
 
@@ -151,7 +152,7 @@ def test_nothing_stays_of_a_test_that_was_killed(net: Net, tmp_path: Path) -> No
     )
     done = subprocess.run(
         [sys.executable, script, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
         check=False,

@@ -13,8 +13,8 @@ from holdfast_testing.mutants import MUTANTS
 from holdfast_testing.planted_bug import EquivalentBug, NotPlanted, PlantedBug, SourceChange
 from holdfast_testing.planted_bug_runs import SOURCE, SourceCopy, failed_tests, missed
 from holdfast_testing.planted_bugs import EQUIVALENT_BUGS, PLANTED_BUGS
+from places import TESTS
 
-TESTS = Path(__file__).parents[1]
 ALL_BUGS: tuple[PlantedBug | EquivalentBug, ...] = (*PLANTED_BUGS, *EQUIVALENT_BUGS)
 
 

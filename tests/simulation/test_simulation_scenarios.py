@@ -7,7 +7,6 @@ planners that keyed failures by a runner's unchanging name looped, stuck, or kil
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +16,9 @@ from holdfast.model.exit_report import Outcome
 from holdfast.model.job_spec import JobSpec, NodeInfo, RestartPolicy, Role, Timers
 from holdfast_testing.simulation import Simulation
 from holdfast_testing.trouble_plan import Ending, Ill, Outage, Plan, What, When
+from places import DATA
 
-SCENARIOS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent.parent / "data" / "gang_scenarios.json").read_text()
-)["scenarios"]
+SCENARIOS: list[dict[str, Any]] = json.loads((DATA / "gang_scenarios.json").read_text())["scenarios"]
 BIND = Ending(exit_code=1, words="bind: address already in use\n")
 BAD = Ending(exit_code=1, words="bad device\n")
 CRASH = Ending(signal=11)
