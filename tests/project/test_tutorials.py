@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 
 import pytest
+from page_runs import alike, run_page
 
-from page_runs import DOCS, alike, run_page
+from places import DOCS
 
 TUTORIALS = {
     "tutorials/first-failure.md": (),

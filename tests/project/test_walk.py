@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from walking import Call, Figures, Notes
 
 from conftest import Holdfast
 from places import DOCS, TESTS
-from walking import Call, Figures, Notes
 
 PAGE = DOCS / "internals" / "walk.md"
 PASSED_THROUGH = frozenset(
@@ -91,7 +91,7 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Notes:
     """One death, in a run that has had the time to rehearse."""
     holdfast = Holdfast(tmp_path_factory.mktemp("walk"))
     file = holdfast.dir / "notes.json"
-    tracer = TESTS / "walking.py"
+    tracer = TESTS / "project" / "walking.py"
     quiet = holdfast.dir / "quiet"  # neither this machine's kernel nor a busy folder has news between the two attempts
     quiet.mkdir()
     (quiet / "kernel.log").touch()

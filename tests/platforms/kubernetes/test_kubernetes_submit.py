@@ -247,12 +247,14 @@ def test_the_page_has_the_table_of_keys() -> None:
     for own in OWN:
         others = "".join(f", `{name}`" for name in own.also)
         rows.append(f"| `{own.key}`{others} | {own.what} |")
-    begin, end = "<!-- keys: made by tests/platforms/test_kubernetes_submit.py -->\n", "<!-- end of keys -->"
+    begin, end = "<!-- keys: made by tests/platforms/kubernetes/test_kubernetes_submit.py -->\n", "<!-- end of keys -->"
     page = PAGE.read_text(encoding="utf-8")
     made = f"{page.partition(begin)[0]}{begin}" + "\n".join(rows) + f"\n{end}{page.partition(end)[2]}"
     if os.environ.get("HOLDFAST_WRITE_DOCS"):
         PAGE.write_text(made, encoding="utf-8")
-    assert page == made, "make it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/platforms/test_kubernetes_submit.py"
+    assert page == made, (
+        "make it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/platforms/kubernetes/test_kubernetes_submit.py"
+    )
 
 
 @pytest.mark.parametrize("platform", ["kubernetes", "slurm"])

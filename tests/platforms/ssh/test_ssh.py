@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from real_sshd import Sshd, sshd
 
 from conftest import Holdfast
 from holdfast import __version__
@@ -14,7 +15,6 @@ from holdfast.errors import BadUsage
 from holdfast.platforms.ssh.host_lists import ListedHost
 from holdfast.platforms.ssh.ssh_command import ssh_words
 from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
-from real_sshd import Sshd, sshd
 
 __all__ = ["sshd"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_api import Answer, Asked, api, kubeconfig, listed, pod, status
 
 from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.client.api_answers import meant
@@ -24,7 +25,6 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.reactor import Reactor
-from kube_api import Answer, Asked, api, kubeconfig, listed, pod, status
 
 pytestmark = pytest.mark.extras
 PODS = "/api/v1/namespaces/ns/pods"

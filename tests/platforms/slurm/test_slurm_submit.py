@@ -430,12 +430,12 @@ def test_the_page_has_the_table_of_names() -> None:
         others = "".join(f", `{name}`" for name in own.also)
         sbatch = {"spares": "`--nodes`", "requeue": "`--requeue`, `--no-requeue`"}.get(own.key, "–")
         rows.append(f"| `{own.key}`{others} | {f'`--{own.sbatch}`' if own.sbatch else sbatch} | {own.what} |")
-    begin, end = "<!-- names: made by tests/platforms/test_slurm_submit.py -->\n", "<!-- end of names -->"
+    begin, end = "<!-- names: made by tests/platforms/slurm/test_slurm_submit.py -->\n", "<!-- end of names -->"
     page = PAGE.read_text(encoding="utf-8")
     made = f"{page.partition(begin)[0]}{begin}" + "\n".join(rows) + f"\n{end}{page.partition(end)[2]}"
     if os.environ.get("HOLDFAST_WRITE_DOCS"):
         PAGE.write_text(made, encoding="utf-8")
-    assert page == made, "make it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/platforms/test_slurm_submit.py"
+    assert page == made, "make it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/platforms/slurm/test_slurm_submit.py"
 
 
 def test_the_pages_example_is_a_job_file(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from real_sshd import SSHD, write_config
 
 from netns import Net, Node, missing
-from real_sshd import SSHD, write_config
 
 pytestmark = pytest.mark.real
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from real_sshd import Sshd, sshd
 
 from conftest import Holdfast, Ran, free_port
-from real_sshd import Sshd, sshd
 
 __all__ = ["sshd"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_api import Answer, Asked, api, status
 
 from holdfast.clock import Clock
 from holdfast.model import events as ev
@@ -25,7 +26,6 @@ from holdfast.platforms.kubernetes.objects.saved_state import (
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.state_mirror import StateMirror
 from holdfast.reactor import Reactor
-from kube_api import Answer, Asked, api, status
 
 HEADER = Header(of="job-uid", owner="mine", pod="train-abc", job_id="20261122-2130-k3f9", name="train")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_api import Answer, Asked, api, listed
 
 from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.objects import object_names
@@ -16,7 +17,6 @@ from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.job_pods import JobPods
 from holdfast.platforms.kubernetes.owner.node_places import PodLost, PodPending, PodsImpossible
 from holdfast.reactor import Reactor
-from kube_api import Answer, Asked, api, listed
 
 PLAN = PodPlan(
     name="train",

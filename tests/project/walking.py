@@ -1,7 +1,8 @@
 """Runs `holdfast run` and notes each of holdfast's own functions that is entered from a worker's death to the restart.
 
-As a program: `python tests/walking.py NOTES run …`. It is a program of its own because a run forks, takes signals and
-reaps what has become its child. `NOTES` gets one JSON line per call: its number, its caller's number, file, function.
+As a program: `python tests/project/walking.py NOTES run …`. It is a program of its own because a run forks, takes
+signals and reaps what has become its child. `NOTES` gets one JSON line per call: its number, its caller's number, file,
+function.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-SRC = Path(__file__).parent.parent / "src" / "holdfast"
+PACKAGE = Path(__file__).parents[2] / "src" / "holdfast"
+"""Not from places.py, which a program in this folder cannot import."""
 BEGIN = ("act/host.py", "LocalHost._died")
 END = ("act/host.py", "LocalHost._release")
 """The first release after the death lets the first worker of the next attempt go."""
@@ -78,7 +80,7 @@ class Tracer:
 
     def __init__(self, notes: Path) -> None:
         self._notes = notes
-        self._prefix = f"{SRC}/"
+        self._prefix = f"{PACKAGE}/"
         self._names: dict[CodeType, tuple[str, str] | None] = {}
         self._open: dict[FrameType, int] = {}
         self._calls: list[tuple[int, int, str, str]] = []
