@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
+
+from conftest import free_port
 
 TRAINER = """
 import json, os, sys, time
@@ -36,12 +37,6 @@ while not os.path.exists(f"{out}/end"):
     time.sleep(0.02)
 """
 WAIT_S = 60.0
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Runs:
@@ -183,8 +178,9 @@ def _kill(process: psutil.Process) -> None:
         pass  # it ended with its guard
 
 
-def several_runs(place: Path) -> Iterator[Runs]:
-    runs = Runs(place)
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    runs = Runs(tmp_path)
     try:
         yield runs
     finally:

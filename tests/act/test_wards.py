@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from processes import is_gone, lives
+
 pytestmark = pytest.mark.real
 
 WORLD = """
@@ -94,26 +96,11 @@ class World:
         os.kill(self.pid(words), signal.SIGKILL)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
     except OSError:
         return ""
-
-
-def gone(pid: int) -> None:
-    deadline = time.monotonic() + 30
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"{pid} lives on"
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -143,7 +130,7 @@ def test_an_owner_that_is_killed_is_started_again_and_the_workers_go_on(tmp_path
         worker = it.pid("worker of 1")
         it.kill("owner 1")
         it.pid("owner 2")
-        assert is_alive(worker)
+        assert lives(worker)
         assert "agent 2" not in it.notes.read_text()
 
 
@@ -153,7 +140,7 @@ def test_an_agent_that_is_killed_is_started_again_after_its_workers_are_dead(tmp
         worker = it.pid("worker of 1")
         it.kill("agent 1")
         it.pid("agent 2")
-        assert not is_alive(worker)
+        assert not lives(worker)
         assert "owner 2" not in it.notes.read_text()
 
 
@@ -163,7 +150,7 @@ def test_the_end_of_the_owner_is_the_end_of_the_agent_and_of_its_workers(tmp_pat
         it.pid("owner 1")
         os.kill(it.guard.pid, signal.SIGTERM)
         assert it.guard.wait(30) == 7
-        assert not is_alive(worker)
+        assert not lives(worker)
         assert {"owner 1 hears 15", "agent 1 hears 0", "status 7"} <= set(it.notes.read_text().splitlines())
 
 
@@ -193,8 +180,8 @@ def test_what_the_guard_kept_ends_when_the_guard_is_killed(tmp_path: Path) -> No
         it.guard.kill()
         it.wait("owner 1: the guard is gone")
         it.wait("agent 1: the guard is gone")
-        gone(owner)
-        gone(agent)
+        assert is_gone(owner)
+        assert is_gone(agent)
 
 
 def test_an_owner_that_does_not_come_up_is_given_up(tmp_path: Path) -> None:
@@ -210,7 +197,7 @@ def test_an_owner_that_does_not_come_up_is_given_up(tmp_path: Path) -> None:
     with world(tmp_path, text) as it:
         worker = it.pid("worker of 1")
         assert it.guard.wait(30) == 128 + signal.SIGKILL
-        assert not is_alive(worker)
+        assert not lives(worker)
         assert "owner 6" in it.notes.read_text()
         assert "owner 7" not in it.notes.read_text()
 
@@ -222,7 +209,7 @@ def test_an_owner_that_came_up_each_time_may_be_killed_ten_times(tmp_path: Path)
         for number in range(1, 11):
             it.kill(f"owner {number}")
         it.pid("owner 11")
-        assert is_alive(worker)
+        assert lives(worker)
 
 
 def test_an_agent_that_ends_by_itself_is_told_to_the_owner_and_not_started_again(tmp_path: Path) -> None:

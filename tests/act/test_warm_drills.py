@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,6 +19,7 @@ from holdfast.act.warm.nurseries import Warm
 from holdfast.act.worker_starts import Ticket, WarmStart
 from holdfast.model.job_spec import Seat
 from holdfast.reactor import Reactor
+from processes import until
 
 pytestmark = pytest.mark.real
 
@@ -149,13 +149,6 @@ def at(holdfast: Holdfast, attempt: int, rank: int = 0) -> tuple[int, bool, floa
     return int(parent), warm == "True", float(started)
 
 
-def gone(process: psutil.Process, timeout_s: float = 10) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while process.is_running() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not process.is_running()
-
-
 @pytest.mark.key
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: int) -> None:
@@ -167,7 +160,7 @@ def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: 
     nursery = nursery_of(supervisor, script)
     os.kill(nursery.pid, number)
     if number == signal.SIGKILL:
-        assert gone(nursery)
+        until(lambda: not nursery.is_running())
     (holdfast.dir / "die").touch()
     ran = holdfast.finish(process)
     assert ran.status == 0 and [attempt["attempt"] for attempt in ran.report["attempts"]] == [1, 2]
@@ -249,13 +242,6 @@ def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdf
 def standing_by(supervisor: int, script: Path, nursery: psutil.Process) -> list[psutil.Process]:
     """The forks that wait to be claimed."""
     return [child for child in unclaimed(supervisor, script) if child != nursery]
-
-
-def until(what: Callable[[], object], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from holdfast.clock import Clock
 from holdfast.decide.link_measurement import (
     ALL_S,
     SIZE,
@@ -29,6 +28,9 @@ from holdfast.node.link_probe import LinkProbe
 from holdfast.observe.link_exchange import PEERS, PeerPort, PeerProbe
 from holdfast.owner.node_queries import NodeQueries
 from holdfast.reactor import Reactor
+from processes import reactor
+
+__all__ = ["reactor"]  # fixtures
 
 T = 1000.0
 TOKEN = "5a" * 16
@@ -214,13 +216,6 @@ def test_only_fresh_passes_of_several_nodes_are_followed_by_exchanges() -> None:
 
 
 # ------------------------------------------------------------------------------------------ real sockets
-
-
-@pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    reactor = Reactor(Clock().now)
-    yield reactor
-    reactor.close()
 
 
 def opened(reactor: Reactor, *, token: str = TOKEN, wait_s: float = 5.0) -> PeerPort:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fetched import fetch, nothing_counts
+from small_disks import small_disk
 
 pytestmark = pytest.mark.real
 
@@ -148,38 +149,32 @@ def test_a_bomb_is_stopped_and_a_damaged_archive_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 1 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("only root may mount a small disk")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+def disk_of_1m(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        yield disk
 
 
-def test_a_disk_that_is_too_small_is_named_before_a_byte_comes_and_is_the_nodes(small: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small_is_named_before_a_byte_comes_and_is_the_nodes(
+    disk_of_1m: Path, tmp_path: Path
+) -> None:
     (tmp_path / "big").write_bytes(b"x" * 2_000_000)
-    ran = fetch(small / "big", str(tmp_path / "big"))
+    ran = fetch(disk_of_1m / "big", str(tmp_path / "big"))
     assert ran.phrase == "DiskFull" and ran.failed.trouble.here and "2000000 bytes" in ran.failed.trouble.words
-    assert not any(path.stat().st_size > 4096 for path in small.rglob("*") if path.is_file())
+    assert not any(path.stat().st_size > 4096 for path in disk_of_1m.rglob("*") if path.is_file())
 
 
-def test_a_disk_that_fills_while_an_archive_unpacks_is_named(small: Path, tmp_path: Path) -> None:
+def test_a_disk_that_fills_while_an_archive_unpacks_is_named(disk_of_1m: Path, tmp_path: Path) -> None:
     (tmp_path / "zeros").write_bytes(b"\0" * 5_000_000)
     with tarfile.open(tmp_path / "t", "w:gz") as packed:
         packed.add(tmp_path / "zeros", "zeros")
-    ran = fetch(small / "o", str(tmp_path / "t"), extract=True)
-    assert ran.phrase == "DiskFull" and nothing_counts(small / "o"), ran.text
+    ran = fetch(disk_of_1m / "o", str(tmp_path / "t"), extract=True)
+    assert ran.phrase == "DiskFull" and nothing_counts(disk_of_1m / "o"), ran.text
 
 
-def test_a_read_only_disk_is_the_nodes(small: Path, tmp_path: Path) -> None:
+def test_a_read_only_disk_is_the_nodes(disk_of_1m: Path, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
-    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
-    ran = fetch(small / "x", str(tmp_path / "x"))
+    subprocess.run(["mount", "-o", "remount,ro", str(disk_of_1m)], check=True)
+    ran = fetch(disk_of_1m / "x", str(tmp_path / "x"))
     assert ran.phrase == "ReadOnlyFilesystem" and ran.failed.trouble.here
 
 

@@ -7,20 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from several_runs import Runs, several_runs
+from several_runs import Runs, runs
+
+__all__ = ["runs"]  # fixtures
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
-    yield from several_runs(tmp_path)
 
 
 @pytest.mark.key

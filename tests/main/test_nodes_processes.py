@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from several_runs import Runs, several_runs
+from several_runs import Runs, runs
+
+__all__ = ["runs"]  # fixtures
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
-    yield from several_runs(tmp_path)
 
 
 def test_workers_of_three_nodes_are_one_gang_and_a_node_has_as_many_as_it_says(runs: Runs) -> None:

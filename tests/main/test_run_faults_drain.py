@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,9 @@ from holdfast.node.devices.device_locks import DeviceLocks
 from holdfast.node.devices.device_resets import Resets, words
 from holdfast.observe.devices.device_users import users_of
 from holdfast.reactor import Reactor
+from processes import idle
+
+__all__ = ["idle"]  # fixtures
 
 pytestmark = pytest.mark.real
 
@@ -197,15 +199,6 @@ def lives(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
-
-
-@pytest.fixture
-def idle() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives until it is ended."""
-    process = subprocess.Popen(["sleep", "600"])
-    yield process
-    process.kill()
-    process.wait()
 
 
 def test_a_reset_waits_for_a_process_that_uses_the_device(tmp_path: Path, idle: subprocess.Popen[bytes]) -> None:

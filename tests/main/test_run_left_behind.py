@@ -15,6 +15,7 @@ from holdfast.act.cgroups import ControlGroups
 from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.record.lost_owner_report import report_of_loss
 from holdfast.record.owner_lock import OwnerInfo, boot_id
+from processes import lives
 
 LEAVES_A_GRANDCHILD = """
 import pathlib, subprocess, sys, time
@@ -22,13 +23,6 @@ child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 pathlib.Path("grandchild").write_text(str(child.pid))
 time.sleep(600)
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.key
@@ -48,10 +42,10 @@ def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Ho
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=10)
     psutil.wait_procs([supervisor], timeout=10)
-    assert alive(grandchild), "or this tests nothing"
+    assert lives(grandchild), "or this tests nothing"
     shown = holdfast("jobs")
     assert shown.status == 0
-    assert not alive(grandchild)
+    assert not lives(grandchild)
     assert (
         f"1 process lived on in the job's control groups until this command killed them: pid {grandchild}" in shown.err
     )

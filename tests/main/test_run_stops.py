@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from conftest import Holdfast, wait_for
+from processes import is_gone
 
 pytestmark = [pytest.mark.real, pytest.mark.key]
 
@@ -25,19 +26,6 @@ if os.environ["RANK"] == "0":
     pathlib.Path("grandchild").write_text(str(child.pid))
 time.sleep(600)
 """
-
-
-def gone(pid: int, timeout_s: float) -> bool:
-    """The process ends within the time; a zombie counts as gone."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_stop_says_why(holdfast: Holdfast) -> None:
@@ -55,7 +43,7 @@ def test_stop_says_why(holdfast: Holdfast) -> None:
         f"watch it end: holdfast logs {report['job']['id']} --follow\n"
     )
     assert report["attempts"][0]["decision"]["kind"] == "stop"
-    assert gone(grandchild, 2)
+    assert is_gone(grandchild, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -66,7 +54,7 @@ def test_signals_are_requests(holdfast: Holdfast, number: signal.Signals) -> Non
     ran = holdfast.finish(process)
     assert ran.status == 250
     assert number.name in ran.report["reason"]
-    assert gone(grandchild, 2)
+    assert is_gone(grandchild, 2)
 
 
 def test_second_ctrl_c_does_not_wait_for_the_grace_time(holdfast: Holdfast) -> None:
@@ -97,7 +85,7 @@ def test_kill_nine_of_holdfast_leaves_nothing(holdfast: Holdfast, victim: str) -
     assert len(below) == 3
     os.kill(process.pid if victim == "guard" else supervisor.pid, signal.SIGKILL)
     for pid in below:
-        assert gone(pid, 2), f"{pid} outlived holdfast by 2 s"
+        assert is_gone(pid, 2), f"{pid} outlived holdfast by 2 s"
     holdfast.finish(process)
     jobs = holdfast("jobs", "--json")
     assert jobs.status == 0

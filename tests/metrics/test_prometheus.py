@@ -20,10 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import Holdfast
+from conftest import Holdfast, free_port
 from holdfast.metrics.metric_table import METRICS, MetricKind
 from places import ROOT
-from several_runs import free_port
 
 CONTRIB = ROOT / "contrib"
 RULES = CONTRIB / "prometheus" / "holdfast.rules.yml"

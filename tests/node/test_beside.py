@@ -6,27 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import Holdfast, Ran
+from processes import until
 
 pytestmark = pytest.mark.real
 
 HERE = 'echo "$HOLDFAST_HOOK attempt $HOLDFAST_ATTEMPT rank [$RANK] $COLOUR" >> order'
 ENDLESS = "while :; do sleep 0.1 & wait $!; done"
-
-
-def wait_for(what: Callable[[], Any], limit_s: float = 20) -> Any:
-    until = time.monotonic() + limit_s
-    while not (found := what()):
-        assert time.monotonic() < until, "nothing came of it"
-        time.sleep(0.02)
-    return found
 
 
 class Jobs:
@@ -169,7 +160,7 @@ def test_a_hook_concerns_the_roles_that_it_names(jobs: Jobs, holdfast: Holdfast)
 def test_a_stop_ends_a_hook_and_none_begins_after_it(jobs: Jobs, when: str) -> None:
     hooks = [hook("taskSucceeds", "next", "echo next > next"), hook(when, "long", "echo up > up; " + ENDLESS)]
     process = jobs.start("true", hooks=hooks)
-    wait_for(lambda: jobs.read("up"))
+    until(lambda: jobs.read("up"))
     process.send_signal(signal.SIGINT)
     ran = jobs.holdfast.finish(process)
     assert "StoppedByOperator" in ran.err if when == "taskStarts" else ran.status == 0
@@ -247,7 +238,7 @@ def test_a_background_child_of_a_worker_holds_no_finished_job_with_a_daemon(jobs
 @pytest.mark.key
 def test_a_supervisor_that_is_killed_leaves_no_daemon(jobs: Jobs) -> None:
     process = jobs.start("echo up > up; sleep 600", d={"command": ENDLESS})
-    wait_for(lambda: jobs.read("up"))
+    until(lambda: jobs.read("up"))
     guard = process.pid
     [supervisor] = [int(pid) for pid in Path(f"/proc/{guard}/task/{guard}/children").read_text().split()]
     os.kill(supervisor, signal.SIGKILL)

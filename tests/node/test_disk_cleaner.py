@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from holdfast.node.disk_shares import SHARE_NAME, STOPPED_NAME, DiskShare, DiskS
 from holdfast.observe.disk_usage import in_units, still_there, taken, written_files
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock
 from holdfast.settings.value_kinds import DiskLimit
+from small_disks import small_disk
 
 
 def write(path: Path, size: int) -> None:
@@ -223,24 +223,17 @@ def test_written_files_are_those_open_for_writing(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    if (
-        os.getuid()
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", place], check=False).returncode
-    ):
-        pytest.skip("a file system of its own cannot be mounted here")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+def disk_of_32m(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "32m") as disk:
+        yield disk
 
 
 @pytest.mark.real
-def test_a_job_that_fills_its_disk(holdfast: Holdfast, small_disk: Path) -> None:
+def test_a_job_that_fills_its_disk(holdfast: Holdfast, disk_of_32m: Path) -> None:
     script = holdfast.script(
         f"""
         import os, time
-        with open({str(small_disk / "checkpoint")!r}, "wb") as file:
+        with open({str(disk_of_32m / "checkpoint")!r}, "wb") as file:
             file.write(os.urandom(20 << 20))
             file.flush()
             time.sleep(60)
@@ -256,11 +249,11 @@ def test_a_job_that_fills_its_disk(holdfast: Holdfast, small_disk: Path) -> None
 
 
 @pytest.mark.real
-def test_of_two_jobs_on_one_disk_only_the_bigger_is_stopped(holdfast: Holdfast, small_disk: Path) -> None:
+def test_of_two_jobs_on_one_disk_only_the_bigger_is_stopped(holdfast: Holdfast, disk_of_32m: Path) -> None:
     script = holdfast.script(
         f"""
         import os, sys, time
-        with open({str(small_disk)!r} + "/" + sys.argv[1], "wb") as file:
+        with open({str(disk_of_32m)!r} + "/" + sys.argv[1], "wb") as file:
             for _ in range(int(sys.argv[2])):
                 file.write(b"x" * (1 << 20))
             file.flush()
@@ -270,7 +263,7 @@ def test_of_two_jobs_on_one_disk_only_the_bigger_is_stopped(holdfast: Holdfast, 
     )
     options = ("run", "--no-checks", "--disk-limit", "70%", "--grace", "1")
     small = holdfast.start(*options, script, "small", "7", "8")
-    wait_for(small_disk / "small")
+    wait_for(disk_of_32m / "small")
     big = holdfast.start(*options, script, "big", "20", "60")
     assert holdfast.finish(big).status == 198
     assert holdfast.finish(small).status == 0

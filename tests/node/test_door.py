@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,13 @@ import pytest
 
 from conftest import Holdfast
 from holdfast.node.sidecars.ssh_keys import KeySide, key_pair
+from processes import until
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 needs_openssh = pytest.mark.skipif(
     SSHD is None or shutil.which("ssh") is None, reason="there is no OpenSSH here (apt-get install openssh-server)"
 )
 STAYS = "while [ ! -e over ]; do sleep 0.1; done"
-
-
-def wait_for(what: Callable[[], Any], limit_s: float = 30) -> Any:
-    until = time.monotonic() + limit_s
-    while not (found := what()):
-        assert time.monotonic() < until, "nothing came of it"
-        time.sleep(0.02)
-    return found
 
 
 def job_file(holdfast: Holdfast, worker: str, ssh: Any = True, count: int = 2) -> Path:
@@ -45,7 +37,7 @@ class Entered:
         self.holdfast = holdfast
         path = job_file(holdfast, f"touch up-$RANK; {STAYS}", ssh)
         self.process = holdfast.start("run", "--no-checks", "--max-restarts", "0", "--job", path)
-        wait_for(lambda: len(list(holdfast.dir.glob("up-*"))) == 2)
+        until(lambda: len(list(holdfast.dir.glob("up-*"))) == 2)
         [self.config] = holdfast.home.glob("jobs/*/ssh/config")
 
     def ssh(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -143,7 +135,7 @@ def test_a_session_does_not_hold_a_finished_job(entered: Entered) -> None:
     held = subprocess.Popen(
         ["ssh", "-F", str(entered.config), "worker-0", "touch in; sleep 600"], stdin=subprocess.DEVNULL
     )
-    wait_for((entered.holdfast.dir / "in").exists)
+    until((entered.holdfast.dir / "in").exists)
     entered.close()
     assert held.wait(30) == 255
     assert entered.holdfast.survivors() == []

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,10 @@ from holdfast.node.devices.device_resets import Resets
 from holdfast.node.devices.vendor_query import ASK_S, sight
 from holdfast.observe.devices.device_users import answered, question, unseen
 from holdfast.reactor import Reactor
+from processes import idle
 from typed_here import typed
+
+__all__ = ["idle"]  # fixtures
 
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -200,14 +203,6 @@ class Alone:
     @property
     def done(self) -> bool:
         return (self.folder / "done").exists()
-
-
-@pytest.fixture
-def idle() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "600"])
-    yield process
-    process.kill()
-    process.wait()
 
 
 def test_a_reset_waits_for_a_process_that_only_the_vendors_tool_shows(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import Holdfast
+from conftest import Holdfast, free_port
 from holdfast.observe.checks.port_holder import find, holder, taken
 
 RANKS = """
@@ -30,9 +30,7 @@ time.sleep(60)
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from holdfast.model.job_spec import JobSpec, Role
 from holdfast.record import database
 from holdfast.record import journal as journal_module
 from holdfast.record.journal import Journal
+from small_disks import small_disk
 
 SPEC = JobSpec(name="demo", roles=(Role(name="worker", count=2, command=("python", "t.py")),))
 
@@ -434,28 +435,15 @@ def test_a_file_in_place_of_the_directory(tmp_path: Path, below: str) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(place)],
-        capture_output=True,
-        timeout=10,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True, timeout=10)
+def disk_of_2m(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "2m") as disk:
+        yield disk
 
 
 @pytest.mark.real
-def test_a_disk_that_fills_up_and_is_freed(small_disk: Path, clock: Clock) -> None:
-    journal = Journal.open(small_disk)
-    ballast = small_disk / "ballast"
+def test_a_disk_that_fills_up_and_is_freed(disk_of_2m: Path, clock: Clock) -> None:
+    journal = Journal.open(disk_of_2m)
+    ballast = disk_of_2m / "ballast"
     _begin(journal)
     assert journal.trouble == ""
     try:
@@ -464,45 +452,45 @@ def test_a_disk_that_fills_up_and_is_freed(small_disk: Path, clock: Clock) -> No
         pass  # it is full now, as wanted
     for number in range(50):
         journal.append("j", float(number), StopRequested(request=StopRequest(reason="x" * 3000)))
-    assert "disk is full" in journal.trouble and f"df -h {small_disk}" in journal.trouble
+    assert "disk is full" in journal.trouble and f"df -h {disk_of_2m}" in journal.trouble
     assert len(list(journal.events("j"))) == 50
     ballast.unlink()
     clock.at += 120
     journal.append("j", 50.0, Tick())
     assert "can be written again" in journal.take_news()
     journal.close()
-    assert [now for now, _ in _events(small_disk)] == [float(n) for n in range(51)]
+    assert [now for now, _ in _events(disk_of_2m)] == [float(n) for n in range(51)]
 
 
 @pytest.mark.real
-def test_a_disk_that_is_full_from_the_start(small_disk: Path) -> None:
+def test_a_disk_that_is_full_from_the_start(disk_of_2m: Path) -> None:
     try:
-        (small_disk / "ballast").write_bytes(b"x" * 10_000_000)
+        (disk_of_2m / "ballast").write_bytes(b"x" * 10_000_000)
     except OSError:
         pass  # it is full now, as wanted
-    journal = Journal.open(small_disk)
+    journal = Journal.open(disk_of_2m)
     _begin(journal)
     journal.append("j", 1.0, Tick())
     assert "disk is full" in journal.trouble
     assert [now for now, _ in journal.events("j")] == [1.0]
     journal.close()
-    assert [entry.name for entry in small_disk.iterdir()] == ["ballast"], "no drafts are left behind"
+    assert [entry.name for entry in disk_of_2m.iterdir()] == ["ballast"], "no drafts are left behind"
 
 
 @pytest.mark.real
-def test_a_read_only_file_system(small_disk: Path) -> None:
-    first = Journal.open(small_disk)
+def test_a_read_only_file_system(disk_of_2m: Path) -> None:
+    first = Journal.open(disk_of_2m)
     _begin(first, "old")
     first.append("old", 1.0, Tick())
     first.close()
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=10)
-    journal = Journal.open(small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk_of_2m)], check=True, timeout=10)
+    journal = Journal.open(disk_of_2m)
     _begin(journal)
     journal.append("j", 1.0, Tick())
     assert "cannot be written" in journal.trouble
     assert [now for now, _ in journal.events("j")] == [1.0]
     journal.close()
-    reader = database.open_for_reading(small_disk)
+    reader = database.open_for_reading(disk_of_2m)
     assert reader is not None
     assert reader.execute("SELECT id FROM jobs").fetchall() == [("old",)]
     reader.close()

@@ -14,6 +14,7 @@ import pytest
 
 from netns import SWITCH_ADDRESS, Net, dial, kill, missing, within
 from places import TESTS
+from processes import is_gone
 
 pytestmark = pytest.mark.real
 
@@ -159,14 +160,4 @@ def test_nothing_stays_of_a_test_that_was_killed(net: Net, tmp_path: Path) -> No
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 3, done.stderr
-    until = time.monotonic() + 30
-    while left := [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < until, left
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+    assert all(is_gone(pid) for pid in pids)

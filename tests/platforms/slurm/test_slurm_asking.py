@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,11 @@ from holdfast.platforms.slurm.slurm_commands import (
     scrubbed,
 )
 from holdfast.reactor import Reactor
+from processes import reactor
+
+__all__ = ["reactor"]  # fixtures
 
 Script = Callable[[str], list[str]]
-
-
-@pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    reactor = Reactor(time.monotonic)
-    yield reactor
-    reactor.close()
 
 
 @pytest.fixture

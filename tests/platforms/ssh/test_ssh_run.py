@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from real_sshd import Sshd, sshd
 
 from conftest import Holdfast, Ran, free_port
+from processes import until
 
 __all__ = ["sshd"]
 
@@ -41,13 +41,6 @@ print("gone", os.environ["RANK"], flush=True)
 
 def start(tool: Holdfast, server: Sshd, *words: str | Path, **env: str) -> subprocess.Popen[str]:
     return tool.start("run", "--no-checks", "--ssh", server.command, *words, **env)
-
-
-def until(what: Callable[[], object], why: str, timeout_s: float = 40) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
 
 
 def ranks_up(tool: Holdfast, count: int) -> Callable[[], bool]:
