@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import DAY_S
 from holdfast.cli._job_filter import parse_moment
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
@@ -18,7 +19,6 @@ from typed_here import typed
 
 Cli = Callable[..., tuple[int, str, str]]
 NAMES = ("a-model-with-a-name-that-is-long", "a-model-with-a-name-that-is-long", "quick")
-DAY_S = 86_400.0
 
 
 @pytest.fixture(scope="module")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from builders import PREEMPTED
 from gang_play import Play, spec
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Requeue
-from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Requeuing, Role
-from holdfast.model.phrases import Phrase
 
 POSSIBLE = Requeuing(possible=True)
 TWO = NodePlan(least=2, most=2, last_call_s=30.0, join_s=600.0, replace_s=30.0)
-PREEMPTED = StopRequest(
-    reason="Slurm preempts the job", source=StopSource.PLATFORM, phrase=Phrase.PREEMPTED, requeue=True
-)
 
 
 def job(plan: NodePlan = TWO, **changes: Any) -> JobSpec:

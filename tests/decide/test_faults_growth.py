@@ -5,20 +5,16 @@ from __future__ import annotations
 import gc
 from types import FunctionType, ModuleType
 
+from decide_builders import OCCUR, ONCE, RECOVER, npu_event
+
+from builders import DAY_S, T
 from holdfast.decide.faults.circuit_breaker import Breaker
 from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
 from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.decide.isolation import FaultEngine
-from holdfast.model.faults import Assertion, FaultEvent, Remedy
+from holdfast.model.faults import Remedy
 
-T = 1_700_000_000.0
-DAY_S = 86_400
-OCCUR, ONCE, RECOVER = Assertion.OCCUR, Assertion.ONCE, Assertion.RECOVER
 DEVICES = [f"npu{number}" for number in range(12)]
-
-
-def event(at: float, code: str, assertion: Assertion, device: str = "npu0") -> FaultEvent:
-    return FaultEvent(device=device, code=code, assertion=assertion, at=T + at)
 
 
 def kept(engine: FaultEngine) -> int:
@@ -41,12 +37,12 @@ def a_day(engine: FaultEngine, start: float) -> None:
     for minute in range(0, 24 * 60, 20):
         at = start + minute * 60
         for number, device in enumerate(DEVICES):
-            engine.handle(event(at, "80E21007", ONCE, device), T + at)
-            engine.handle(event(at + 1, "31", ONCE, device), T + at + 1)
-            engine.handle(event(at + 2, "8C0E4E00", OCCUR, device), T + at + 2)
-            engine.handle(event(at + 3, "81078603", OCCUR, device), T + at + 3)
-            engine.handle(event(at + 8 + number * 2, "81078603", RECOVER, device), T + at + 40)
-            engine.handle(event(at + 45, "8C0E4E00", RECOVER, device), T + at + 45)
+            engine.handle(npu_event(at, "80E21007", ONCE, device), T + at)
+            engine.handle(npu_event(at + 1, "31", ONCE, device), T + at + 1)
+            engine.handle(npu_event(at + 2, "8C0E4E00", OCCUR, device), T + at + 2)
+            engine.handle(npu_event(at + 3, "81078603", OCCUR, device), T + at + 3)
+            engine.handle(npu_event(at + 8 + number * 2, "81078603", RECOVER, device), T + at + 40)
+            engine.handle(npu_event(at + 45, "8C0E4E00", RECOVER, device), T + at + 45)
             engine.tick(T + at + 50)
         engine.sweep()
 
@@ -84,7 +80,7 @@ def test_alarms_that_are_no_longer_wanted_do_not_pile_up() -> None:
     engine = FaultEngine(Policy(levels={"A": Remedy.WATCH}, frequency={"A": rule}), lateness_s=10)
     sizes = []
     for second in range(0, 40_000, 2):
-        engine.handle(event(second, "A", ONCE), T + second)
+        engine.handle(npu_event(second, "A", ONCE), T + second)
         engine.tick(T + second)
         sizes.append(kept(engine) if second % 5000 == 0 else 0)
     assert max(sizes) < 20_000
@@ -94,13 +90,13 @@ def test_alarms_that_are_no_longer_wanted_do_not_pile_up() -> None:
 def test_a_code_seen_in_passing_has_no_track_and_still_its_place_in_time() -> None:
     policy = Policy(levels={"A": Remedy.NONE})
     engine = FaultEngine(policy)
-    engine.handle(event(0, "A", ONCE), T)
-    engine.handle(event(10, "A", ONCE), T + 10)
+    engine.handle(npu_event(0, "A", ONCE), T)
+    engine.handle(npu_event(10, "A", ONCE), T + 10)
     assert engine.devices == {"npu0": None}
     assert (engine.codes("npu0"), engine.level("npu0")) == (("A",), Remedy.NONE)
-    engine.handle(event(5, "A", OCCUR), T + 20)
+    engine.handle(npu_event(5, "A", OCCUR), T + 20)
     assert engine.active("npu0", Remedy.NONE) == ((T + 5, "A"),)
-    engine.handle(event(12, "A", RECOVER), T + 20)
+    engine.handle(npu_event(12, "A", RECOVER), T + 20)
     assert engine.codes("npu0") == ()
 
 
@@ -109,18 +105,18 @@ def test_a_rule_that_is_new_counts_nothing_that_passed_before() -> None:
     rule = FrequencyRule(window_s=600, times=2, remedy=Remedy.HOLD)
     engine = FaultEngine(plain)
     for at in range(5):
-        engine.handle(event(at, "A", ONCE), T + at)
+        engine.handle(npu_event(at, "A", ONCE), T + at)
     engine.reload(Policy(levels={"A": Remedy.NONE}, frequency={"A": rule}), T + 10)
-    engine.handle(event(11, "A", ONCE), T + 11)
-    engine.handle(event(3, "A", ONCE), T + 12)
+    engine.handle(npu_event(11, "A", ONCE), T + 11)
+    engine.handle(npu_event(3, "A", ONCE), T + 12)
     assert (engine.counts("npu0"), engine.held("npu0")) == ({"A": 1}, False)
-    engine.handle(event(13, "A", ONCE), T + 13)
+    engine.handle(npu_event(13, "A", ONCE), T + 13)
     assert engine.held("npu0")
 
 
 def test_a_code_that_shows_is_judged_at_once_by_new_rules() -> None:
     engine = FaultEngine(Policy(levels={"A": Remedy.NONE}))
-    engine.handle(event(0, "A", ONCE), T)
+    engine.handle(npu_event(0, "A", ONCE), T)
     (change,) = engine.reload(Policy(levels={"A": Remedy.ISOLATE}), T + 0.5)
     assert (change.before, change.after) == (None, Remedy.ISOLATE)
     assert [change.after for change in engine.tick(T + 5)] == [None]
@@ -129,11 +125,11 @@ def test_a_code_that_shows_is_judged_at_once_by_new_rules() -> None:
 def test_an_escalation_by_moments_that_ask_for_nothing_is_told() -> None:
     rule = FrequencyRule(window_s=60, times=1, remedy=Remedy.WATCH)
     engine = FaultEngine(Policy(levels={"A": Remedy.NONE}, frequency={"A": rule}))
-    assert [change.after for change in engine.handle(event(0, "A", ONCE), T)] == [Remedy.WATCH]
+    assert [change.after for change in engine.handle(npu_event(0, "A", ONCE), T)] == [Remedy.WATCH]
 
 
 def test_deadlines_of_one_moment_pass_by_name_in_whatever_order_they_were_set() -> None:
     engine = FaultEngine(default_policy())
     for name in ("npu2", "npu0", "npu1"):
-        engine.handle(event(0, "31", ONCE, name), T)
+        engine.handle(npu_event(0, "31", ONCE, name), T)
     assert [change.device for change in engine.tick(T + 5)] == ["npu0", "npu1", "npu2"]

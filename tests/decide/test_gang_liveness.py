@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from decide_builders import LEASES
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.decide.liveness import Liveness
 from holdfast.model.events import NodeFenced, NodeSilent
-from holdfast.model.job_spec import Timers
 
-TIMERS = Timers(beat_s=5.0, lease_s=30.0, drift_s=1.0)
 FENCE_S = 36.0
 
 
 @pytest.fixture
 def watch() -> Liveness:
-    made = Liveness(TIMERS)
+    made = Liveness(LEASES)
     made.expect(["a", "b"], 0.0)
     return made
 
@@ -91,7 +90,7 @@ def test_after_a_crash_everybody_has_a_whole_lease(watch: Liveness) -> None:
 
 def test_an_owner_that_is_back_knows_whose_silence_it_hears() -> None:
     """A fence of another agent than the last one heard is ignored: a node lost meanwhile would never be fenced."""
-    watch = Liveness(TIMERS)
+    watch = Liveness(LEASES)
     watch.expect(["a", "b"], 0.0, {"a": 3})
     assert {(event.node, event.boot) for event in watch.due(30.0)} == {("a", 3), ("b", 0)}
 
@@ -113,7 +112,7 @@ def test_a_node_whose_agent_has_ended_is_not_called_silent(watch: Liveness) -> N
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.01, 20.0)), max_size=40))
 def test_fenced_never_before_lease_drift_and_beat_have_passed(words: list[tuple[str, float]]) -> None:
-    watch, now = Liveness(TIMERS), 0.0
+    watch, now = Liveness(LEASES), 0.0
     watch.expect(["a", "b"], now)
     last = {"a": 0.0, "b": 0.0}
     for node, pause in words:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from gang_requeues import POSSIBLE, STORIES, TWO, Platform
 from msgspec import structs
 
+from builders import PREEMPTED
 from gang_play import POLICY, TIMERS
-from gang_requeues import POSSIBLE, PREEMPTED, STORIES, TWO, Platform
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase

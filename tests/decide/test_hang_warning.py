@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from decide_builders import IN_ALL_REDUCE, RANKS_OF, SEATS
 
+from builders import T
 from conftest import Holdfast, free_port
 from holdfast.decide.idle_warning import ANSWER_S, PARTS, IdleWarning
 from holdfast.model.evidence import HangEvidence, RankSnapshot, ThreadState
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen
-from holdfast.model.job_spec import Seat
 
-T = 1_700_000_000.0
 AFTER_S = 600.0
-NODES = {"gpu-1": (0, 1), "gpu-2": (2, 3)}
-SEATS = [
-    Seat(rank=rank, role="worker", role_rank=rank, node=node, local_rank=rank % 2)
-    for node, ranks in NODES.items()
-    for rank in ranks
-]
-WAITS = ("all_reduce (torch/distributed/distributed_c10d.py:2810)", "main (train.py:20)")
 LOADS = ("load (data.py:3)", "main (train.py:9)")
 
 
@@ -54,16 +47,16 @@ class Gang:
             self.found.append(step)
         elif step is not None:
             self.asked.append(step.closeness)
-            for node in set(NODES) - self.deaf:
+            for node in set(RANKS_OF) - self.deaf:
                 self._take(self.stillness.hear(node, self._seen(node, step), self.now))
 
     def _seen(self, node: str, asked: LookAtRanks) -> RanksSeen:
-        heard = tuple(RankActivity(rank=rank, at=self.words.get(rank)) for rank in NODES[node])
-        look = () if asked.closeness is Closeness.WORDS else tuple(self._shot(rank, asked) for rank in NODES[node])
+        heard = tuple(RankActivity(rank=rank, at=self.words.get(rank)) for rank in RANKS_OF[node])
+        look = () if asked.closeness is Closeness.WORDS else tuple(self._shot(rank, asked) for rank in RANKS_OF[node])
         return RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard, look=look)
 
     def _shot(self, rank: int, asked: LookAtRanks) -> RankSnapshot:
-        frames = (LOADS if rank == 3 else WAITS) if asked.closeness is Closeness.STACKS else ()
+        frames = (LOADS if rank == 3 else IN_ALL_REDUCE) if asked.closeness is Closeness.STACKS else ()
         thread = ThreadState(tid=100 + rank, pid=100 + rank, state="S", waits_in="futex", frames=frames)
         moved = int(self.io_bytes_per_s * (self.now - T))
         return RankSnapshot(

@@ -6,9 +6,11 @@ import itertools
 
 import msgspec
 import pytest
+from decide_builders import ONCE, RECOVER, npu_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import T
 from holdfast.decide.faults.circuit_breaker import Breaker
 from holdfast.decide.faults.engine_snapshot import EngineState
 from holdfast.decide.faults.fault_policy import DurationRule, FrequencyRule, Policy
@@ -20,24 +22,9 @@ from holdfast.decide.isolation import (
     standing,
     standings,
 )
-from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity, Standing
+from holdfast.model.faults import Assertion, Remedy, Severity, Standing
 from holdfast.model.human_format import natural
 from holdfast.model.job_spec import JobKind
-
-T = 1_700_000_000.0
-OCCUR, ONCE, RECOVER = Assertion.OCCUR, Assertion.ONCE, Assertion.RECOVER
-
-
-def event(
-    at: float,
-    code: str = "80E18005",
-    assertion: Assertion = OCCUR,
-    device: str = "npu0",
-    node: str = "",
-    severity: Severity = Severity.MAJOR,
-) -> FaultEvent:
-    return FaultEvent(device=device, code=code, assertion=assertion, at=T + at, node=node, severity=severity)
-
 
 HOLD_2 = Policy(
     levels={"80E18005": Remedy.RESET_NOW},
@@ -51,26 +38,26 @@ LASTING = Policy(
 
 def test_a_recovery_that_is_a_moment_late_undoes_the_time_out_it_had_prevented() -> None:
     engine = FaultEngine(LASTING)
-    engine.handle(event(0, "8C204E00"), T)
+    engine.handle(npu_event(0, "8C204E00"), T)
     assert engine.next_wake() == pytest.approx(T + 30.001)
     assert [change.after for change in engine.tick(T + 30.5)] == [Remedy.ISOLATE]
-    (undone,) = engine.handle(event(29, "8C204E00", RECOVER), T + 31)
+    (undone,) = engine.handle(npu_event(29, "8C204E00", RECOVER), T + 31)
     assert (undone.before, undone.after) == (Remedy.ISOLATE, None)
     assert engine.next_wake() is None
 
 
 def test_an_event_alone_passes_no_deadline_since_its_end_may_be_about_to_arrive() -> None:
     engine = FaultEngine(LASTING)
-    changes = engine.handle_all([event(81, "8C204E00", RECOVER), event(75, "8C204E00")], T + 300)
+    changes = engine.handle_all([npu_event(81, "8C204E00", RECOVER), npu_event(75, "8C204E00")], T + 300)
     assert [change.after for change in changes] == [Remedy.RESTART_WORKERS, None]
 
 
 def test_milliseconds_count_at_both_edges() -> None:
     engine = FaultEngine(HOLD_2)
-    engine.handle(event(0.0, assertion=ONCE), T)
-    engine.handle(event(100.001, assertion=ONCE), T + 100.001)
+    engine.handle(npu_event(0.0, assertion=ONCE), T)
+    engine.handle(npu_event(100.001, assertion=ONCE), T + 100.001)
     assert not engine.held("npu0")
-    engine.handle(event(200.001, assertion=ONCE), T + 200.001)
+    engine.handle(npu_event(200.001, assertion=ONCE), T + 200.001)
     assert engine.held("npu0")
 
 
@@ -88,7 +75,7 @@ def test_any_order_of_arrival_and_any_batches_give_one_state(data: st.DataObject
             max_size=14,
         )
     )
-    events = [event(at, code, assertion) for at, code, assertion in story]
+    events = [npu_event(at, code, assertion) for at, code, assertion in story]
     shuffled = data.draw(st.permutations(events))
     seen = []
     for order in (sorted(events, key=lambda each: each.at), shuffled):
@@ -105,13 +92,13 @@ def test_any_order_of_arrival_and_any_batches_give_one_state(data: st.DataObject
 def test_the_log_of_a_storm_stays_short_and_what_is_older_is_refused() -> None:
     engine = FaultEngine(HOLD_2, lateness_s=10)
     for number in range(5000):
-        engine.handle(event(number, assertion=ONCE), T + number)
+        engine.handle(npu_event(number, assertion=ONCE), T + number)
     device = engine.devices["npu0"]
     assert device is not None
     assert len(device.tracks["80E18005"].log) < 300
     before = msgspec.json.encode(engine.dump())
-    assert engine.check(event(10), T + 5000)
-    assert engine.handle(event(10), T + 5000) == []
+    assert engine.check(npu_event(10), T + 5000)
+    assert engine.handle(npu_event(10), T + 5000) == []
     assert engine.refused == {"late": 1}
     after = msgspec.json.decode(msgspec.json.encode(engine.dump()), type=EngineState)
     assert after.devices == msgspec.json.decode(before, type=EngineState).devices
@@ -119,10 +106,10 @@ def test_the_log_of_a_storm_stays_short_and_what_is_older_is_refused() -> None:
 
 def test_the_far_future_is_refused_and_changes_nothing() -> None:
     engine = FaultEngine(HOLD_2)
-    assert "future" in engine.check(event(61), T)
-    assert engine.handle(event(61), T) == []
+    assert "future" in engine.check(npu_event(61), T)
+    assert engine.handle(npu_event(61), T) == []
     assert (engine.refused["future"], engine.devices) == (1, {})
-    assert engine.check(event(float("nan")), T)
+    assert engine.check(npu_event(float("nan")), T)
 
 
 def test_one_rule_may_not_take_the_fleet() -> None:
@@ -131,21 +118,21 @@ def test_one_rule_may_not_take_the_fleet() -> None:
     changes = []
     for number in range(6):
         for at in (0, 1):
-            changes += engine.handle(event(at, assertion=ONCE, device=f"npu{number}"), T + at)
+            changes += engine.handle(npu_event(at, assertion=ONCE, device=f"npu{number}"), T + at)
     assert [engine.held(f"npu{number}") for number in range(6)] == [True] * 4 + [False] * 2
     stopped = [change for change in changes if change.kind is ChangeKind.BREAKER]
     assert [change.device for change in stopped] == ["npu4", "npu5"]
     assert "look at the rule" in stopped[0].reason
     engine.release("npu0", T + 5)
-    engine.handle(event(6, assertion=ONCE, device="npu6"), T + 6)
-    engine.handle(event(7, assertion=ONCE, device="npu6"), T + 7)
+    engine.handle(npu_event(6, assertion=ONCE, device="npu6"), T + 6)
+    engine.handle(npu_event(7, assertion=ONCE, device="npu6"), T + 7)
     assert engine.held("npu6"), "a released device makes room"
 
 
 def test_the_breaker_says_nothing_about_few_devices() -> None:
     engine = FaultEngine(HOLD_2, breaker=Breaker())
     for number, at in itertools.product(range(4), (0, 1)):
-        engine.handle(event(at, assertion=ONCE, device=f"npu{number}"), T + at)
+        engine.handle(npu_event(at, assertion=ONCE, device=f"npu{number}"), T + at)
     assert all(engine.held(f"npu{number}") for number in range(4))
 
 
@@ -154,7 +141,7 @@ def test_a_dry_run_says_what_it_would_have_done() -> None:
     lasting = DurationRule(fault_s=0, recover_s=0, remedy=Remedy.ISOLATE, dry_run=True, entry="and me")
     policy = Policy(levels={"A": Remedy.WATCH, "B": Remedy.WATCH}, frequency={"A": rule}, duration={"B": lasting})
     engine = FaultEngine(policy)
-    changes = engine.handle_all([event(0, "A"), event(1, "A"), event(1, "B")], T + 5)
+    changes = engine.handle_all([npu_event(0, "A"), npu_event(1, "A"), npu_event(1, "B")], T + 5)
     would = [(change.rule, change.after) for change in changes if change.kind is ChangeKind.WOULD]
     assert would == [("try me", Remedy.HOLD), ("and me", Remedy.ISOLATE)]
     assert (engine.level("npu0"), engine.held("npu0")) == (Remedy.WATCH, False)
@@ -163,8 +150,8 @@ def test_a_dry_run_says_what_it_would_have_done() -> None:
 def test_sweeping_forgets_what_changes_nothing_and_keeps_the_rest() -> None:
     engine = FaultEngine(HOLD_2, lateness_s=10)
     for name in ("npu0", "npu1"):
-        engine.handle(event(0, device=name), T)
-    engine.handle(event(1, assertion=RECOVER), T + 1)
+        engine.handle(npu_event(0, device=name), T)
+    engine.handle(npu_event(1, assertion=RECOVER), T + 1)
     engine.tick(T + 1000)
     assert engine.sweep() == 1
     assert (engine.devices["npu0"], engine.level("npu1")) == (None, Remedy.RESET_NOW)
@@ -174,8 +161,8 @@ def test_standings_in_words() -> None:
     engine = FaultEngine(default_policy())
     engine.register(["npu10", "npu2"])
     for at in (0, 10, 20):
-        engine.handle(event(at, assertion=ONCE, node="n1"), T + at)
-    engine.handle(event(0, "79", device="gpu3"), T)
+        engine.handle(npu_event(at, assertion=ONCE, node="n1"), T + at)
+    engine.handle(npu_event(0, "79", device="gpu3"), T)
     engine.tick(T + 60)
     assert [each.device for each in standings(engine)] == ["gpu3", "npu0", "npu2", "npu10"]
     held = standing(engine, "npu0")
@@ -191,7 +178,7 @@ def test_standings_in_words() -> None:
 def test_a_release_says_that_quiet_ends_it_too() -> None:
     rule = FrequencyRule(window_s=100, times=1, remedy=Remedy.ISOLATE, release_s=7200)
     engine = FaultEngine(Policy(frequency={"A": rule}))
-    engine.handle(event(0, "A", ONCE, severity=Severity.MINOR), T)
+    engine.handle(npu_event(0, "A", ONCE, severity=Severity.MINOR), T)
     engine.tick(T + 5)
     assert "quiet for longer than 2 h" in standing(engine, "npu0").reason
     assert engine.next_wake() == pytest.approx(T + 7200.001)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import pytest
+from decide_builders import LEASES
 
 from gang_play import NODES, spec
 from holdfast.decide.gang import Gang
@@ -17,9 +18,8 @@ from holdfast.model.check_results import CheckState
 from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import Outcome, WorkerExit
 from holdfast.model.gang_protocol import Ack, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.job_spec import NodeInfo, Timers
+from holdfast.model.job_spec import NodeInfo
 
-TIMERS = Timers(beat_s=5.0, lease_s=30.0, drift_s=1.0)
 BEHIND = 1000.0
 """The agent of the second node started its clock at another time."""
 
@@ -31,7 +31,7 @@ class Host:
     """Two nodes, one rank each, and a journal in memory."""
 
     def __init__(self) -> None:
-        self.owner = Owner(Gang(), Liveness(TIMERS))
+        self.owner = Owner(Gang(), Liveness(LEASES))
         self.now = 100.0
         self.journal: list[tuple[float, ev.Event]] = []
         self.out: list[Action] = []
@@ -46,7 +46,7 @@ class Host:
 
     def submit(self) -> None:
         nodes = tuple(NodeInfo(name=name, slots=1) for name in NODES)
-        self.take(ev.JobSubmitted(job_id="j", spec=spec(timers=TIMERS), nodes=nodes, seed=7))
+        self.take(ev.JobSubmitted(job_id="j", spec=spec(timers=LEASES), nodes=nodes, seed=7))
         self.take(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS))
         self.take(ev.JournalSecured(attempt=1))
 
@@ -103,13 +103,13 @@ def test_a_heartbeat_without_news_is_acknowledged_and_not_written(host: Host) ->
 
 def test_heartbeats_keep_a_node_alive_although_they_are_not_written(host: Host) -> None:
     for _ in range(20):
-        host.sleep_until(host.now + TIMERS.beat_s)
+        host.sleep_until(host.now + LEASES.beat_s)
         host.all(MemberState.UP)
     assert host.phase() is Phase.RUNNING
 
 
 def test_a_silence_is_written_once_for_each_phase(host: Host) -> None:
-    host.sleep_until(host.now + TIMERS.lease_s + 0.5)
+    host.sleep_until(host.now + LEASES.lease_s + 0.5)
     assert host.phase() is Phase.DRAINING
     host.sleep_until(host.now + 20.0)
     silent = [event for _, event in host.journal if isinstance(event, ev.NodeSilent) and event.node == "a"]
@@ -165,7 +165,7 @@ def test_a_node_that_leaves_is_watched_until_its_workers_are_surely_dead(host: H
 
 def test_an_owner_that_is_back_hears_each_node_anew_and_goes_on(host: Host) -> None:
     before = host.owner
-    host.owner = Owner(Gang(), Liveness(TIMERS))
+    host.owner = Owner(Gang(), Liveness(LEASES))
     led_to = host.owner.recover(host.journal, host.now)
     assert len(led_to) == len(host.journal)
     host.take(ev.OwnerRecovered())
@@ -178,7 +178,7 @@ def test_an_owner_that_is_back_hears_each_node_anew_and_goes_on(host: Host) -> N
 
 def test_a_node_that_was_lost_while_the_owner_was_away_is_fenced(host: Host) -> None:
     host.hear("a", MemberState.UP, boot=1)
-    host.owner = Owner(Gang(), Liveness(TIMERS))
+    host.owner = Owner(Gang(), Liveness(LEASES))
     host.owner.recover(host.journal, host.now)
     host.take(ev.StopRequested(request=StopRequest(reason="enough")))
     host.take(ev.OwnerRecovered())
@@ -201,7 +201,7 @@ def sent(out: list[Action], kind: type[Kind]) -> list[tuple[str, Kind]]:
 def back(host: Host, events: int) -> None:
     """The owner is back with the first so many events of its journal."""
     del host.journal[events:], host.out[:]
-    host.owner = Owner(Gang(), Liveness(TIMERS))
+    host.owner = Owner(Gang(), Liveness(LEASES))
     host.owner.recover(host.journal, host.now)
     host.take(ev.OwnerRecovered())
 
@@ -209,7 +209,7 @@ def back(host: Host, events: int) -> None:
 def test_nothing_is_prepared_before_the_journal_is_synchronized() -> None:
     host = Host()
     nodes = tuple(NodeInfo(name=name, slots=1) for name in NODES)
-    host.take(ev.JobSubmitted(job_id="j", spec=spec(timers=TIMERS), nodes=nodes, seed=7))
+    host.take(ev.JobSubmitted(job_id="j", spec=spec(timers=LEASES), nodes=nodes, seed=7))
     host.take(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS))
     assert [type(action) for action in host.out if not isinstance(action, RunChecks)] == [Secure]
     host.take(ev.JournalSecured(attempt=1))
@@ -238,7 +238,7 @@ def test_a_journal_that_stays_broken_ends_the_job_with_its_trouble_and_the_last_
         host.hear("b", MemberState.NONE, attempt=1, stopped=1, members=())
         host.sleep_until(host.now + 1.0)
         host.take(ev.JournalSecured(attempt=2, trouble="the disk is full"))
-    assert TIMERS.owner_wait_s <= host.now - began < TIMERS.owner_wait_s + 3.0
+    assert LEASES.owner_wait_s <= host.now - began < LEASES.owner_wait_s + 3.0
     said = [action.text for action in host.out if isinstance(action, Say) and "waits for the journal" in action.text]
     assert len(said) == 1
     assert "the disk is full" in said[0]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from builders import T, job_spec
 from holdfast.decide.answer_collection import EVIDENCE_S, AnswerCollection, parts
 from holdfast.explain import explain, read_workers
 from holdfast.model import events as ev
@@ -29,14 +30,13 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.model.gang_protocol import Meeting, Report
-from holdfast.model.job_spec import JobSpec, NodePlan, Role
+from holdfast.model.job_spec import NodePlan
 from holdfast.owner.node_queries import NodeQueries
 from holdfast.reactor import Reactor
 from holdfast.wire.in_process_link import InProcess
 
-T = 1_700_000_000.0
 NODES = ("gpu-1", "gpu-2", "gpu-3")
-SPEC = JobSpec(name="j", roles=(Role(name="worker", count=4, command=("x",)),), nodes=NodePlan(least=3, most=3))
+ON_THREE = job_spec(4, nodes=NodePlan(least=3, most=3))
 CHECKS = RunChecks(
     attempt=2, round=1, nodes=NODES, checks=None, deadline_s=100.0, meet_on="gpu-2", cause="agent-reported:17"
 )
@@ -391,7 +391,7 @@ def test_the_owner_hears_of_one_question_to_several_nodes_once() -> None:
     reactor, link = Reactor(lambda: now[0]), InProcess()
     sent: dict[str, list[Any]] = {node: [] for node in NODES}
     heard: list[Any] = []
-    questions = NodeQueries(link, reactor, SPEC, heard.append)
+    questions = NodeQueries(link, reactor, ON_THREE, heard.append)
     link.join(heard.append, {node: requests.append for node, requests in sent.items()})
     questions.send_all(CHECKS)
     assert sent == {node: [CHECKS] for node in NODES}

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from decide_builders import IN_ALL_REDUCE, RANKS_OF, SEATS
 from msgspec.structs import replace
 
+from builders import T
 from holdfast.decide.hang_detection import ANSWER_S, HangDetection, Next
 from holdfast.explain import explain
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import AttemptEvidence, RankSnapshot, ThreadState
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen, WantLastWords
-from holdfast.model.job_spec import Seat
 from holdfast.observe.rank_look import LOOK_BYTES, RANK_BYTES, bounded
 from holdfast.wire.message_ages import aged, dated
 
-T = 1_700_000_000.0
 TIMEOUT_S = 60.0
-NODES = {"gpu-1": (0, 1), "gpu-2": (2, 3)}
-SEATS = [
-    Seat(rank=rank, role="worker", role_rank=rank, node=node, local_rank=rank % 2)
-    for node, ranks in NODES.items()
-    for rank in ranks
-]
-WAITS = ("all_reduce (torch/distributed/distributed_c10d.py:2810)", "main (train.py:20)")
 Shot = Callable[[int, float], RankSnapshot | None]
 
 
@@ -66,13 +59,13 @@ class Gang:
             self.out.append(step)
             if isinstance(step, LookAtRanks):
                 self.asked.append(step)
-                for node in NODES:
+                for node in RANKS_OF:
                     if node not in self.deaf:
                         self._go_on(self.silence.hear(node, self._seen(node, step), self.now))
 
     def _seen(self, node: str, asked: LookAtRanks) -> RanksSeen:
         here = self.now + self.ahead.get(node, 0.0)
-        ranks = [rank for rank in NODES[node] if rank not in self.ended]
+        ranks = [rank for rank in RANKS_OF[node] if rank not in self.ended]
         spoke = {rank: at + self.ahead.get(node, 0.0) for rank, at in self.spoke.items()}
         heard = tuple(RankActivity(rank=rank, at=spoke.get(rank)) for rank in ranks)
         look = tuple(each for rank in ranks if (each := self.looks(rank, here)) is not None)
@@ -83,7 +76,7 @@ class Gang:
 
 
 def one_loads(rank: int, at: float) -> RankSnapshot:
-    return shot(rank, at, "load (data.py:3)", "main (train.py:9)") if rank == 3 else shot(rank, at, *WAITS)
+    return shot(rank, at, "load (data.py:3)", "main (train.py:9)") if rank == 3 else shot(rank, at, *IN_ALL_REDUCE)
 
 
 def evidence_of(found: list[Next]) -> HangFound:
@@ -127,7 +120,7 @@ def test_a_gang_that_works_is_asked_once_in_a_time_out() -> None:
 
 
 def test_a_node_that_does_not_answer_is_named_with_its_ranks() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at, *WAITS))
+    gang = Gang(lambda rank, at: shot(rank, at, *IN_ALL_REDUCE))
     gang.deaf = {"gpu-2"}
     found = evidence_of(gang.run(120.0)).evidence
     assert found.culprits == (2, 3)
@@ -135,7 +128,7 @@ def test_a_node_that_does_not_answer_is_named_with_its_ranks() -> None:
 
 
 def test_a_rank_that_differs_is_named_before_a_node_that_does_not_answer() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at, state="T") if rank == 1 else shot(rank, at, *WAITS))
+    gang = Gang(lambda rank, at: shot(rank, at, state="T") if rank == 1 else shot(rank, at, *IN_ALL_REDUCE))
     gang.deaf = {"gpu-2"}
     found = evidence_of(gang.run(200.0)).evidence
     assert found.culprits == (1,) and found.why.endswith("gave no answer within 13 s")
@@ -170,7 +163,7 @@ def test_where_no_look_has_a_stack_the_workers_are_to_write_theirs() -> None:
 
 
 def test_a_rank_that_has_ended_is_what_the_others_wait_for() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at, *WAITS))
+    gang = Gang(lambda rank, at: shot(rank, at, *IN_ALL_REDUCE))
     gang.ended = {2}
     found = evidence_of(gang.run(70.0)).evidence
     assert found.culprits == (2,) and "ended already" in found.why
@@ -185,7 +178,7 @@ def test_a_look_is_bounded_before_it_travels() -> None:
         assert [each.rank for each in small] == [each.rank for each in look]
         assert len(msgspec.json.encode(small)) <= most * 1.05
         assert all(each.threads and each.threads[0].tid == 0 for each in small)
-    slim = (shot(0, T, *WAITS),)
+    slim = (shot(0, T, *IN_ALL_REDUCE),)
     assert bounded(slim) == slim
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from builders import T
 from holdfast.explain import explain
 from holdfast.explain.explanation_rules import order_of_belief
 from holdfast.model.evidence import (
@@ -22,7 +23,6 @@ from holdfast.model.exit_report import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from places import DOCS
 
-T = 1_700_000_000.0
 PAGE = DOCS / "internals" / "explaining.md"
 XID = FaultEvent(device="gpu0", code="Xid 79", assertion=Assertion.OCCUR, at=T - 1, node="a")
 KILLED = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from builders import of_log
 from holdfast.explain import explain
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from places import DATA
 
 FAMILIES = [
@@ -43,16 +43,12 @@ PREFIXES = [
 ]
 
 
-def _said(text: str) -> AttemptEvidence:
-    return AttemptEvidence(workers=(WorkerEvidence(rank=0, log=LogExcerpt(source="log", text=text), exit=None),))
-
-
 @pytest.mark.parametrize("phrase", sorted({phrase for phrase, _ in FAMILIES}))
 def test_an_error_has_one_phrase_in_each_spelling(phrase: str) -> None:
     wrong = {
         line: str(answer)
         for known, line in FAMILIES
-        if known == phrase and (answer := explain(_said(f"{line}\n")).phrase) != phrase
+        if known == phrase and (answer := explain(of_log(f"{line}\n")).phrase) != phrase
     }
     assert not wrong
 
@@ -60,7 +56,7 @@ def test_an_error_has_one_phrase_in_each_spelling(phrase: str) -> None:
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_an_unknown_launcher_puts_before_each_line_of_a_traceback_is_taken_off(prefix: str) -> None:
     log = "starting\n" + "".join(f"{prefix}{line}\n" for line in TRACEBACK)
-    assert explain(_said(log)).phrase == "ModuleNotFound"
+    assert explain(of_log(log)).phrase == "ModuleNotFound"
 
 
 def test_a_prefix_that_one_traceback_teaches_goes_from_the_lines_of_other_hosts_too() -> None:
@@ -72,7 +68,7 @@ def test_a_prefix_that_one_traceback_teaches_goes_from_the_lines_of_other_hosts_
 
 def test_a_prefix_is_learnt_from_a_traceback_that_lost_its_frames() -> None:
     log = "".join(f"[root.train_work] {line}\n" for line in (TRACEBACK[0], TRACEBACK[-1]))
-    assert explain(_said(log)).phrase == "ModuleNotFound"
+    assert explain(of_log(log)).phrase == "ModuleNotFound"
 
 
 @pytest.mark.parametrize(
@@ -86,9 +82,9 @@ def test_a_prefix_is_learnt_from_a_traceback_that_lost_its_frames() -> None:
 )
 def test_trouble_that_a_program_got_over_is_no_cause(warning: str) -> None:
     steps = "".join(f"step {number} loss 2.{99 - number}\n" for number in range(5))
-    assert explain(_said(f"{warning}\n{steps}")).phrase == "Unexplained"
+    assert explain(of_log(f"{warning}\n{steps}")).phrase == "Unexplained"
 
 
 def test_words_before_the_header_alone_do_not_hide_a_traceback() -> None:
     log = "worker failed: " + "\n".join(TRACEBACK) + "\n"
-    assert explain(_said(log)).phrase == "ModuleNotFound"
+    assert explain(of_log(log)).phrase == "ModuleNotFound"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from builders import T
 from holdfast.explain import explain, first_hand
 from holdfast.model.evidence import (
     AttemptEvidence,
@@ -22,8 +23,6 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
-
-T = 1_700_000_000.0
 
 GLOO = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41211. "

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from builders import T
 from holdfast.explain import explain
 from holdfast.explain.grace_kills import outstayed
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 
-T = 1_700_000_000.0
 ADVICE = "save and leave on SIGTERM"
 
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 
 import pytest
+from explain_builders import of_texts
 
 from holdfast.catalogue.exit_rows import ExitRow, Wording, read_rows
 from holdfast.explain import explain
@@ -15,12 +16,6 @@ from holdfast.explain.log_lines import parse
 from holdfast.explain.tracebacks import chains
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
-
-
-def ask(*texts: str) -> ExitReport:
-    workers = (WorkerEvidence(rank=i, log=LogExcerpt(source=f"f{i}.log", text=t)) for i, t in enumerate(texts))
-    return explain(AttemptEvidence(workers=tuple(workers)))
-
 
 STEPS = "\n".join(
     f"2026-11-20 22:{i // 60:02d}:{i % 60:02d},123 [INFO] trainer: step {i} loss {2.3 - i / 1000:.4f} (0.02s)"
@@ -314,7 +309,7 @@ CASES["the box tells whose signal"] = (
 @pytest.mark.parametrize("name", CASES)
 def test_the_cause_of_a_whole_log(name: str) -> None:
     wanted, *texts = CASES[name]
-    report = ask(*texts)
+    report = of_texts(*texts)
     assert report.phrase in wanted.split("|"), report.reason
 
 
@@ -364,7 +359,7 @@ def test_what_a_launcher_puts_in_front_changes_nothing(change: str) -> None:
 
     def differs(row: ExitRow, wording: Wording) -> bool:
         sample = wording.samples[0]
-        return ask(CHANGES[change](sample)).phrase != row.phrase and ask(sample).phrase == row.phrase
+        return of_texts(CHANGES[change](sample)).phrase != row.phrase and of_texts(sample).phrase == row.phrase
 
     chosen = SAMPLES[[*CHANGES].index(change) % 2 :: 2]
     assert len(chosen) > 10
@@ -372,13 +367,13 @@ def test_what_a_launcher_puts_in_front_changes_nothing(change: str) -> None:
 
 
 def test_whose_signal_it_was_is_read_from_the_launchers_box() -> None:
-    report = ask(CASES["the box tells whose signal"][1])
+    report = of_texts(CASES["the box tells whose signal"][1])
     assert report.first is not None
     assert (report.first.rank, report.code, report.original.signal) == (3, 137, "SIGKILL")
 
 
 def test_two_ranks_on_one_stderr_are_read_apart() -> None:
-    report = ask(CASES["interleaved"][1])
+    report = of_texts(CASES["interleaved"][1])
     assert report.first is not None
     assert report.first.rank == 1
     assert report.collateral == (0,)
@@ -386,18 +381,18 @@ def test_two_ranks_on_one_stderr_are_read_apart() -> None:
 
 def test_the_end_of_the_log_is_enough_and_the_cause_gone_is_unexplained() -> None:
     text = f"{STEPS}\n{tb(OOM)}"
-    assert ask(text[-4096:]).phrase == "AcceleratorOutOfMemory"
-    assert ask(STEPS + "\n" + box(0, 1).split("\n", 1)[1]).phrase == "Unexplained"
+    assert of_texts(text[-4096:]).phrase == "AcceleratorOutOfMemory"
+    assert of_texts(STEPS + "\n" + box(0, 1).split("\n", 1)[1]).phrase == "Unexplained"
 
 
 def test_evidence_names_file_and_line() -> None:
-    report = ask(f"{STEPS}\n{tb(OOM)}")
+    report = of_texts(f"{STEPS}\n{tb(OOM)}")
     number = len(STEPS.split("\n")) + 4
     assert report.evidence[0].source == f"f0.log:{number}"
 
 
 def test_numbers_of_the_line_are_in_the_reason() -> None:
-    reason = ask(tb(OOM, 1)).reason
+    reason = of_texts(tb(OOM, 1)).reason
     for part in ("rank 1", "20.00 GiB", "4.06 GiB", "79.15 GiB", "GPU 1"):
         assert part in reason
 
@@ -432,8 +427,8 @@ def test_a_memory_kill_is_guessed_only_where_memory_was_growing() -> None:
     killed = "\nrun.sh: line 6: 17586 Killed                  python hog.py\nexit status 137"
     growing = "\n".join(f"cached shard {i} ({size} MiB)" for i, size in enumerate((16, 96, 176, 400)))
     steady = "\n".join(f"wrote part {i}" for i in range(4))
-    assert ask(growing + killed).phrase == "HostOutOfMemoryKilled"
-    assert ask(steady + killed).phrase == "KilledBySignal"
+    assert of_texts(growing + killed).phrase == "HostOutOfMemoryKilled"
+    assert of_texts(steady + killed).phrase == "KilledBySignal"
 
 
 OURS = """holdfast: job 20261122-1256-krk7 (exc): 4 workers, logs in /state/jobs/20261122-1256-krk7
@@ -459,7 +454,7 @@ RAISED = """[{role}-0] start
 @pytest.mark.parametrize("role", ["worker", "trainer.a"])
 def test_what_holdfast_showed_is_read_as_its_workers_words(role: str) -> None:
     """Its own report of the job is not explained once more."""
-    report = ask(OURS.format(words=RAISED.format(role=role), how="exit status 1", role=role))
+    report = of_texts(OURS.format(words=RAISED.format(role=role), how="exit status 1", role=role))
     assert (report.phrase, report.reason) == ("UserException", "rank 2 raised KeyError: 'lr'")
     assert report.first is not None
     assert (report.first.rank, report.evidence[0].source) == (2, "f0.log:7")
@@ -467,16 +462,16 @@ def test_what_holdfast_showed_is_read_as_its_workers_words(role: str) -> None:
 
 
 def test_a_worker_of_holdfast_that_printed_nothing_is_named_with_its_end() -> None:
-    report = ask(OURS.format(words="", how="exit status 7", role="worker"))
+    report = of_texts(OURS.format(words="", how="exit status 7", role="worker"))
     assert (report.phrase, report.original.exit_code) == ("Unexplained", 7)
     assert report.first is not None
     assert report.first.rank == 2
-    crashed = ask(OURS.format(words="", how="SIGSEGV", role="worker"))
+    crashed = of_texts(OURS.format(words="", how="SIGSEGV", role="worker"))
     assert (crashed.phrase, crashed.original.signal) == ("NativeCrash", "SIGSEGV")
 
 
 def test_a_line_of_a_rank_alone_names_it() -> None:
-    report = ask(RAISED.format(role="worker"))
+    report = of_texts(RAISED.format(role="worker"))
     assert (report.reason, report.exception) == ("rank 2 raised KeyError: 'lr'", "KeyError")
 
 

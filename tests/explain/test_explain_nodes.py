@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import T
 from holdfast.explain import explain
 from holdfast.explain.death_order import moments
 from holdfast.model.evidence import (
@@ -19,7 +20,6 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, WorkerExit
 
-T = 1_700_000_000.0
 PID = 4242
 """Of a worker on each of the nodes."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from explain_builders import of_files
 
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -56,12 +57,6 @@ def box(*ends: tuple[int, int], stopped: int = 0) -> str:
         + f"{'=' * 60}\ntrain.py FAILED\n{'-' * 60}\nFailures:\n{listed}{'-' * 60}\n"
         + f"Root Cause (first observed failure):\n{one(0, *root)}{'=' * 60}\n"
     )
-
-
-def of_files(*files: tuple[str, str]) -> ExitReport:
-    """As `holdfast explain FILE…` takes them."""
-    logs = [LogExcerpt(source=name, text=text) for name, text in files]
-    return explain(AttemptEvidence(workers=tuple(WorkerEvidence(rank=i, log=log) for i, log in enumerate(logs))))
 
 
 def of_ends(*ranks: tuple[str, int]) -> ExitReport:

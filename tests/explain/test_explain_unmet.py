@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from explain_builders import of_files
 
+from builders import T
 from holdfast.catalogue.exit_rows import load
 from holdfast.explain import explain
 from holdfast.explain.rendezvous_lines import meeting_words
@@ -11,7 +13,6 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast_testing.lab import starts
 
-T = 1_700_000_000.0
 MET = "127.0.0.1:42393"
 
 
@@ -197,12 +198,6 @@ def test_over_several_nodes_an_address_that_is_not_rank_0_s_is_told_as_that() ->
 
 
 LAUNCHER = "srun: launching 3 tasks\n"
-
-
-def of_files(*files: tuple[str, str]) -> ExitReport:
-    """As `holdfast explain FILE…` takes them."""
-    logs = [LogExcerpt(source=name, text=text) for name, text in files]
-    return explain(AttemptEvidence(workers=tuple(WorkerEvidence(rank=i, log=log) for i, log in enumerate(logs))))
 
 
 def explained(said: list[str], nodes: list[str] | None = None) -> ExitReport:

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import pytest
+from explain_builders import of_one_log
 
 from conftest import Holdfast
-from holdfast.explain import explain
 from holdfast.explain.status_forms import plain_of, signal_of
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exit_report import ExitReport
 
 BOX = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
@@ -44,10 +42,6 @@ TRACED = (
 HYDRA = "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
 
 
-def ask(text: str) -> ExitReport:
-    return explain(AttemptEvidence(workers=(WorkerEvidence(log=LogExcerpt(source="a.log", text=text)),)))
-
-
 @pytest.mark.parametrize(
     ("text", "rank", "status", "by"),
     [
@@ -72,32 +66,32 @@ def ask(text: str) -> ExitReport:
     ],
 )  # fmt: skip
 def test_a_launchers_word_is_better_than_none(text: str, rank: int | None, status: int, by: str) -> None:
-    report = ask(text)
+    report = of_one_log(text)
     assert report.phrase == "Unexplained"
     assert (report.first.rank if report.first else None, report.original.exit_code) == (rank, status)
     assert f"; {by}" in report.reason
 
 
 def test_the_file_that_torchrun_names_is_where_to_look() -> None:
-    assert ask(BOX).solution.startswith("Read /tmp/torchelastic_x/attempt_0/1/error.json on worker-6")
+    assert of_one_log(BOX).solution.startswith("Read /tmp/torchelastic_x/attempt_0/1/error.json on worker-6")
 
 
 def test_the_traceback_inside_torchruns_summary_is_read() -> None:
-    assert ask(TRACED).reason == "the program raised KeyError: 'lr'"
+    assert of_one_log(TRACED).reason == "the program raised KeyError: 'lr'"
 
 
 def test_a_cause_in_the_log_comes_before_the_summary() -> None:
-    report = ask("[rank0]: ModuleNotFoundError: No module named 'apex'\n" + BOX)
+    report = of_one_log("[rank0]: ModuleNotFoundError: No module named 'apex'\n" + BOX)
     assert (report.phrase, report.first and report.first.rank) == ("ModuleNotFound", 0)
 
 
 def test_whom_slurm_kills_after_it_gave_up_did_not_die_by_itself() -> None:
     killed = "srun: error: c1: tasks 0-35: Killed"
     assert (
-        ask(f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{killed}").phrase
+        of_one_log(f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{killed}").phrase
         == "Unexplained"
     )
-    assert ask(f"{killed}\nsrun: Job step aborted: Waiting up to 32 seconds.").phrase == "KilledBySignal"
+    assert of_one_log(f"{killed}\nsrun: Job step aborted: Waiting up to 32 seconds.").phrase == "KilledBySignal"
 
 
 @pytest.mark.parametrize(
@@ -135,35 +129,35 @@ LINES = [
     ],
 )  # fmt: skip
 def test_what_a_logger_puts_in_front_hides_no_exception(tag: str) -> None:
-    assert ask("\n".join(tag + line for line in LINES)).phrase == "ModuleNotFound"
+    assert of_one_log("\n".join(tag + line for line in LINES)).phrase == "ModuleNotFound"
 
 
 def test_a_traceback_inside_json_or_a_quotation_is_unfolded() -> None:
     quoted = "\\n".join(line.replace('"', '\\"') for line in LINES)
-    assert ask(f'{{"level":"ERROR","message":"failed","exc_info":"{quoted}"}}').phrase == "ModuleNotFound"
-    assert ask(f'worker said: "{quoted}\\n"').phrase == "ModuleNotFound"
+    assert of_one_log(f'{{"level":"ERROR","message":"failed","exc_info":"{quoted}"}}').phrase == "ModuleNotFound"
+    assert of_one_log(f'worker said: "{quoted}\\n"').phrase == "ModuleNotFound"
 
 
 def test_a_fatal_line_behind_an_open_bar_is_taken_off_it() -> None:
     bar = "Training:  12%|#2   | 120/1000 [00:10<01:10, 12.0it/s]"
-    assert ask(bar + "ModuleNotFoundError: No module named 'apex'").phrase == "ModuleNotFound"
+    assert of_one_log(bar + "ModuleNotFoundError: No module named 'apex'").phrase == "ModuleNotFound"
 
 
 def test_a_bar_drawn_once_more_does_not_undo_a_fatal_error() -> None:
     line = "Loss.cu:250: nll: block: [0,0,0], thread: [5,0,0] Assertion `t >= 0 && t < n_classes` failed."
     bar = "Evaluating:   3%|#   | 11769/349869 [54:30<26:05:54,  3.60it/s]"
-    assert ask(f"{line}\n{bar}").phrase == "DeviceSideAssert"
-    assert ask("\n".join([line, *[bar] * 40])).phrase == "Unexplained"
+    assert of_one_log(f"{line}\n{bar}").phrase == "DeviceSideAssert"
+    assert of_one_log("\n".join([line, *[bar] * 40])).phrase == "Unexplained"
 
 
 def test_a_traceback_that_ends_at_its_raise_is_read_from_there() -> None:
     text = "\n".join([LINES[0], LINES[1], '    raise FileNotFoundError(f"File {path} does not exist.")'])
-    assert ask(text).phrase == "DataNotFound"
+    assert of_one_log(text).phrase == "DataNotFound"
 
 
 def test_code_in_a_traceback_without_indentation_is_no_exception() -> None:
     text = 'File "/a.py", line 1, in init\nself.comm: T = self.nccl.init(\nFile "/w.py", line 3, in init\nself.CHECK(\nKeyError: 1'
-    assert ask(text).reason == "the program raised KeyError: 1"
+    assert of_one_log(text).reason == "the program raised KeyError: 1"
 
 
 def test_java_tells_its_cause_last() -> None:
@@ -171,12 +165,12 @@ def test_java_tells_its_cause_last() -> None:
         'Exception in thread "main" java.lang.IllegalStateException: no splits\n\tat com.acme.Train.main(Train.java:12)\n'
         "Caused by: java.io.FileNotFoundException: /data/x.csv (No such file or directory)\n\tat com.acme.S.read(S.java:3)"
     )
-    assert ask(text).phrase == "DataNotFound"
+    assert of_one_log(text).phrase == "DataNotFound"
 
 
 def test_a_panic_of_go_is_an_exception() -> None:
     assert (
-        ask("panic: no shards left\n\ngoroutine 1 [running]:\nmain.main()").reason
+        of_one_log("panic: no shards left\n\ngoroutine 1 [running]:\nmain.main()").reason
         == "the program raised panic: no shards left"
     )
 
@@ -184,12 +178,12 @@ def test_a_panic_of_go_is_an_exception() -> None:
 @pytest.mark.parametrize("tag", ["[1,3]<stderr>:", "[prterun-n1-99@1,3]<stderr>: ", "[job1,3]<stderr>: "])
 @pytest.mark.parametrize("before", ["", "[1,0]<stdout>:epoch 1 loss 2.1", " 10%|#   | 1/10 [00:01<00:09, 1.1it/s]"])
 def test_mpiruns_tag_in_the_middle_of_a_line_begins_a_line_of_its_rank(before: str, tag: str) -> None:
-    report = ask(f"[1,0]<stdout>:start\n{before}{tag}ModuleNotFoundError: No module named 'apex'\n")
+    report = of_one_log(f"[1,0]<stdout>:start\n{before}{tag}ModuleNotFoundError: No module named 'apex'\n")
     assert (report.phrase, report.first and report.first.rank) == ("ModuleNotFound", 3)
 
 
 def test_a_date_that_mpirun_writes_before_its_tag_stays_with_its_line() -> None:
-    report = ask("Mon Aug  5 12:50:21 2019[1,6]<stderr>:ModuleNotFoundError: No module named 'apex'\n")
+    report = of_one_log("Mon Aug  5 12:50:21 2019[1,6]<stderr>:ModuleNotFoundError: No module named 'apex'\n")
     assert report.phrase == "ModuleNotFound"
     assert report.first is not None
     assert report.first.rank == 6
@@ -199,11 +193,11 @@ def test_a_date_that_mpirun_writes_before_its_tag_stays_with_its_line() -> None:
     "line", ["| Volatile Uncorrectable: 0 |", "|   3  NVIDIA H100  On | 00000000:5D:00.0 Off |         0 |"]
 )
 def test_a_table_that_counts_no_memory_error_explains_nothing(line: str) -> None:
-    assert ask(f"{line}\n").phrase == "Unexplained"
+    assert of_one_log(f"{line}\n").phrase == "Unexplained"
 
 
 def test_what_was_waited_for_in_ray_gives_way_to_the_autoscalers_word() -> None:
-    report = ask(
+    report = of_one_log(
         "(autoscaler) Error: No available node types can fulfill resource request {'GPU': 16.0}.\n"
         'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    ray.get(ref, timeout=40)\n'
         "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -213,7 +207,7 @@ def test_what_was_waited_for_in_ray_gives_way_to_the_autoscalers_word() -> None:
 
 def test_an_exception_that_a_launcher_raises_of_its_own_counts_as_any_other() -> None:
     """It is no echo of a worker's failure: no worker was started."""
-    report = ask(
+    report = of_one_log(
         'Traceback (most recent call last):\n  File "/opt/bin/deepspeed", line 6, in <module>\n    main()\n'
         '  File "/opt/lib/python3.10/site-packages/deepspeed/launcher/runner.py", line 368, in main\n'
         "    raise RuntimeError(f'the list of hosts names {host} twice')\nRuntimeError: the list of hosts names n4 twice"
@@ -223,7 +217,7 @@ def test_an_exception_that_a_launcher_raises_of_its_own_counts_as_any_other() ->
 
 def test_lines_of_two_hosts_lose_their_tags_also_where_the_log_is_short() -> None:
     """Two of four lines are one host's: enough to know the tag's form."""
-    report = ask(
+    report = of_one_log(
         "c000001: FileNotFoundError: [Errno 2] No such file or directory: '/data/corpus_doc_idx.npy'\n"
         "c000002:     train, valid = datasets(\n"
         'c000002:   File "/w/megatron/data/gpt.py", line 35, in datasets\n'
@@ -241,4 +235,4 @@ def test_lines_of_two_hosts_lose_their_tags_also_where_the_log_is_short() -> Non
 )
 def test_an_exception_of_pythons_library_is_known_by_its_name_alone(line: str, blame: str) -> None:
     """Not all of them end in Error or Exception."""
-    assert str(ask(f"loading shard 3\n{line}").blame) == blame
+    assert str(of_one_log(f"loading shard 3\n{line}").blame) == blame

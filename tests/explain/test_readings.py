@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from builders import T
 from holdfast.explain import explain, log_reader, read_workers
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.events import EvidenceCollected
@@ -18,7 +19,6 @@ from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast.model.worker_reading import READING_BYTES, WORKER_BYTES, Clue, QuotedLine, Weight, WorkerReading
 from places import DATA
 
-T = 1_700_000_000.0
 OOM = (
     'Traceback (most recent call last):\n  File "/srv/train.py", line 88, in main\n    loss.backward()\n'
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB\n"

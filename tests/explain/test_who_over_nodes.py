@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from far_gang import FarGang
+
+from builders import DAY_S
 from holdfast.decide.answer_collection import EVIDENCE_S
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, Deadline, WorkerEvidence
 from holdfast.model.exit_report import ExitReport
 
-DAY = 86_400.0
-CLOCKS = (0.0, DAY, -1e6)
+CLOCKS = (0.0, DAY_S, -1e6)
 PEER = (
     "[rank{rank}]: Traceback (most recent call last):\n"
     '[rank{rank}]:   File "/srv/train.py", line 41, in <module>\n'

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from builders import of_stderr
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
 from holdfast.explain.machine_advice import advice
 from holdfast.launch.interpreter import active, choose, has_module
-from holdfast.model.evidence import AttemptEvidence, HostFacts, LogExcerpt, WorkerEvidence
+from holdfast.model.evidence import HostFacts
 from holdfast.node.missing_resources import look_around
 from places import SRC
 
@@ -184,20 +185,16 @@ def test_what_runs_inside_workers_is_written_for_older_pythons(place: str, oldes
 # ---------------------------------------------------------------------------------------------- advice
 
 
-def missed(text: str) -> AttemptEvidence:
-    return AttemptEvidence(workers=(WorkerEvidence(stderr=LogExcerpt(source="worker-0 stderr", text=text)),))
-
-
 def test_what_was_missed_is_read_from_the_workers_words() -> None:
     found = look_around(
-        missed("ModuleNotFoundError: No module named 'apex.amp'"), ("/v/python",), "/v/python", None, {}
+        of_stderr("ModuleNotFoundError: No module named 'apex.amp'"), ("/v/python",), "/v/python", None, {}
     )
     assert found is not None
     assert (found.python, found.module, found.port) == ("/v/python", "apex.amp", None)
-    found = look_around(missed("[::]:29500 (errno: 98 - Address already in use)."), ("sh",), "/p", 29500, {})
+    found = look_around(of_stderr("[::]:29500 (errno: 98 - Address already in use)."), ("sh",), "/p", 29500, {})
     assert found is not None
     assert (found.port, found.asked_port, found.python, found.by_command) == (29500, 29500, "", True)
-    assert look_around(missed("loss 3.1"), ("/v/python",), "/v/python", None, {}) is None
+    assert look_around(of_stderr("loss 3.1"), ("/v/python",), "/v/python", None, {}) is None
 
 
 def test_advice_names_what_can_be_typed() -> None:
@@ -224,14 +221,14 @@ def _env(folder: Path, *modules: str) -> Path:
 
 def test_an_environment_beside_the_script_that_has_the_module_is_named(tmp_path: Path) -> None:
     _env(tmp_path / ".venv", "nowhere_else")
-    words = missed("ModuleNotFoundError: No module named 'nowhere_else'")
+    words = of_stderr("ModuleNotFoundError: No module named 'nowhere_else'")
     command = (sys.executable, str(tmp_path / "train.py"))
     found = look_around(words, command, sys.executable, None, {}, places=(Path("/"),))
     assert found is not None and found.found_in == (str(tmp_path / ".venv" / "bin" / "python"),)
 
 
 def test_an_environment_without_the_part_of_the_package_is_not_named(tmp_path: Path) -> None:
-    words = missed("ModuleNotFoundError: No module named 'half_here.part'")
+    words = of_stderr("ModuleNotFoundError: No module named 'half_here.part'")
     venv = _env(tmp_path / "v", "half_here")
     found = look_around(words, (sys.executable,), sys.executable, None, {"VIRTUAL_ENV": str(venv)})
     assert found is not None and found.found_in == ()
@@ -246,7 +243,7 @@ def test_the_port_of_pythons_own_words_is_that_of_the_line_above(tmp_path: Path)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        words = missed(
+        words = of_stderr(
             f'  File "/srv/a.py", line 7, in <module>\n    s.bind(("", {port}))\n'
             "OSError: [Errno 98] Address already in use\n"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import T
 from holdfast.decide.agent import Agent
 from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.decide.gang import Gang
@@ -37,7 +38,6 @@ from holdfast.node.devices.fault_log import FaultLog
 from holdfast.node.devices.job_faults import JobFaults
 from holdfast.reactor import Reactor
 
-T = 1_700_000_000.0
 NODE = NodeInfo(name="n1", slots=4, devices=("gpu0", "gpu1", "gpu2", "gpu3"))
 
 

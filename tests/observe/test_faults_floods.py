@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import T
 from conftest import Holdfast, wait_for
 from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices import fault_socket as inboxes
@@ -21,10 +22,8 @@ from holdfast.observe.devices.fault_socket import MOST_PEERS, FaultSocket
 from holdfast.observe.devices.fault_sources import TOLD_MOST, FileFaults
 from holdfast.observe.devices.growing_files import GrowingFile
 
-NOW = 1_700_000_000.0
 
-
-def good(device: str = "gpu3", at: float = NOW) -> bytes:
+def good(device: str = "gpu3", at: float = T) -> bytes:
     return json.dumps({"who": "pingmesh", "at": at, "device": device, "code": "79"}).encode()
 
 
@@ -68,7 +67,7 @@ class Peer:
 
 
 def turns(box: FaultSocket, count: int = 50) -> list[FaultEvent]:
-    return [event for _ in range(count) for event in box.take(NOW)]
+    return [event for _ in range(count) for event in box.take(T)]
 
 
 def test_a_good_report_is_heard_beside_writers_that_never_end(box: FaultSocket) -> None:
@@ -78,7 +77,7 @@ def test_a_good_report_is_heard_beside_writers_that_never_end(box: FaultSocket) 
     for number in range(20):
         for flood, payload in zip(floods, payloads, strict=True):
             flood.sends(payload)
-        told += box.take(NOW)
+        told += box.take(T)
         if number == 10:
             honest = Peer(box)
             honest.sends(good() + b"\n")
@@ -149,7 +148,7 @@ def test_whoever_reads_no_answers_gets_whole_ones_later(box: FaultSocket) -> Non
     deaf = Peer(box)
     for _ in range(20):
         deaf.sends(b"nonsense\n" * 2_000)
-        box.take(NOW)
+        box.take(T)
     answers = deaf.hears()
     assert deaf.begun, "the last answer did not fit"
     assert not any(answer["ok"] for answer in answers)
@@ -195,7 +194,7 @@ def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(
     monkeypatch.setattr(inboxes, "TURN_S", 0.0)
     for number, peer in enumerate(peers):
         peer.sends(good(f"gpu{number}") + b"\n")
-    assert [[event.device for event in box.take(NOW)] for _ in peers] == [["gpu0"], ["gpu1"], ["gpu2"]]
+    assert [[event.device for event in box.take(T)] for _ in peers] == [["gpu0"], ["gpu1"], ["gpu2"]]
     for peer in peers:
         peer.leaves()
 
@@ -204,7 +203,7 @@ def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(
 
 
 def told(lines: GrowingFile) -> list[str]:
-    return [text for text, _ in lines.take(NOW)]
+    return [text for text, _ in lines.take(T)]
 
 
 def test_what_does_not_fit_into_a_turn_is_read_without_another_write(
@@ -350,7 +349,7 @@ def test_refused_lines_of_a_file_are_counted_by_reason_and_not_told_for_ever(tmp
     path.touch()
     source = FileFaults(path)
     path.write_bytes(b"nonsense\n" * 500 + b"x" * 300_000 + b"\n[]\n" + good() + b"\n")
-    events = [event for _ in range(20) for event in source.take(NOW)]
+    events = [event for _ in range(20) for event in source.take(T)]
     assert [event.device for event in events] == ["gpu3"]
     assert source.refused == {"not JSON": 500, "too long": 1, "malformed": 1}
     assert len(source.news) == TOLD_MOST + 1

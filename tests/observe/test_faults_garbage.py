@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from builders import T
 from holdfast.node.devices.fault_event_lines import event_refusal, is_case, read_event, read_events
 from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.kernel_faults import faults_in
 from holdfast.observe.devices.reported_faults import FaultRejected
 
-NOW = 1_700_000_000.0
 DIGITS = "9" * 400
-OWN: dict[str, Any] = {"who": "pingmesh", "at": NOW, "device": "gpu3", "code": "79", "assertion": "occur"}
-FAULT = {"faultCode": "220001001", "faultTime": NOW * 1000, "assertion": "occur"}
-CLUSTER = {"resource": "pingmesh", "timestamp": NOW * 1000, "faults": [FAULT]}
-DRIVER = {"EventID": "80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "AlarmRaisedTime": NOW * 1000}
+OWN: dict[str, Any] = {"who": "pingmesh", "at": T, "device": "gpu3", "code": "79", "assertion": "occur"}
+FAULT = {"faultCode": "220001001", "faultTime": T * 1000, "assertion": "occur"}
+CLUSTER = {"resource": "pingmesh", "timestamp": T * 1000, "faults": [FAULT]}
+DRIVER = {"EventID": "80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "AlarmRaisedTime": T * 1000}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ DRIVER = {"EventID": "80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "A
 )
 def test_numbers_without_end_and_depths_are_refused(line: str) -> None:
     with pytest.raises(FaultRejected):
-        reported_faults.read_line(line, NOW)
+        reported_faults.read_line(line, T)
     assert not is_case(line.encode())
 
 
@@ -54,7 +54,7 @@ def test_numbers_without_end_and_depths_are_refused(line: str) -> None:
 )
 def test_driver_events_with_a_strange_field_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(FaultRejected):
-        ascend_events.read_line(json.dumps({**DRIVER, **change}), NOW)
+        ascend_events.read_line(json.dumps({**DRIVER, **change}), T)
 
 
 @pytest.mark.parametrize("line", [f'{{"at": {DIGITS}, "device": "a", "code": "1"}}', '{"a":' * 5000])
@@ -72,13 +72,13 @@ def test_a_log_of_events_may_have_any_shape_that_a_run_takes() -> None:
         {**DRIVER, "AlarmRaisedTime": old * 1000},
     )]  # fmt: skip
     assert [[(event.device, event.at) for event in events] for events in told] == [
-        [("gpu3", NOW)], [("gpu1", old), ("gpu2", old)], [("npu0", old), ("npu3", old)], [("npu0", old)],
+        [("gpu3", T)], [("gpu1", old), ("gpu2", old)], [("npu0", old), ("npu3", old)], [("npu0", old)],
     ]  # fmt: skip
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:
     (event,) = read_events(json.dumps(OWN))
-    assert event_refusal(structs.replace(event, at=float("nan")), NOW) == "its time is not a number"
+    assert event_refusal(structs.replace(event, at=float("nan")), T) == "its time is not a number"
 
 
 ODD = st.one_of(
@@ -94,10 +94,10 @@ def test_no_field_of_any_kind_ends_a_reader(good: dict[str, Any], data: st.DataO
     names = [*good, "devices", "node", "text", "severity"]
     odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, min_size=1, max_size=3))
     line = json.dumps({**good, **odd})
-    faults_in(line, NOW)
+    faults_in(line, T)
     readers = (
-        lambda: reported_faults.read_line(line, NOW),
-        lambda: ascend_events.read_line(line, NOW),
+        lambda: reported_faults.read_line(line, T),
+        lambda: ascend_events.read_line(line, T),
         lambda: read_event(line),
         lambda: read_events(line),
     )

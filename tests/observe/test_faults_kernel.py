@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from builders import T
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in, interface_in
 
-NOW = 1_700_000_000.0
 NAMES = {"0000:3b:00": "gpu3"}
 XID = "NVRM: Xid (PCI:0000:3b:00): "
 ADVICE = XID + "154, GPU recovery action changed from 0x0 (None) to "
 
 
 def said(line: str) -> list[tuple[str, str, str]]:
-    return [(event.device, event.code, str(event.assertion)) for event in faults_in(line, NOW, node="n1", names=NAMES)]
+    return [(event.device, event.code, str(event.assertion)) for event in faults_in(line, T, node="n1", names=NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def said(line: str) -> list[tuple[str, str, str]]:
     ],
 )
 def test_any_prefix(prefix: str) -> None:
-    (event,) = faults_in(prefix + XID + "48, pid=77, name=python3, DBE (double bit error)", NOW, names=NAMES)
+    (event,) = faults_in(prefix + XID + "48, pid=77, name=python3, DBE (double bit error)", T, names=NAMES)
     assert (event.device, event.code, event.pid) == ("gpu3", "48", 77)
 
 
@@ -103,7 +103,7 @@ def test_advice_that_nobody_knows_is_only_noted() -> None:
 
 def test_an_entry_of_the_journal_as_json_tells_its_own_time() -> None:
     entry = {"__REALTIME_TIMESTAMP": "1600000000500000", "MESSAGE": ADVICE + "0x2 (OS Reboot)", "PRIORITY": "4"}
-    (event,) = faults_in(json.dumps(entry), NOW, names=NAMES)
+    (event,) = faults_in(json.dumps(entry), T, names=NAMES)
     assert (event.code, event.at, event.text) == ("154.REBOOT", 1_600_000_000.5, entry["MESSAGE"])
 
     numbers = {"MESSAGE": list((XID + "79, x").encode())}
@@ -155,7 +155,7 @@ def test_troubles_of_the_node(line: str, code: str, assertion: str) -> None:
     ],
 )  # fmt: skip
 def test_errors_of_switches(rest: str, device: str, code: str, severity: str) -> None:
-    (event,) = faults_in("[ 1.2] nvidia-nvswitch" + rest, NOW, node="n1", names=NAMES)
+    (event,) = faults_in("[ 1.2] nvidia-nvswitch" + rest, T, node="n1", names=NAMES)
     assert (event.device, event.code, event.assertion, event.severity) == (device, code, "once", severity)
     assert event.node == "n1"
 
@@ -190,7 +190,7 @@ def test_one_link_that_is_back_does_not_speak_for_the_others(tmp_path: Path) -> 
     ):
         with path.open("a") as out:
             out.write(f"{line}\n")
-        seen.append([str(event.assertion) for event in source.take(NOW + len(seen) * 5)])
+        seen.append([str(event.assertion) for event in source.take(T + len(seen) * 5)])
     source.close()
     assert seen == [["occur"], ["occur"], [], ["recover"], ["recover"]]
 

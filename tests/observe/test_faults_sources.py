@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from builders import T
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.device_discovery import gpu_addresses, local_devices, pci_address
@@ -26,7 +27,6 @@ from holdfast.observe.devices.nvml_events import watch
 from holdfast.observe.devices.reported_faults import FaultRejected
 from places import DOCS
 
-NOW = 1_700_000_000.0
 NAMES = {"0000:3b:00": "gpu3"}
 
 
@@ -70,9 +70,9 @@ NAMES = {"0000:3b:00": "gpu3"}
     ],
 )  # fmt: skip
 def test_kernel_lines(line: str, device: str, code: str, assertion: str, pid: int | None) -> None:
-    (event,) = faults_in(line, NOW, node="n1", names=NAMES)
+    (event,) = faults_in(line, T, node="n1", names=NAMES)
     assert (event.device, event.code, event.assertion, event.pid) == (device, code, assertion, pid)
-    assert (event.at, event.node, event.source, event.text) == (NOW, "n1", "kernel log", line.strip())
+    assert (event.at, event.node, event.source, event.text) == (T, "n1", "kernel log", line.strip())
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_kernel_lines(line: str, device: str, code: str, assertion: str, pid: in
     ],
 )
 def test_other_lines_say_nothing(line: str) -> None:
-    assert faults_in(line, NOW) == []
+    assert faults_in(line, T) == []
 
 
 def test_xid_154_none_takes_all_earlier_advice_back() -> None:
     line = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
-    events = faults_in(line, NOW, names=NAMES)
+    events = faults_in(line, T, names=NAMES)
     assert {event.assertion for event in events} == {Assertion.RECOVER}
     assert {event.code for event in events} == {"154.RESET", "154.REBOOT", "154.DRAIN_P2P", "154.DRAIN_RESET"}
 
@@ -116,26 +116,26 @@ def test_addresses_and_devices_of_a_machine(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-OWN = {"who": "pingmesh", "at": NOW - 5, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
+OWN = {"who": "pingmesh", "at": T - 5, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
 FAULT: dict[str, Any] = {
-    "faultId": "a", "faultCode": "220001001", "faultTime": NOW * 1000 - 500, "assertion": "occur",
+    "faultId": "a", "faultCode": "220001001", "faultTime": T * 1000 - 500, "assertion": "occur",
     "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}], "description": "slow",
 }  # fmt: skip
 PUBLIC = {
-    "id": "1", "timestamp": NOW * 1000, "version": "1.0", "resource": "pingmesh",
+    "id": "1", "timestamp": T * 1000, "version": "1.0", "resource": "pingmesh",
     "faults": [FAULT],
 }  # fmt: skip
 
 
 def test_public_faults_in_both_shapes() -> None:
-    (event,) = reported_faults.read_line(json.dumps(OWN), NOW)
+    (event,) = reported_faults.read_line(json.dumps(OWN), T)
     assert event == FaultEvent(
-        device="gpu3", code="79", assertion=Assertion.OCCUR, at=NOW - 5, source="socket (pingmesh)"
+        device="gpu3", code="79", assertion=Assertion.OCCUR, at=T - 5, source="socket (pingmesh)"
     )
-    events = reported_faults.read_line(json.dumps(PUBLIC), NOW)
+    events = reported_faults.read_line(json.dumps(PUBLIC), T)
     assert [(each.device, each.node, each.at) for each in events] == [
-        ("npu0", "n7", NOW - 0.5),
-        ("npu3", "n7", NOW - 0.5),
+        ("npu0", "n7", T - 0.5),
+        ("npu3", "n7", T - 0.5),
     ]
 
 
@@ -143,8 +143,8 @@ def test_public_faults_in_both_shapes() -> None:
     ("change", "why"),
     [
         ({"who": None}, "`who`"), ({"who": ""}, "`who`"), ({"who": "x" * 65}, "`who`"), ({"at": None}, "when"),
-        ({"at": "now"}, "when"), ({"at": True}, "when"), ({"at": NOW + 61}, "future"),
-        ({"at": NOW - 900_000}, "days old"),
+        ({"at": "now"}, "when"), ({"at": True}, "when"), ({"at": T + 61}, "future"),
+        ({"at": T - 900_000}, "days old"),
         ({"at": 1e400}, "JSON"), ({"device": "a b"}, "device's name"), ({"device": None}, "device's name"),
         ({"device": "../../x"}, "device's name"), ({"code": "4711-NOBODY"}, "in no catalogue"),
         ({"code": 79}, "`code`"),
@@ -154,13 +154,13 @@ def test_public_faults_in_both_shapes() -> None:
 )  # fmt: skip
 def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: str) -> None:
     with pytest.raises(FaultRejected, match=why):
-        reported_faults.read_line(json.dumps({**OWN, **change}), NOW)
+        reported_faults.read_line(json.dumps({**OWN, **change}), T)
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"resource": "stranger"}, "none of those"), ({"timestamp": (NOW + 999) * 1000}, "future"),
+        ({"resource": "stranger"}, "none of those"), ({"timestamp": (T + 999) * 1000}, "future"),
         ({"faults": []}, "faults"),
         ({"faults": ["x"]}, "object"), ({"faults": [FAULT] * 101}, "100"),
         ({"faults": [{**FAULT, "influence": []}]}, "influence"),
@@ -170,30 +170,30 @@ def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: 
 )  # fmt: skip
 def test_a_public_message_is_checked_part_by_part(change: dict[str, Any], why: str) -> None:
     with pytest.raises(FaultRejected, match=why):
-        reported_faults.read_line(json.dumps({**PUBLIC, **change}), NOW)
+        reported_faults.read_line(json.dumps({**PUBLIC, **change}), T)
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe", b"[" * 30_000, b"null", b"42", b'"x"', b"x" * 70_000])
 def test_garbage_is_refused(garbage: bytes) -> None:
     with pytest.raises(FaultRejected):
-        reported_faults.read_line(garbage, NOW)
+        reported_faults.read_line(garbage, T)
     with pytest.raises(FaultRejected):
-        ascend_events.read_line(garbage, NOW)
+        ascend_events.read_line(garbage, T)
 
 
 def test_ascend_events() -> None:
-    line = {"EventID": "0x80E18005", "LogicID": 3, "Assertion": 1, "Severity": 3, "AlarmRaisedTime": (NOW - 1) * 1000}
-    event = ascend_events.read_line(json.dumps(line), NOW, node="n1")
+    line = {"EventID": "0x80E18005", "LogicID": 3, "Assertion": 1, "Severity": 3, "AlarmRaisedTime": (T - 1) * 1000}
+    event = ascend_events.read_line(json.dumps(line), T, node="n1")
     assert event == FaultEvent(
-        device="npu3", code="80E18005", assertion=Assertion.OCCUR, at=NOW - 1, node="n1", severity=Severity.CRITICAL,
+        device="npu3", code="80E18005", assertion=Assertion.OCCUR, at=T - 1, node="n1", severity=Severity.CRITICAL,
         source="ascend",
     )  # fmt: skip
     other = {**line, "EventID": 0x80E18005, "Assertion": "once", "Severity": "minor", "AlarmRaisedTime": 0}
-    event = ascend_events.read_line(json.dumps(other), NOW)
-    assert (event.code, event.assertion, event.severity, event.at) == ("80E18005", "once", "minor", NOW)
+    event = ascend_events.read_line(json.dumps(other), T)
+    assert (event.code, event.assertion, event.severity, event.at) == ("80E18005", "once", "minor", T)
     for change in ({"EventID": "xyz"}, {"LogicID": -1}, {"Assertion": 9}, {"Severity": None}, {"AlarmRaisedTime": 5}):
         with pytest.raises(FaultRejected):
-            ascend_events.read_line(json.dumps({**line, **change}), NOW)
+            ascend_events.read_line(json.dumps({**line, **change}), T)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def _ask(box: FaultSocket, data: bytes, answers: int) -> tuple[list[FaultEvent],
         events: list[FaultEvent] = []
         got = b""
         for _ in range(100):
-            events += box.take(NOW)
+            events += box.take(T)
             if got.count(b"\n") >= answers:
                 break
             peer.setblocking(False)
@@ -242,18 +242,18 @@ def test_a_flood_without_a_line_end_is_not_kept(inbox: FaultSocket) -> None:
                 sent += peer.send(b"x" * 100_000)
             except BlockingIOError:
                 pass
-            assert inbox.take(NOW) == []
+            assert inbox.take(T) == []
         assert sent > 5_000_000
         (kept,) = (len(each._rest) for each in inbox._peers.values())
         assert kept <= 2 * reported_faults.LONGEST
         assert inbox.refused == {"too long": 1}
         for _ in range(100):
-            inbox.take(NOW)  # what the kernel still holds of the flood
+            inbox.take(T)  # what the kernel still holds of the flood
         peer.settimeout(10)
         peer.sendall(b"\n" + json.dumps(OWN).encode() + b"\n")
         events: list[FaultEvent] = []
         for _ in range(100):
-            events += inbox.take(NOW)
+            events += inbox.take(T)
         assert [event.code for event in events] == ["79"], "the next good line counts"
 
 
@@ -271,18 +271,18 @@ def test_a_watched_file_that_grows_rotates_and_is_cut(tmp_path: Path) -> None:
     lines = GrowingFile(path)
     with path.open("a") as file:
         file.write("one\ntw")
-    assert [text for text, _ in lines.take(NOW)] == ["one"]
+    assert [text for text, _ in lines.take(T)] == ["one"]
     with path.open("a") as file:
         file.write("o\n")
-    assert [text for text, _ in lines.take(NOW)] == ["two"]
+    assert [text for text, _ in lines.take(T)] == ["two"]
     path.rename(tmp_path / "log.1")
     path.write_text("three\n")
-    assert [text for text, _ in lines.take(NOW)] == ["three"]
+    assert [text for text, _ in lines.take(T)] == ["three"]
     path.write_text("4\n")
-    assert [text for text, _ in lines.take(NOW)] == ["4"]
+    assert [text for text, _ in lines.take(T)] == ["4"]
     with path.open("a") as file:
         file.write("x" * 200_000 + "\nfive\n")
-    found = [text for text, _ in lines.take(NOW)]
+    found = [text for text, _ in lines.take(T)]
     assert (found[-1], lines.too_long) == ("five", 1)
     lines.close()
 
@@ -291,10 +291,10 @@ def test_a_file_that_comes_later_is_seen_and_waited_for(tmp_path: Path) -> None:
     import select
 
     lines = GrowingFile(tmp_path / "later")
-    assert (list(lines.take(NOW)), lines.missing) == ([], "")
+    assert (list(lines.take(T)), lines.missing) == ([], "")
     (tmp_path / "later").write_text("here\n")
     assert select.select([lines.fileno()], [], [], 10)[0]
-    assert [text for text, _ in lines.take(NOW)] == ["here"]
+    assert [text for text, _ in lines.take(T)] == ["here"]
     lines.close()
     assert "cannot be read" in GrowingFile(tmp_path / "no" / "such").missing
 
@@ -305,10 +305,10 @@ def test_one_xid_said_twice_at_once_is_one_occurrence(tmp_path: Path) -> None:
     source = KernelFaults(path, node="n1", names=NAMES)
     line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, x\n"
     path.write_text(line + line + "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, x\n")
-    assert [event.code for event in source.take(NOW)] == ["79", "31"]
+    assert [event.code for event in source.take(T)] == ["79", "31"]
     with path.open("a") as file:
         file.write(line)
-    assert [event.code for event in source.take(NOW + 2)] == ["79"]
+    assert [event.code for event in source.take(T + 2)] == ["79"]
     source.close()
 
 
@@ -317,7 +317,7 @@ def test_a_watched_file_refuses_bad_lines_and_takes_the_good(tmp_path: Path) -> 
     path.touch()
     source = FileFaults(path)
     path.write_text("rubbish\n\n" + json.dumps(OWN) + "\n")
-    assert [event.source for event in source.take(NOW)] == ["faults.jsonl (pingmesh)"]
+    assert [event.source for event in source.take(T)] == ["faults.jsonl (pingmesh)"]
     assert source.refused == {"not JSON": 1}
     assert "not JSON" in source.news[0]
     source.close()
@@ -408,7 +408,7 @@ def test_a_new_vendor_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.
     (source,) = fault_sources.vendor_sources("n1")
     with log.open("a") as file:
         file.write("acme3 ACME-7\n")
-    (event,) = source.take(NOW)
+    (event,) = source.take(T)
     assert (event.device, event.code, event.node) == ("acme3", "ACME-7", "n1")
     source.close()
     fault_codes.codes_of.cache_clear()

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from builders import T
 from holdfast.catalogue.fault_codes import all_codes, canonical
 from holdfast.explain.device_fault_cause import phrase_of
 from holdfast.model.faults import ActiveFault, Remedy
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in
 
-NOW = 1_700_000_000.0
 NAMES = {"0000:3b:00": "gpu3", "0000:cb:00": "gpu6", "10003:01:00": "gpu7"}
 FAULT = "PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)"
 
 
 def said(line: str) -> list[tuple[str, str, str]]:
-    return [(event.device, event.code, str(event.assertion)) for event in faults_in(line, NOW, node="n1", names=NAMES)]
+    return [(event.device, event.code, str(event.assertion)) for event in faults_in(line, T, node="n1", names=NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def said(line: str) -> list[tuple[str, str, str]]:
     "prefix", ["[68183.615790] ", "Okt 06 17:59:27 node7 kernel: ", "<4>1 2024-03-05T10:11:12.1+01:00 n7 kernel - - - "]
 )
 def test_what_the_driver_says(prefix: str, line: str, code: str, assertion: str, pid: int | None) -> None:
-    (event,) = faults_in(f"{prefix}NVRM: {line}", NOW, node="n1", names=NAMES)
+    (event,) = faults_in(f"{prefix}NVRM: {line}", T, node="n1", names=NAMES)
     assert event.device == "gpu3"
     assert event.code.startswith(code)
     assert code.endswith(".") or event.code == code
@@ -93,7 +93,7 @@ def kernel_says(tmp_path: Path, *rows: str, root: Path | None = None) -> list[tu
     for number, row in enumerate(rows):
         with log.open("a") as out:
             out.write(f"{row}\n")
-        found += source.take(NOW + 2 * number)
+        found += source.take(T + 2 * number)
     source.close()
     return [(event.device, event.code, str(event.assertion)) for event in found]
 
@@ -240,7 +240,7 @@ def test_the_adapter_is_named(machine: Path) -> None:
     log.touch()
     source = KernelFaults(log, node="n1", names={}, root=machine)
     log.write_text(f"pcieport 0000:5d:00.0: {FAULT}\n")
-    (event,) = source.take(NOW)
+    (event,) = source.take(T)
     source.close()
     assert event.text.endswith("(Requester ID) (ens1f0)")
 
@@ -262,5 +262,5 @@ def test_an_endpoint_is_well_again_when_the_bridge_above_it_says_so(machine: Pat
     [(f"nvidia 0000:3b:00.0: {FAULT}", "AcceleratorLost"), (f"nvme 0000:34:00.0: {FAULT}", "NodeFailed")],
 )
 def test_what_a_death_by_it_is_called(line: str, phrase: str) -> None:
-    (event,) = faults_in(line, NOW, node="n1", names=NAMES)
+    (event,) = faults_in(line, T, node="n1", names=NAMES)
     assert phrase_of(ActiveFault(event=event, remedy=Remedy.ISOLATE)) == phrase

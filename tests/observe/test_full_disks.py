@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from builders import of_stderr
 from conftest import Holdfast
 from holdfast.explain import explain
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.node.missing_resources import look_around
 from holdfast.observe.disk_usage import in_units
 from holdfast.observe.full_disks import full_disks
@@ -28,10 +28,6 @@ with open("{place}/checkpoint.bin", "wb") as file:
 def disk_of_8m(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "a small disk", "8m") as disk:
         yield disk
-
-
-def words(text: str) -> AttemptEvidence:
-    return AttemptEvidence(workers=(WorkerEvidence(stderr=LogExcerpt(source="worker-0 stderr", text=text)),))
 
 
 @pytest.mark.real
@@ -71,12 +67,12 @@ def test_a_server_that_does_not_answer_is_not_asked_any_further() -> None:
 def test_the_path_is_read_from_the_line(line: str, disk_of_8m: Path) -> None:
     place = disk_of_8m / "out.bin"
     text = line.format(place if "'" in line else f"'{place}'")
-    found = look_around(words(text), ("/v/python",), "/v/python", None, {})
+    found = look_around(of_stderr(text), ("/v/python",), "/v/python", None, {})
     assert found is not None and found.disks[0].startswith(str(disk_of_8m))
 
 
 def test_a_log_alone_says_nothing_of_the_disks_of_this_machine() -> None:
-    report = explain(words("OSError: [Errno 28] No space left on device"))
+    report = explain(of_stderr("OSError: [Errno 28] No space left on device"))
     assert report.phrase == "DiskFull" and "free" not in report.reason
 
 

@@ -6,19 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from builders import job_spec
 from holdfast import __version__
-from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Role
+from holdfast.model.job_spec import NodeInfo, NodePlan
 from holdfast.node.agent.local_node import user_here
 from holdfast.owner.nodes.agent_admission import AgentAdmission, own_name
 from holdfast.wire.node_messages import Foreign, Hello
 from wire_ends import hello
 
 PLAN = NodePlan(least=2, most=4)
-SPEC = JobSpec(name="j", roles=(Role(name="worker", count=1, command=("x",)),), nodes=PLAN)
 
 
 def door() -> AgentAdmission:
-    launch: Any = SimpleNamespace(spec=SPEC)
+    launch: Any = SimpleNamespace(spec=job_spec(nodes=PLAN))
     order: Any = SimpleNamespace(job="j", host="10.0.0.1")
     place: Any = SimpleNamespace(job_id="id", home=Path("/"))
     return AgentAdmission(launch, order, place, "node1")

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from builders import PREEMPTED, job_spec
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import parse_std
 from holdfast.model import events as ev
 from holdfast.model.decisions import JobReport
-from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
-from holdfast.model.job_spec import JobSpec, NodeInfo, PlatformJob, Requeuing, Role
+from holdfast.model.job_spec import JobSpec, NodeInfo, PlatformJob, Requeuing
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.job_takeover import end_queued, of_this_run, place_of_before
 from holdfast.platforms.slurm.text.end_reasons import SacctRun, rows, run_end
@@ -28,19 +29,13 @@ from holdfast.record.journal import RUN_EVENTS, Journal
 from holdfast.record.owner_lock import OwnerLock, read_owner
 
 SLURM = PlatformJob(platform="slurm", id="42", cluster="c")
-SPEC = JobSpec(
-    name="train",
-    roles=(Role(name="worker", count=1, command=("python", "t.py")),),
-    platform=SLURM,
-    requeue=Requeuing(possible=True),
-)
-PREEMPTED = StopRequest(reason="Slurm preempts", source=StopSource.PLATFORM, phrase=Phrase.PREEMPTED, requeue=True)
+REQUEUED = job_spec(name="train", platform=SLURM, requeue=Requeuing(possible=True))
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> LaunchSpec:
     return LaunchSpec(
-        spec=SPEC,
+        spec=REQUEUED,
         home=tmp_path,
         cwd=tmp_path,
         render=str,  # type: ignore[arg-type]  # no report is shown
@@ -55,7 +50,7 @@ def launch(tmp_path: Path) -> LaunchSpec:
 def begun(tmp_path: Path) -> Callable[..., JobPlace]:
     """`begun(*events)`: a run of the job that has written these, and is gone."""
 
-    def begin(*events: ev.Event, spec: JobSpec = SPEC, run: int = 0) -> JobPlace:
+    def begin(*events: ev.Event, spec: JobSpec = REQUEUED, run: int = 0) -> JobPlace:
         place = claim(tmp_path, name=spec.name, now=1000.0, platform=SLURM, run=run)
         journal = Journal.open(tmp_path)
         journal.of_run(place.job_id, run)
@@ -87,11 +82,11 @@ def test_a_job_that_is_over_is_not_taken_over(launch: LaunchSpec, begun: Callabl
     assert place_of_before(launch, 1) == (None, "")
 
 
-@pytest.mark.parametrize("other", [{"name": "other"}, {"roles": (replace(SPEC.roles[0], command=("sh",)),)}])
+@pytest.mark.parametrize("other", [{"name": "other"}, {"roles": (replace(REQUEUED.roles[0], command=("sh",)),)}])
 def test_what_else_a_batch_script_runs_is_not_taken_over(
     launch: LaunchSpec, begun: Callable[..., JobPlace], other: dict[str, Any]
 ) -> None:
-    begun(spec=replace(SPEC, **other))
+    begun(spec=replace(REQUEUED, **other))
     assert place_of_before(launch, 1) == (None, "")
 
 
@@ -181,7 +176,7 @@ def test_the_numbers_of_a_runs_events_follow_all_of_the_run_before(
 
 def test_only_what_has_happened_in_this_run_is_remembered_of_its_nodes() -> None:
     joined = ev.NodeJoined(node=NodeInfo(name="n1", slots=1), boot=1)
-    submitted = ev.JobSubmitted(job_id="j", spec=SPEC, nodes=())
+    submitted = ev.JobSubmitted(job_id="j", spec=REQUEUED, nodes=())
     resumed = ev.JobResumed(platform="Slurm job 42", run=1, reason="r")
     history: list[tuple[float, ev.Event]] = [(1.0, submitted), (2.0, joined), (3.0, resumed), (4.0, joined)]
     assert of_this_run(history, 1) == [resumed, joined]

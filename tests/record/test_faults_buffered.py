@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from builders import T
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.node.devices.buffered_log import BufferedFaultLog
 from holdfast.node.devices.fault_log import FaultLog
 from holdfast.record.database import FILE_NAME
-
-T = 1_700_000_000.0
 
 
 def _buffered(tmp_path: Path) -> BufferedFaultLog:

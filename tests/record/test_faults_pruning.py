@@ -7,9 +7,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from record_builders import reported
 
+from builders import DAY_S, T
 from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
-from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
+from holdfast.model.faults import Assertion, Remedy, Standing
 from holdfast.node.devices import fault_log as door
 from holdfast.node.devices.excluded_devices import kept_out
 from holdfast.node.devices.fault_log import FaultLog
@@ -17,24 +19,18 @@ from holdfast.node.devices.fault_log_pruning import KEEP_S
 from holdfast.record.database import FILE_NAME
 from holdfast.record.device_standings import RowKind
 
-T = 1_700_000_000.0
-DAY = 86_400.0
 POLICY = Policy(
     levels={"79": Remedy.ISOLATE, "63": Remedy.NONE},
     frequency={"63": FrequencyRule(window_s=864_000, times=3, remedy=Remedy.HOLD)},
 )
 
 
-def event(at: float, code: str, device: str, how: Assertion = Assertion.ONCE) -> FaultEvent:
-    return FaultEvent(device=device, code=code, assertion=how, at=T + at, node="n1")
-
-
 STORY = [
-    event(0, "63", "gpu0"), event(1, "63", "gpu0"), event(2, "63", "gpu0"),  # held
-    event(3, "79", "gpu1", Assertion.OCCUR),  # lasts
-    event(4, "79", "gpu2", Assertion.OCCUR), event(5, "79", "gpu2", Assertion.RECOVER),  # over
-    event(6, "63", "gpu3"), event(7, "63", "gpu3"), event(8, "63", "gpu3"),  # held, then released
-    *[event(20 * DAY + n, "63", "gpu4") for n in range(2)],  # two within the window
+    reported(0, "63", "gpu0"), reported(1, "63", "gpu0"), reported(2, "63", "gpu0"),  # held
+    reported(3, "79", "gpu1", Assertion.OCCUR),  # lasts
+    reported(4, "79", "gpu2", Assertion.OCCUR), reported(5, "79", "gpu2", Assertion.RECOVER),  # over
+    reported(6, "63", "gpu3"), reported(7, "63", "gpu3"), reported(8, "63", "gpu3"),  # held, then released
+    *[reported(20 * DAY_S + n, "63", "gpu4") for n in range(2)],  # two within the window
 ]  # fmt: skip
 
 
@@ -46,7 +42,7 @@ def tell(home: Path) -> None:
                 book.release("gpu3", "ada", "new card", T + 9)
 
 
-def state(home: Path, now: float = T + 20 * DAY + 60) -> object:
+def state(home: Path, now: float = T + 20 * DAY_S + 60) -> object:
     with FaultLog(home, POLICY, now, writable=False) as book:
         return seen(book)
 
@@ -75,7 +71,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     tell(whole)
     shutil.copytree(whole, pruned)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-    FaultLog(pruned, POLICY, T + 20 * DAY + 10, writable=True).close()
+    FaultLog(pruned, POLICY, T + 20 * DAY_S + 10, writable=True).close()
     monkeypatch.undo()
     return whole, pruned
 
@@ -85,16 +81,16 @@ def test_old_events_go_and_the_state_is_the_same(homes: tuple[Path, Path]) -> No
     assert [kind for kind, _ in rows(whole)].count("event") == len(STORY)
     assert [kind for kind, _ in rows(pruned)] == ["policy", "left", "release", "event", "event"]
     assert state(pruned) == state(whole)
-    later = T + 20 * DAY + 100
+    later = T + 20 * DAY_S + 100
     for home in homes:
         with FaultLog(home, POLICY, later, writable=True) as book:
-            book.report(event(20 * DAY + 99, "63", "gpu4"), later)
+            book.report(reported(20 * DAY_S + 99, "63", "gpu4"), later)
             assert book.engine.held("gpu4"), "what is in the window still counts"
     assert state(pruned, later + 1) == state(whole, later + 1)
 
 
 def test_the_releases_stay(homes: tuple[Path, Path]) -> None:
-    with FaultLog(homes[1], POLICY, T + 20 * DAY, writable=False) as book:
+    with FaultLog(homes[1], POLICY, T + 20 * DAY_S, writable=False) as book:
         [(at, note)] = list(book.releases())
     assert (at, note.device, note.who, note.reason) == (T + 9, "gpu3", "ada", "new card")
 
@@ -106,23 +102,23 @@ def test_without_a_readable_snapshot_no_hold_is_lost(homes: tuple[Path, Path]) -
     db.close()
     found = []
     for home in (whole, pruned):
-        with FaultLog(home, POLICY, T + 20 * DAY + 60, writable=False) as book:
+        with FaultLog(home, POLICY, T + 20 * DAY_S + 60, writable=False) as book:
             found.append({each.device: (each.standing, each.codes) for each in book.standings()})
             assert book.engine.counts("gpu4") == {"63": 2}
     assert found[1].items() <= found[0].items()
     assert found[1]["gpu0"] == (Standing.HELD, ("63",))
     assert found[1]["gpu1"] == (Standing.ISOLATED, ("79",))
     assert "gpu3" not in found[1] or found[1]["gpu3"][0] is Standing.HEALTHY
-    assert {each.device for each in kept_out(str(pruned), "n1", T + 20 * DAY + 60)} == {"gpu0", "gpu1"}
+    assert {each.device for each in kept_out(str(pruned), "n1", T + 20 * DAY_S + 60)} == {"gpu0", "gpu1"}
 
 
 def test_a_process_that_read_none_of_what_is_gone_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FaultLog(tmp_path, POLICY, T - 1, writable=True) as behind:
         tell(tmp_path)
         monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-        FaultLog(tmp_path, POLICY, T + 20 * DAY + 10, writable=True).close()
+        FaultLog(tmp_path, POLICY, T + 20 * DAY_S + 10, writable=True).close()
         monkeypatch.undo()
-        changes = behind.sync(T + 20 * DAY + 60)
+        changes = behind.sync(T + 20 * DAY_S + 60)
         assert {(change.device, change.after) for change in changes} == {
             ("gpu0", Remedy.HOLD),
             ("gpu1", Remedy.ISOLATE),
@@ -135,7 +131,7 @@ def test_a_bad_day_is_bounded_by_number(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(door, "KEEP_MOST", 50)
     with FaultLog(tmp_path, POLICY, T, writable=True) as book:
         for number in range(400):
-            book.report(event(number, "63", f"gpu{number % 7}"), T + number)
+            book.report(reported(number, "63", f"gpu{number % 7}"), T + number)
     kinds = [kind for kind, _ in rows(tmp_path)]
     assert kinds.count("event") < 100
     assert kinds.count("left") == 1
@@ -152,7 +148,7 @@ def test_rules_that_come_and_go_leave_one(tmp_path: Path, monkeypatch: pytest.Mo
         at = T + number
         for policy in (POLICY, other):
             with FaultLog(tmp_path, policy, at, writable=True) as book:
-                book.report(event(number, "63", "gpu0"), at)
+                book.report(reported(number, "63", "gpu0"), at)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
     FaultLog(tmp_path, other, T + KEEP_S + 100, writable=True).close()
     assert [kind for kind, _ in rows(tmp_path)] == ["policy", str(RowKind.LEFT)]

@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from record_builders import reported
 
+from builders import T
 from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
 from holdfast.decide.isolation import standing
 from holdfast.errors import BadUsage, HoldfastError
@@ -19,16 +21,12 @@ from holdfast.node.devices import fault_log as door
 from holdfast.node.devices.fault_log import FaultLog
 from holdfast.record.database import FILE_NAME
 from holdfast.record.device_standings import RowKind, Standings, StandingsUnusable
+from places import TESTS
 
-T = 1_700_000_000.0
 POLICY = Policy(
     levels={"79": Remedy.ISOLATE},
     frequency={"79": FrequencyRule(window_s=3600, times=3, remedy=Remedy.HOLD, release_s=86_400)},
 )
-
-
-def event(at: float, device: str = "gpu0", assertion: Assertion = Assertion.ONCE, code: str = "79") -> FaultEvent:
-    return FaultEvent(device=device, code=code, assertion=assertion, at=T + at)
 
 
 def write(home: Path, *events: FaultEvent, policy: Policy = POLICY) -> None:
@@ -43,19 +41,19 @@ def look(home: Path, at: float, device: str = "gpu0", policy: Policy = POLICY) -
 
 
 def test_counts_and_holds_outlive_the_process(tmp_path: Path) -> None:
-    write(tmp_path, event(0), event(10))
+    write(tmp_path, reported(0), reported(10))
     assert look(tmp_path, 15) is Standing.HEALTHY
-    write(tmp_path, event(20))
+    write(tmp_path, reported(20))
     assert look(tmp_path, 30) is Standing.HELD
     assert look(tmp_path, 20 + 86_401) is Standing.HEALTHY, "the code's own release window"
 
 
 def test_a_release_keeps_who_when_and_why_and_counts_from_zero(tmp_path: Path) -> None:
-    write(tmp_path, event(0), event(1), event(2))
+    write(tmp_path, reported(0), reported(1), reported(2))
     with FaultLog(tmp_path, POLICY, T + 5, writable=True) as book:
         (change,) = book.release("gpu0", "ada", "new riser card", T + 5)
         assert (change.before, change.after) == (Remedy.HOLD, None)
-    write(tmp_path, event(10), event(11))
+    write(tmp_path, reported(10), reported(11))
     with FaultLog(tmp_path, POLICY, T + 12, writable=False) as book:
         assert book.engine.counts("gpu0") == {"79": 2}
         ((when, note),) = book.releases()
@@ -64,16 +62,16 @@ def test_a_release_keeps_who_when_and_why_and_counts_from_zero(tmp_path: Path) -
 
 
 def test_a_hold_survives_its_rule_and_reading_changes_nothing(tmp_path: Path) -> None:
-    write(tmp_path, event(0), event(1), event(2))
+    write(tmp_path, reported(0), reported(1), reported(2))
     assert look(tmp_path, 5, policy=Policy()) is Standing.HELD
     assert look(tmp_path, 20 + 86_401) is Standing.HEALTHY, "the rule of the log still counts"
-    write(tmp_path, event(30, device="gpu1"), policy=Policy())
+    write(tmp_path, reported(30, device="gpu1"), policy=Policy())
     assert look(tmp_path, 20 + 86_401, policy=Policy()) is Standing.HELD
 
 
 def test_snapshots_only_shorten_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 3)
-    story = [event(n * 10, f"gpu{n % 3}", list(Assertion)[n % 3]) for n in range(20)]
+    story = [reported(n * 10, device=f"gpu{n % 3}", assertion=list(Assertion)[n % 3]) for n in range(20)]
     short, long = tmp_path / "short", tmp_path / "long"
     write(short, *story)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 10**6)
@@ -97,15 +95,17 @@ def test_snapshots_only_shorten_the_reading(tmp_path: Path, monkeypatch: pytest.
 def test_two_writers_at_once_lose_nothing_and_see_each_other(tmp_path: Path) -> None:
     Standings.for_writing(tmp_path).close()
     program = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[3])\n"
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[3:]\n"
         "from test_faults_standings import *\n"
         "book = FaultLog(Path(sys.argv[1]), POLICY, T, writable=True)\n"
-        "for n in range(40): book.report(event(n, device=sys.argv[2]), T + n)\n"
+        "for n in range(40): book.report(reported(n, device=sys.argv[2]), T + n)\n"
         "book.close()\n"
     )
-    here = str(Path(__file__).parent)
+    places = [str(Path(__file__).parent), str(TESTS)]
     writers = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name, here], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path), name, *places], stderr=subprocess.PIPE, text=True
+        )
         for name in ("gpu0", "gpu1")
     ]
     for writer in writers:
@@ -120,8 +120,8 @@ def test_two_writers_at_once_lose_nothing_and_see_each_other(tmp_path: Path) -> 
 
 def test_a_book_that_stays_open_hears_what_others_write(tmp_path: Path) -> None:
     with FaultLog(tmp_path, POLICY, T, writable=True) as mine:
-        write(tmp_path, event(1), event(2))
-        changes = mine.report(event(3), T + 3)
+        write(tmp_path, reported(1), reported(2))
+        changes = mine.report(reported(3), T + 3)
         assert changes[-1].after is Remedy.HOLD
         with FaultLog(tmp_path, POLICY, T + 4, writable=True) as other:
             other.release("gpu0", "bob", "checked", T + 4)
@@ -131,19 +131,19 @@ def test_a_book_that_stays_open_hears_what_others_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (event(61), "future"),
-        (event(-900_000), "days old"),
-        (event(0, device="a b"), "device's name"),
-        (event(0, code="x y"), "fault code"),
-        (event(0, device=""), "device's name"),
+        (reported(61), "future"),
+        (reported(-900_000), "days old"),
+        (reported(0, device="a b"), "device's name"),
+        (reported(0, code="x y"), "fault code"),
+        (reported(0, device=""), "device's name"),
     ],
 )
 def test_bad_events_are_refused_counted_and_change_nothing(tmp_path: Path, bad: FaultEvent, why: str) -> None:
-    write(tmp_path, event(0))
+    write(tmp_path, reported(0))
     with FaultLog(tmp_path, POLICY, T, writable=True) as book:
         before = book.standings()
         with pytest.raises(BadUsage, match=why):
-            book.report_all([event(0.5), bad], T)
+            book.report_all([reported(0.5), bad], T)
         assert book.standings() == before
         assert sum(book.store.refused().values()) == 1
         assert len(list(book.store.after(0))) == 2
@@ -155,7 +155,7 @@ def test_an_unknown_device_cannot_be_released(tmp_path: Path) -> None:
 
 
 def test_another_users_standings_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, event(0))
+    write(tmp_path, reported(0))
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     with pytest.raises(BadUsage, match="another user"):
@@ -170,7 +170,7 @@ def test_a_damaged_file_says_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_says_so_and_the_fault_is_not_half_noted(tmp_path: Path) -> None:
-    write(tmp_path, event(0))
+    write(tmp_path, reported(0))
     log = Standings.for_writing(tmp_path)
     assert log._db is not None
     pages = log._db.execute("PRAGMA page_count").fetchone()[0]
@@ -182,13 +182,13 @@ def test_a_full_disk_says_so_and_the_fault_is_not_half_noted(tmp_path: Path) -> 
 
 
 def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
-    write(tmp_path, event(0))
+    write(tmp_path, reported(0))
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.5, lambda: other.execute("COMMIT"))
     timer.start()
     with FaultLog(tmp_path, POLICY, T + 1, writable=True) as book:
-        book.report(event(1), T + 1)
+        book.report(reported(1), T + 1)
     timer.join()
     other.close()
     with FaultLog(tmp_path, POLICY, T + 2, writable=False) as book:

@@ -14,43 +14,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
+from builders import failed_job, job_spec
 from holdfast.model.events import AgentReported, Event, JobSubmitted, StopRequested, Tick
 from holdfast.model.evidence import StopRequest
-from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.gang_protocol import Member, MemberState, Report
-from holdfast.model.job_spec import JobSpec, Role
 from holdfast.record import database
 from holdfast.record import journal as journal_module
 from holdfast.record.journal import Journal
 from small_disks import small_disk
 
-SPEC = JobSpec(name="demo", roles=(Role(name="worker", count=2, command=("python", "t.py")),))
+DEMO = job_spec(2, name="demo")
 
 
 def _history() -> list[tuple[float, Event]]:
     up = tuple(Member(rank=rank, state=MemberState.UP) for rank in range(2))
     return [
-        (1.0, JobSubmitted(job_id="j", spec=SPEC, nodes=(), seed=7)),
+        (1.0, JobSubmitted(job_id="j", spec=DEMO, nodes=(), seed=7)),
         (1.5, AgentReported(report=Report(node="n", boot=1, attempt=1, stopped=0, sent=1.5, members=up))),
         (1.5, Tick()),
         (2.25, StopRequested(request=StopRequest(reason="Grüße \udcff", who="me@here"))),
     ]
-
-
-def _exit(code: int = 137, phrase: str = "KilledBySignal") -> ExitReport:
-    return ExitReport(code=code, phrase=phrase, blame=Blame.UNKNOWN, rerun=Rerun.UNKNOWN, reason="r", solution="s")
-
-
-def _report(job_id: str = "j") -> JobReport:
-    record = AttemptRecord(
-        attempt=1,
-        started_at=1.0,
-        ended_at=2.0,
-        report=_exit(),
-        decision=Decision(kind=DecisionKind.FAIL, reason="enough"),
-    )
-    return JobReport(job_id=job_id, name="demo", outcome=Outcome.FAILED, report=_exit(), attempts=(record,))
 
 
 @pytest.fixture
@@ -61,7 +44,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def _begin(journal: Journal, job_id: str = "j") -> None:
-    journal.create_job(job_id, SPEC, now=1.0, host="h", pid=1)
+    journal.create_job(job_id, DEMO, now=1.0, host="h", pid=1)
 
 
 def _events(home: Path, job_id: str = "j") -> list[tuple[float, Event]]:
@@ -300,7 +283,7 @@ def test_memory_for_unsaved_events_is_bounded_and_no_hole_is_left(
     kept = [now for now, _ in journal.events("j")]
     assert 0 < len(kept) < 100
     assert "no longer kept in memory" in journal.take_news()
-    journal.finish(_report(), now=9.0)
+    journal.finish(failed_job(), now=9.0)
     other.execute("ROLLBACK")
     clock.at += 60
     journal.append("j", 100.0, Tick())
@@ -343,8 +326,8 @@ def test_a_damaged_file_is_left_alone_and_the_run_goes_on(tmp_path: Path, damage
     history = _history()[:3]
     for now, event in history:
         journal.append("j", now, event)
-    journal.record_attempt("j", _report().attempts[0])
-    journal.finish(_report(), now=3.0)
+    journal.record_attempt("j", failed_job().attempts[0])
+    journal.finish(failed_job(), now=3.0)
     news = journal.take_news()
     assert f"the journal {path} is damaged" in news
     assert "it is left as it is" in news and "still report" in news

@@ -14,12 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from builders import exit_report, failed_job, job_spec
 from holdfast.errors import BadUsage
 from holdfast.explain.lost_owner import explain_lost_owner
-from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.events import Tick
-from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
-from holdfast.model.job_spec import JobSpec, Role
+from holdfast.model.exit_report import Blame, Outcome, Rerun
 from holdfast.record import job_views, report_file
 from holdfast.record.job_directory import JobPlace, claim, new_job_id
 from holdfast.record.job_lookup import find
@@ -28,8 +27,7 @@ from holdfast.record.journal import Journal
 from holdfast.record.lost_owner_report import OwnerEnd, report_of_loss
 from holdfast.record.owner_lock import OwnerInfo, OwnerLiveness, OwnerLock, life_of, read_owner
 
-SPEC = JobSpec(name="demo", roles=(Role(name="worker", count=4, command=("python", "t.py")),))
-
+ENDED_BY = exit_report(226, "AcceleratorOutOfMemory", blame=Blame.WORKLOAD, rerun=Rerun.NEVER)
 SUPERVISOR = """
 import os, sys, time
 from pathlib import Path
@@ -55,32 +53,15 @@ sys.stdin.readline()
 """
 
 
-def _exit() -> ExitReport:
-    return ExitReport(
-        code=226,
-        phrase="AcceleratorOutOfMemory",
-        blame=Blame.WORKLOAD,
-        rerun=Rerun.NEVER,
-        reason="r",
-        solution="s",
-    )
-
-
-def _report(job_id: str, name: str = "demo") -> JobReport:
-    decision = Decision(kind=DecisionKind.FAIL, reason="enough")
-    record = AttemptRecord(attempt=1, started_at=10.0, ended_at=20.0, report=_exit(), decision=decision)
-    return JobReport(job_id=job_id, name=name, outcome=Outcome.FAILED, report=_exit(), attempts=(record,))
-
-
 def _run(home: Path, name: str, now: float, *, ends: bool = True, journaled: bool = True) -> JobPlace:
     """A job of this very process, begun and perhaps ended."""
     place = claim(home, name=name, now=now)
     journal = Journal.open(home)
     if journaled:
-        spec = msgspec.structs.replace(SPEC, name=name)
+        spec = job_spec(4, name=name)
         journal.create_job(place.job_id, spec, now=now, host=place.lock.supervisor.host, pid=os.getpid())
     if ends:
-        report = _report(place.job_id, name)
+        report = failed_job(place.job_id, name, ENDED_BY)
         if journaled:
             journal.record_attempt(place.job_id, report.attempts[0])
             journal.finish(report, now=now + 60)
@@ -172,7 +153,7 @@ def test_a_damaged_journal_still_lists_what_directories_tell(tmp_path: Path) -> 
 
 def test_an_end_that_only_reached_its_file_is_taken_over_as_it_is(tmp_path: Path) -> None:
     place = _run(tmp_path, "demo", 1000.0, ends=False)
-    report_file.write(tmp_path, _report(place.job_id))
+    report_file.write(tmp_path, failed_job(place.job_id, report=ENDED_BY))
     place.lock.release()
     survey = job_views.reconcile(tmp_path, explain_lost_owner)
     assert survey.newly_lost == (), "it had a report of its own"
@@ -184,7 +165,7 @@ def test_an_end_that_only_reached_its_file_is_taken_over_as_it_is(tmp_path: Path
 
 def test_a_late_loss_never_replaces_a_report(tmp_path: Path) -> None:
     place = _run(tmp_path, "demo", 1000.0)
-    lost = msgspec.structs.replace(_report(place.job_id), outcome=Outcome.STOPPED)
+    lost = msgspec.structs.replace(failed_job(place.job_id, report=ENDED_BY), outcome=Outcome.STOPPED)
     journal = Journal.open(tmp_path)
     journal.close_job_of_another(lost, place.lock.supervisor, ended=5.0)
     journal.close()
@@ -251,7 +232,9 @@ def test_the_lock_says_who_and_whether_it_lives(tmp_path: Path) -> None:
 def test_a_report_that_had_to_go_elsewhere_is_the_jobs_report(tmp_path: Path) -> None:
     home, kept = tmp_path / "home", tmp_path / "kept.json"
     place = claim(home, name="demo", now=1000.0)
-    report = msgspec.structs.replace(_report(place.job_id), report=msgspec.structs.replace(_exit(), hint="look"))
+    report = msgspec.structs.replace(
+        failed_job(place.job_id, report=ENDED_BY), report=msgspec.structs.replace(ENDED_BY, hint="look")
+    )
     report_file.write_to(kept, report)
     place.lock.note_report(kept)
     place.lock.release()
@@ -265,7 +248,7 @@ def test_a_report_that_had_to_go_elsewhere_is_the_jobs_report(tmp_path: Path) ->
 def test_a_report_of_another_job_is_not_taken_for_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     place = claim(tmp_path, name="demo", now=1000.0)
-    report_file.write_to(kept, _report("another"))
+    report_file.write_to(kept, failed_job("another", report=ENDED_BY))
     place.lock.note_report(kept)
     place.lock.release()
     assert report_file.read(tmp_path, place.job_id) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from builders import DAY_S
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Outcome, Rerun
 from holdfast.model.lost_steps import lost_by_attempt
@@ -14,7 +15,6 @@ from holdfast.report.statistics.goodput import TimeUse, goodput
 
 MONDAY = 1_794_787_200.0
 """2026-11-16 00:00 UTC."""
-DAY = 86_400.0
 RESTART, FAIL, SUCCEED, STOP = DecisionKind.RESTART, DecisionKind.FAIL, DecisionKind.SUCCEED, DecisionKind.STOP
 
 
@@ -86,7 +86,7 @@ TWO = past(
     *(
         attempt(
             number,
-            MONDAY + 7 * DAY + 100 * number,
+            MONDAY + 7 * DAY_S + 100 * number,
             RESTART,
             {"running": 10, "detection": 4, "draining": 1, **({"backoff": 10, "starting": 5} if number > 1 else {})},
             phrase="AcceleratorLost",
@@ -97,7 +97,7 @@ TWO = past(
         )
         for number in (1, 2, 3)
     ),
-    attempt(4, MONDAY + 8 * DAY, STOP, {"backoff": 10, "starting": 5, "running": 10}, blame=Blame.OPERATOR),
+    attempt(4, MONDAY + 8 * DAY_S, STOP, {"backoff": 10, "starting": 5, "running": 10}, blame=Blame.OPERATOR),
     host="n2",
 )
 
@@ -113,8 +113,8 @@ def test_failures_of_one_place_are_one_group_whatever_numbers_they_name() -> Non
 
 
 def test_classes_are_counted_by_the_monday_of_their_week() -> None:
-    assert week_of(MONDAY + 6.9 * DAY) == MONDAY
-    assert by_week(failures([ONE, TWO])) == {"AcceleratorLost": {MONDAY + 7 * DAY: 3}, "UserException": {MONDAY: 2}}
+    assert week_of(MONDAY + 6.9 * DAY_S) == MONDAY
+    assert by_week(failures([ONE, TWO])) == {"AcceleratorLost": {MONDAY + 7 * DAY_S: 3}, "UserException": {MONDAY: 2}}
 
 
 def test_time_between_failures_is_running_time_by_failures() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from builders import job_spec
 from holdfast.model.decisions import DecisionKind, JobReport
 from holdfast.model.events import Event, StopRequested
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Outcome
-from holdfast.model.job_spec import JobSpec, Role
 from holdfast.record import job_history
 from holdfast.record.job_directory import claim
 from holdfast.record.job_history import job_history as past
@@ -20,8 +20,6 @@ from holdfast.record.journal import Journal
 from holdfast.untrusted import json_as
 from holdfast.web.journal_cache import JournalCache
 from holdfast_testing.history_generator import make_history
-
-SPEC = JobSpec(name="train", roles=(Role(name="worker", count=1, command=("x",)),))
 
 
 def said(number: int) -> Event:
@@ -53,7 +51,7 @@ def test_a_job_that_ends_between_two_looks_is_read_anew(tmp_path: Path) -> None:
     remembered = JournalCache()
     [made, *_] = [job for job in remembered.past(tmp_path).jobs if job.attempts]
     journal, place = Journal.open(tmp_path), claim(tmp_path, name="train", now=time.time())
-    journal.create_job(place.job_id, SPEC, now=time.time(), host="n1", pid=1)
+    journal.create_job(place.job_id, job_spec(name="train"), now=time.time(), host="n1", pid=1)
     assert [job.view.ended for job in remembered.past(tmp_path).jobs if job.view.id == place.job_id] == [None]
     record = made.attempts[-1]
     journal.record_attempt(place.job_id, record)
@@ -70,7 +68,7 @@ def test_a_job_that_ends_between_two_looks_is_read_anew(tmp_path: Path) -> None:
 
 def test_events_that_were_read_are_not_read_again_and_new_ones_follow_them(tmp_path: Path) -> None:
     journal, place = Journal.open(tmp_path), claim(tmp_path, name="train", now=1000.0)
-    journal.create_job(place.job_id, SPEC, now=1000.0, host="n1", pid=1)
+    journal.create_job(place.job_id, job_spec(name="train"), now=1000.0, host="n1", pid=1)
     remembered = JournalCache()
     for number in range(3):
         journal.append(place.job_id, 1000.0 + number, said(number))

@@ -10,6 +10,7 @@ import pytest
 from msgspec import inspect
 from msgspec.structs import fields, replace
 
+from builders import DAY_S, T
 from holdfast.decide.gang_view import GangView
 from holdfast.decide.phases import Phase
 from holdfast.explain import explain, read_workers
@@ -33,9 +34,7 @@ from holdfast.wire.link_interface import Request, Word
 from holdfast.wire.message_ages import AS_TOLD, aged, dated, moments_of
 from holdfast.wire.node_messages import Moved, Recorded, Told
 
-T = 1_700_000_000.0
-DAY = 86_400.0
-WRONG_BY = [DAY, -DAY, 1e6, -1e6]
+WRONG_BY = [DAY_S, -DAY_S, 1e6, -1e6]
 
 NO_MOMENTS = {
     "LogExcerpt.written_at": "a file's date: excerpts never leave their node",
@@ -108,9 +107,9 @@ def hang(at: float) -> HangEvidence:
 
 
 def test_moments_are_found_wherever_they_stand() -> None:
-    there = dated(aged(HangFound(attempt=1, evidence=hang(T)), T + 5.0), T + 5.0 + DAY)
-    assert there == HangFound(attempt=1, evidence=hang(T + DAY))
-    assert there.evidence.looks[1][0].last_output_at == T + DAY - 40.0
+    there = dated(aged(HangFound(attempt=1, evidence=hang(T)), T + 5.0), T + 5.0 + DAY_S)
+    assert there == HangFound(attempt=1, evidence=hang(T + DAY_S))
+    assert there.evidence.looks[1][0].last_output_at == T + DAY_S - 40.0
 
 
 class _Inner(Noun, frozen=True, kw_only=True):
@@ -161,7 +160,7 @@ def test_a_report_of_the_gang_is_dated_by_its_ages_alone() -> None:
     ended = WorkerExit(role="worker", rank=0, node="a", attempt=1, exit_code=1, ended_at=T)
     member = Member(rank=0, state=MemberState.FAILED, exit=ended, age_s=2.0)
     told = Told(report=Report(node="a", boot=1, attempt=1, stopped=0, sent=T + 2, members=(member,)))
-    assert dated(aged(told, T + 2), T + DAY) == told
+    assert dated(aged(told, T + 2), T + DAY_S) == told
 
 
 def test_a_record_reads_the_same_on_every_node() -> None:
@@ -176,7 +175,7 @@ def test_a_record_reads_the_same_on_every_node() -> None:
     )
     decision = Decision(kind=DecisionKind.FAIL, reason="it is the program")
     record = Recorded(record=AttemptRecord(attempt=1, started_at=T, ended_at=T, report=report, decision=decision))
-    assert aged(record, T + DAY) is record
+    assert aged(record, T + DAY_S) is record
 
 
 @pytest.mark.parametrize("age", [float("nan"), float("inf"), -float("inf"), 1e300])
@@ -277,7 +276,9 @@ def test_a_clock_that_is_wrong_changes_no_report(seen: dict[str, Any], ahead: fl
 def test_a_clock_that_is_not_translated_would_change_the_report() -> None:
     """The tests above see something: a fault dated a day late did not begin before the death."""
     answer = Node("b", 0.0).answers(asked(None), T + 11.0, fault=True).evidence
-    late = replace(answer, faults=tuple(replace(f, event=replace(f.event, at=f.event.at + DAY)) for f in answer.faults))
+    late = replace(
+        answer, faults=tuple(replace(f, event=replace(f.event, at=f.event.at + DAY_S)) for f in answer.faults)
+    )
     assert explain(answer).phrase != explain(late).phrase
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from builders import job_spec
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Resources, Role
 from holdfast.wire.admission import AdmissionContext, KnownAgent, KnownAgents, admit
 from holdfast.wire.node_messages import PROTOCOL, Foreign, Refused, Welcome
 from wire_ends import hello
 
-SPEC = JobSpec(name="j", roles=(Role(name="worker", count=1, command=("x",)),), nodes=NodePlan(least=2, most=4))
-HOUSE = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=SPEC, term=3)
+GROWING = job_spec(nodes=NodePlan(least=2, most=4))
+HOUSE = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=GROWING, term=3)
 
 
 def node(**more: Any) -> NodeInfo:
@@ -27,7 +28,7 @@ def answer(*lodgers: KnownAgent, house: AdmissionContext = HOUSE, lost: str = ""
     known = KnownAgents()
     for each in lodgers:
         known.put(each)
-    return admit(hello(**{"plan": SPEC.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
+    return admit(hello(**{"plan": GROWING.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
 
 
 def name(*lodgers: KnownAgent, **more: Any) -> str:
@@ -37,7 +38,7 @@ def name(*lodgers: KnownAgent, **more: Any) -> str:
 
 
 def test_an_agent_is_let_in_with_what_it_has_to_know() -> None:
-    assert answer() == Welcome(job_id="id", node="n", spec=SPEC, term=3, owner="node1")
+    assert answer() == Welcome(job_id="id", node="n", spec=GROWING, term=3, owner="node1")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_an_agent_of_before_is_refused() -> None:
 def test_a_node_with_fewer_devices_than_its_workers_need_is_refused() -> None:
     role = Role(name="worker", count=4, command=("x",), resources=Resources(devices=2))
     house = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", term=1,
-                  spec=JobSpec(name="j", roles=(role,), nodes=SPEC.nodes))  # fmt: skip
+                  spec=JobSpec(name="j", roles=(role,), nodes=GROWING.nodes))  # fmt: skip
     refused = answer(house=house, node=node(slots=4, devices=("gpu0", "gpu1", "gpu2")))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("this node has 3 devices, and its 4 workers need 8 (2 each)", 252)
