@@ -12,10 +12,19 @@ from holdfast.explain import sentences
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.launcher_notes import telling
 from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import ReportDraft, who_of
+from holdfast.explain.report_draft import ReportDraft, quoted_line, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
-from holdfast.model.exit_report import Evidence, EvidenceKind, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.exit_report import (
+    Evidence,
+    EvidenceKind,
+    Original,
+    OtherRule,
+    Rerun,
+    Trigger,
+    WorkerExit,
+    signal_name,
+)
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, UncaughtException, Weight
 
@@ -59,6 +68,7 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
             Trigger.SIGNAL,
             code=signal_code(sig) if phrase == Phrase.KILLED_BY_SIGNAL else row.code,
             reason=signal_reason(who, name, phrase, reading.said.uncaught),
+            rule=OtherRule.EXIT_STATUS,
         )
         if phrase == Phrase.NATIVE_CRASH and reading.said.uncaught is not None:
             draft.solution = (
@@ -73,13 +83,26 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
     if code is None:
         row = matcher.catalogue.row(Phrase.UNEXPLAINED)
         return ReportDraft(
-            Phrase.UNEXPLAINED, row, None, reason=f"{who}: vanished without an exit status", confidence=0.5
+            Phrase.UNEXPLAINED,
+            row,
+            None,
+            reason=f"{who}: vanished without an exit status",
+            confidence=0.5,
+            rule=OtherRule.EXIT_STATUS,
         )
     if code in _STATUSES:
         stands_for, meaning, rerun = _STATUSES[code]
         row = matcher.catalogue.row(stands_for)
         reason = f"{who}: status {code}, {meaning}"
-        return ReportDraft(stands_for, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
+        return ReportDraft(
+            stands_for,
+            row,
+            Trigger.EXIT_CODE,
+            rerun=rerun,
+            reason=reason,
+            meaning=meaning,
+            rule=OtherRule.EXIT_STATUS,
+        )
     row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     said = reading.last_line
     silent = "and printed nothing" if reading.worker.log or not reading.said.given else "and its log is not among these"
@@ -91,6 +114,7 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
         reason=f"{who}: exited with status {code} {silent}",
         evidence=[said] if said is not None else [],
         confidence=0.5,
+        rule=OtherRule.EXIT_STATUS,
     )
 
 
@@ -148,6 +172,7 @@ def told_by_launcher(draft: ReportDraft, note: EndNote) -> None:
     """The rank whose end a launcher or scheduler reports, where no line gives the cause: added to the draft's
     reason."""
     draft.rank = note.rank
+    draft.line = quoted_line(note.line)
     draft.confidence = 0.5 if note.rank is not None else 0.0
     how = f"status {note.exit_code}" if note.exit_code is not None else signal_name(note.signal or 0)
     who = "it" if note.rank is None else who_of("worker", note.rank, note.host)

@@ -27,7 +27,7 @@ from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.unformed_group import unmet
 from holdfast.explain.unreachable_rendezvous import unreached
 from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest, StopSource
-from holdfast.model.exit_report import Trigger, WorkerExit
+from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
@@ -249,19 +249,38 @@ SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] 
 """In this order, each over the answer of the one before."""
 
 
+OTHER_RULES: dict[OtherRule, str] = {
+    OtherRule.EXIT_STATUS: "The signal or the exit status of the worker alone; no line of its log counted.",
+    OtherRule.OWNER_DIED: "The owner of the job died without a report, and its guard or a later command wrote one.",
+    OtherRule.OWNER_SILENT: "A node's agent waited for an owner that had stopped to answer.",
+    OtherRule.OWNER_ABSENT: "A node's agent never reached the owner of its job.",
+    OtherRule.BUG: "Explaining failed inside holdfast: the report has the exit status only.",
+}
+"""The rules of the reports that no function above makes by itself."""
+
+
 def believe(case: ExplanationCase) -> ReportDraft:
-    """The first answer of `BELIEFS`, after the second looks."""
-    draft = next(draft for rule in BELIEFS if (draft := rule(case)) is not None)
+    """The first answer of `BELIEFS`, after the second looks. The draft names the rule or the look that gave it."""
+    rule, draft = next((rule, draft) for rule in BELIEFS if (draft := rule(case)) is not None)
+    draft.rule = draft.rule or rule.__name__
     for look in SECOND_LOOKS:
         draft = look(draft, case)
+        draft.rule = draft.rule or look.__name__  # a look that gives another answer leaves the rule empty
     return draft
 
 
 def order_of_belief() -> str:
-    """Both tables as Markdown lists, as `docs/internals/explaining.md` shows them."""
+    """All rules as Markdown lists, as `docs/internals/explaining.md` shows them."""
     rules = [f"{place}. {_line(rule)}" for place, rule in enumerate(BELIEFS, 1)]
     looks = [f"- {_line(look)}" for look in SECOND_LOOKS]
-    return "\n".join([*rules, "", "Then the answer gives way to a better one where", "", *looks])
+    others = [f"- `{rule}`: {meaning}" for rule, meaning in OTHER_RULES.items()]
+    return "\n".join(
+        [
+            *rules,
+            *("", "Then the answer gives way to a better one where", "", *looks),
+            *("", "Reports that rest on none of these name one of", "", *others),
+        ]
+    )
 
 
 def _line(rule: Callable[..., object]) -> str:

@@ -7,7 +7,7 @@ from holdfast.explain.memory_kill_cause import kill_words
 from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
-from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun, Trigger
+from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
 NAMED = 8
@@ -63,6 +63,7 @@ def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft,
         rank=draft.rank,
         fields=draft.fields,
         collateral=draft.collateral,
+        line=DecidingLine(text=kill.text, source=kill.source),
     )
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.explain.memory_kill_cause import kill_words
-from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, ExitReport, Original, Rerun, signal_name
+from holdfast.model.exit_report import (
+    Because,
+    Blame,
+    Evidence,
+    EvidenceKind,
+    ExitReport,
+    Original,
+    OtherRule,
+    Rerun,
+    signal_name,
+)
 from holdfast.model.human_format import clock
 from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
 from holdfast.model.phrases import Phrase
@@ -83,6 +93,7 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
         ),
         attempt=max(lost.attempt, 1),
         fingerprint=phrase,
+        because=Because(rule=OtherRule.OWNER_DIED, row=phrase),
     )
 
 

@@ -8,7 +8,7 @@ from holdfast.explain.death_order import kill_of, of_node
 from holdfast.explain.report_draft import ReportDraft, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
-from holdfast.model.exit_report import Evidence, EvidenceKind, Trigger, WorkerExit
+from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
@@ -43,6 +43,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         exit=ended,
         collateral=who.collateral,
         rerun=None,
+        line=DecidingLine(text=kill.text, source=kill.source),
     )
 
 

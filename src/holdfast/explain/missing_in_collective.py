@@ -119,6 +119,7 @@ def recorded(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[R
     draft.exit = ended if ended is not None and ended.rank == draft.rank and not ended.after_stop else None
     draft.original = draft.original if draft.exit is not None else Original()
     draft.cause, draft.wording, draft.remark = None, None, ""
+    draft.rule, draft.line = "", None
     draft.also = [named(rank, evidence) for rank in found.ranks[1:_MOST]]
     failed = (each.worker for each in readings if each.worker.exit is not None and not each.worker.exit.ok)
     draft.collateral = tuple(sorted(each.rank for each in failed if each.rank not in found.ranks))

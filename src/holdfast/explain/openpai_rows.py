@@ -17,7 +17,7 @@ from holdfast.explain.log_reader import Reading
 from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun, Trigger, WorkerExit
+from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger, WorkerExit
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
@@ -174,11 +174,19 @@ def answer(
                         cause = Clue(weight=Weight.ENDING, phrase=spec.row.phrase, line=line, rank=line.rank)
                         return _draft(spec, Trigger.LOG, built_in, cause)
             elif pattern.platform_log:
-                return _draft(spec, Trigger.RUNTIME, built_in, None)
+                draft = _draft(spec, Trigger.RUNTIME, built_in, None)
+                draft.line = _platform_line(pattern, evidence, matcher)
+                return draft
             elif pattern.exit_code is not None and vague:
                 by_signal = ended is not None and ended.signal is not None
                 return _draft(spec, Trigger.SIGNAL if by_signal else Trigger.EXIT_CODE, built_in, None)
     return None
+
+
+def _platform_line(pattern: PaiPattern, evidence: AttemptEvidence, matcher: Matcher) -> DecidingLine | None:
+    wanted = translated(pattern.platform_log)
+    item = next((each for each in evidence.pai_errors if matcher.has(wanted, [each.text])), None)
+    return DecidingLine(text=item.text, source=f"{item.source}.pai.error") if item is not None else None
 
 
 def _draft(spec: PaiRow, trigger: Trigger, built_in: ReportDraft, cause: Clue | None) -> ReportDraft:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import (
+    Because,
     Blame,
     Evidence,
     EvidenceKind,
     ExitReport,
     Original,
+    OtherRule,
     Rerun,
     Trigger,
     WorkerExit,
@@ -47,4 +49,5 @@ def without_explaining(evidence: AttemptEvidence, bug: str) -> ExitReport:
         attempt=evidence.attempt,
         fingerprint=Phrase.UNEXPLAINED,
         confidence=0.0,
+        because=Because(rule=OtherRule.BUG, row=Phrase.UNEXPLAINED),
     )

@@ -7,8 +7,11 @@ show already.
 from __future__ import annotations
 
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exit_report import Blame, ExitReport, Original, Rerun
+from holdfast.model.exit_report import Because, Blame, ExitReport, Original, Rerun
 from holdfast.model.phrases import Phrase
+
+SUCCESS_RULE = "all_finished"
+"""The rule by which the funnel gives the same answer."""
 
 
 def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
@@ -29,6 +32,7 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
         original=Original(exit_code=0),
         attempt=known.attempt,
         fingerprint="Succeeded|status 0|||||",
+        because=Because(rule=SUCCESS_RULE, row=Phrase.SUCCEEDED),
     )
 
 

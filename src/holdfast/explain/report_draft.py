@@ -12,8 +12,10 @@ from holdfast.explain.log_reader import Reading
 from holdfast.explain.secret_masking import mask
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import (
+    Because,
     Blame,
     Culprit,
+    DecidingLine,
     Evidence,
     EvidenceKind,
     ExitReport,
@@ -25,7 +27,7 @@ from holdfast.model.exit_report import (
 )
 from holdfast.model.human_format import Zone, utc
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, RaisedException, UncaughtException, Weight
+from holdfast.model.worker_reading import Clue, QuotedLine, RaisedException, UncaughtException, Weight
 
 MOST_ITEMS = 12
 MOST_TEXT = 2000
@@ -67,6 +69,12 @@ class ReportDraft(msgspec.Struct):
     """The conventional meaning of the status, as a clause: `as timeout(1) gives when its time is over`."""
     alike: tuple[int, ...] = ()
     """Ranks that ended in the same way at the same time: they are no culprits and no victims."""
+    rule: str = ""
+    """The rule that gave this answer. Empty: the function of `holdfast.explain.explanation_rules` that returns it."""
+    line: DecidingLine | None = None
+    """The line that decided, where `cause` has none."""
+    line_wording: str = ""
+    """The id of the wording that matches `line`."""
 
 
 _UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)
@@ -94,6 +102,22 @@ def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
             pid, at = (worker.exit.pid, worker.exit.ended_at) if worker.exit is not None else (None, None)
             return Culprit(role=worker.role, rank=rank, node=worker.node or node, pid=pid, at=at)
     return Culprit(role="worker", rank=rank, node=node)
+
+
+def quoted_line(line: QuotedLine) -> DecidingLine:
+    return DecidingLine(text=line.raw, source=line.source, number=line.number)
+
+
+def because_of(draft: ReportDraft) -> Because:
+    """The rule, row, wording and line that decided, with secrets masked."""
+    line, wording = draft.line, draft.line_wording
+    if draft.cause is not None:
+        line = quoted_line(draft.cause.line)
+        wording = draft.wording.id if draft.wording is not None else ""
+    if line is not None:
+        text = mask(sentences.shortened(line.text, MOST_TEXT))
+        line = DecidingLine(text=text, source=mask(line.source)[:300], number=line.number)
+    return Because(rule=draft.rule, row=draft.row.phrase, wording=wording, line=line)
 
 
 def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
@@ -200,6 +224,7 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
         also=tuple(draft.also),
         confidence=draft.confidence,
         devices=draft.devices or _devices(draft, rerun),
+        because=because_of(draft),
     )
 
 

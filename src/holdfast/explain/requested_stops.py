@@ -6,7 +6,7 @@ from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.stop_file_lines import BAD_USAGE, line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
-from holdfast.model.exit_report import Evidence, EvidenceKind, Original, Rerun, Trigger
+from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Original, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
 
@@ -73,6 +73,12 @@ def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
     return found
 
 
+def _pai_line(evidence: AttemptEvidence, source: str, key: str) -> DecidingLine | None:
+    """The line of a component's file that has the value which counts for this key: the last one."""
+    lines = [item for item in evidence.pai_errors if item.source == source and (line_of(item.text) or ("",))[0] == key]
+    return DecidingLine(text=lines[-1].text, source=f"{source}.pai.error") if lines else None
+
+
 def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
     """A component wrote `ACTION "KILL"` with a reason: that is a stop request."""
     for source, said in pai_words(evidence).items():
@@ -93,6 +99,7 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | 
             ][:6],
             collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
             original=_original(evidence),
+            line=_pai_line(evidence, source, "ACTION"),
         )
     return None
 
@@ -124,5 +131,7 @@ def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matc
                 if item.source == source
             ][:6],
             confidence=0.8 if hits else 0.5,
+            line=_pai_line(evidence, source, "REASON"),
+            line_wording=hits[0].wording.id if hits else "",
         )
     return draft

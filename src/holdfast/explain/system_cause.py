@@ -21,7 +21,7 @@ from holdfast.model.evidence import (
     ThreadState,
     WorkerEvidence,
 )
-from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original, Rerun, Trigger
+from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
@@ -117,6 +117,7 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
         ],
         devices=(event.device,) if event.device else (),
         rerun=rerun_of(fault),
+        line=DecidingLine(text=event.text, source=event.source) if event.text else None,
         fields={"gpu": event.device, "device": event.device, "code": event.code, "node": event.node},
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
     )
@@ -196,6 +197,7 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
     if worker is None:
         return None
     phrase: str
+    wording = ""
     said = worker.start_failed
     hits = matcher.line(said)
     if _NO_NAME.search(said):
@@ -207,12 +209,13 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
     elif _NOT_THERE.search(said):
         phrase = Phrase.CODE_NOT_FOUND if _PLACE.search(said) else Phrase.COMMAND_NOT_FOUND
     elif hits:
-        phrase = hits[0].row.phrase
+        phrase, wording = hits[0].row.phrase, hits[0].wording.id
     else:
         phrase = Phrase.GANG_START_TIMEOUT if evidence.deadline else Phrase.SCHEDULER_ERROR
     row = matcher.catalogue.row(phrase)
     others = [w.rank for w in evidence.workers if w.start_failed and w is not worker]
     also = f" ({sentences.ranks(others)} the same)" if others else ""
+    source = f"{worker.role}-{worker.rank} start"
     return ReportDraft(
         phrase,
         row,
@@ -221,7 +224,9 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
         solution="Correct that name in the command." if phrase == Phrase.CONFIG_INVALID else "",
         worker=worker,
         rank=worker.rank,
-        evidence=[Evidence(kind=EvidenceKind.LOG, text=said, source=f"{worker.role}-{worker.rank} start")],
+        evidence=[Evidence(kind=EvidenceKind.LOG, text=said, source=source)],
+        line=DecidingLine(text=said, source=source),
+        line_wording=wording,
     )
 
 

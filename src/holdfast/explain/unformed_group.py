@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.explain import sentences
 from holdfast.explain.log_reader import Reading
 from holdfast.explain.ranks_from_logs import ranks_alone
-from holdfast.explain.report_draft import ReportDraft, named
+from holdfast.explain.report_draft import ReportDraft, named, quoted_line
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
@@ -60,7 +60,7 @@ def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Read
         or _silent(draft, evidence, readings, said, met_at)
     )
     if told is not None and told.phrase != told.row.phrase:
-        told.row = matcher.catalogue.row(told.phrase)
+        told.row, told.line_wording = matcher.catalogue.row(told.phrase), ""
     return told or draft
 
 
@@ -271,7 +271,10 @@ def _told(
         draft.phrase = Phrase.RENDEZVOUS_TIMEOUT
     node = f" on {worker.node}" if worker.node and evidence.addresses and not every else ""
     draft.reason = reason.replace(f"rank {ranks[0]} ", f"rank {ranks[0]}{node} ", 1) if node else reason
-    draft.solution, draft.remark, draft.wording, draft.cause = solution, "", None, None
+    if draft.cause is not None:
+        draft.line = quoted_line(draft.cause.line)
+        draft.line_wording = draft.wording.id if draft.wording is not None else ""
+    draft.solution, draft.remark, draft.wording, draft.cause, draft.rule = solution, "", None, None, ""
     draft.worker, draft.exit = worker, ended if own and not every else None
     draft.rank = None if every else ranks[0]
     draft.original = draft.original if own else Original()

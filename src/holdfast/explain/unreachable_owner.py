@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.catalogue.exit_rows import load
-from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport, Original
+from holdfast.model.exit_report import Because, Evidence, EvidenceKind, ExitReport, Original, OtherRule
 from holdfast.model.phrases import Phrase
 
 
@@ -32,6 +32,7 @@ def explain_owner_lost(
         ),
         attempt=max(attempt, 1),
         fingerprint=row.phrase,
+        because=Because(rule=OtherRule.OWNER_SILENT, row=row.phrase),
     )
 
 
@@ -53,4 +54,5 @@ def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitRepor
         evidence=(Evidence(kind=EvidenceKind.CHECK, text=last or "no answer", source=place),),
         attempt=1,
         fingerprint=row.phrase,
+        because=Because(rule=OtherRule.OWNER_ABSENT, row=row.phrase),
     )

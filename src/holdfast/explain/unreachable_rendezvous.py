@@ -78,7 +78,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
     if worker.exit is not None and worker.exit.after_stop:
         draft.exit = None  # it was still trying when it was stopped: its end says nothing
     draft.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
-    draft.wording = None
+    draft.wording, draft.rule = None, ""
     named = {rank for ranks in by_node.values() for rank in ranks}
     ended = (each.worker for each in readings if each.worker.exit is not None and not each.worker.exit.ok)
     draft.collateral = tuple(sorted(each.rank for each in ended if each.rank not in named))

@@ -30,7 +30,17 @@ from holdfast.explain.report_draft import ReportDraft, culprit_of, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
-from holdfast.model.exit_report import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.exit_report import (
+    Blame,
+    Culprit,
+    Evidence,
+    Original,
+    OtherRule,
+    Rerun,
+    Trigger,
+    WorkerExit,
+    signal_name,
+)
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, LinePlace, Weight, WorkerReading
 
@@ -332,6 +342,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
             else "Nothing to do: the job is tried again after a pause. If it comes back, read the program's last lines."
         ),
         evidence=[said] if said is not None else [],
+        rule=OtherRule.EXIT_STATUS,
     )
 
 

@@ -186,6 +186,40 @@ class Culprit(Noun, frozen=True, kw_only=True):
     """Where peers reach the node; empty where there is one node."""
 
 
+class OtherRule(enum.StrEnum):
+    """The rules of reports that no function in `holdfast.explain.explanation_rules` makes by itself."""
+
+    EXIT_STATUS = "exit_status"
+    OWNER_DIED = "owner_died"
+    OWNER_SILENT = "owner_silent"
+    OWNER_ABSENT = "owner_absent"
+    BUG = "bug_of_holdfast"
+
+
+class DecidingLine(Noun, frozen=True, kw_only=True):
+    """The line of a log that decided a report, with its secrets masked."""
+
+    text: str
+    source: str = ""
+    """The file, the stream or the kernel log that has the line."""
+    number: int = 0
+    """The line's number in `source`, from 1; 0 where it is not known."""
+
+
+class Because(Noun, frozen=True, kw_only=True):
+    """The record of what decided a report: a rule, a row, and often a wording and a line."""
+
+    rule: str = ""
+    """The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
+    versions before 0.2."""
+    row: str = ""
+    """The phrase of the catalogue's row, or the phrase that a user or a component chose."""
+    wording: str = ""
+    """The id of the row's wording that matches `line`; empty where none decided."""
+    line: DecidingLine | None = None
+    """None where no single line decided: a status, a check, a hang."""
+
+
 class ExitReport(Noun, frozen=True, kw_only=True):
     """The meaning of an attempt's end: one code, one phrase, one reason, one solution."""
 
@@ -214,3 +248,5 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     """0 to 1: how sure the attribution is of `first`."""
     devices: tuple[str, ...] = ()
     """Devices or nodes that the report blames; recovery avoids them."""
+    because: Because = Because()
+    """What decided. The default is for reports that an earlier version wrote; every new report names its rule."""

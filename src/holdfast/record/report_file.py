@@ -16,7 +16,7 @@ from holdfast.file_modes import users_umask
 from holdfast.model.check_results import ChecksTaken
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
-from holdfast.model.exit_report import Blame, Culprit, Evidence, ExitReport, Original, Outcome
+from holdfast.model.exit_report import Because, Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.model.lost_steps import lost_by_attempt
 from holdfast.model.noun_base import Noun
 from holdfast.record.owner_lock import read_owner
@@ -67,6 +67,7 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
         ],
         **_later(last),
         "checks": checks_object(last_of(report.attempts)),
+        _LAST: last[_LAST],
     }
 
 
@@ -196,14 +197,16 @@ def _exit(report: ExitReport) -> dict[str, Any]:
         "also": [_culprit(culprit) for culprit in report.also],
         "confidence": report.confidence,
         "devices": list(report.devices),
+        "because": _because(report.because),
     }
 
 
 _LATER = ("fingerprint", "exception", "also", "confidence", "devices")
+_LAST = "because"
 
 
 def _main(whole: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in whole.items() if key not in _LATER}
+    return {key: value for key, value in whole.items() if key not in _LATER and key != _LAST}
 
 
 def _later(whole: dict[str, Any]) -> dict[str, Any]:
@@ -226,6 +229,16 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
     return {"kind": evidence.kind, "text": evidence.text, "source": evidence.source, "at": evidence.at}
+
+
+def _because(because: Because) -> dict[str, Any]:
+    line = because.line
+    return {
+        "rule": because.rule,
+        "row": because.row,
+        "wording": because.wording,
+        "line": {"source": line.source, "number": line.number, "text": line.text} if line is not None else None,
+    }
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
