@@ -14,7 +14,7 @@ import msgspec
 from holdfast.decide.attempt_members import AttemptMembers
 from holdfast.decide.attempt_state import AttemptState
 from holdfast.decide.attempt_timers import AttemptTimers, TimerKind
-from holdfast.decide.phases import FIRST, TABLE, Phase, PhaseTrigger
+from holdfast.decide.phases import FIRST, TABLE, InvalidTransition, Phase, PhaseTrigger
 from holdfast.decide.placement import on_node, place
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, Say
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
 STORY = 256
-"""How many lines of its own story a gang keeps."""
+"""How many of its moves a gang keeps in its story."""
+STORY_TEXT = 200
+"""Characters of the reason for one move that the story keeps."""
 
 
 class PendingRequeue(msgspec.Struct, frozen=True):
@@ -135,12 +137,18 @@ class GangState:
         self.cause = cause or self.this_event()
 
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
-        """Move to the phase to which the table leads; the attempt is charged with the time spent in the last one."""
+        """Move to the phase to which the table leads; the attempt is charged with the time spent in the last one.
+
+        Raises `InvalidTransition` where the table has no such move. Then nothing has changed.
+        """
+        target = TABLE.get((self.phase, trigger))
+        if target is None:
+            raise InvalidTransition(self.phase, trigger, self.story())
         parts, name = self.trial.parts, self.phase.value.lower()
         parts[name] = parts.get(name, 0.0) + max(0.0, now - self.entered_at)
-        self.phase = TABLE[self.phase, trigger]
+        self.phase = target
         self.entered_at = now
-        self._story.append((now, self.attempt, self.phase, self.cause, why))
+        self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
     def try_next(self, now: float, waited: dict[str, float] | None = None) -> None:
         """A new trial with the present number: it keeps nothing of the one before. `waited`: seconds, by phase."""

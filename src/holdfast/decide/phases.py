@@ -7,6 +7,7 @@ two. A failure is always a failure *of an attempt*: in no phase can a late repor
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 
 class Phase(enum.StrEnum):
@@ -79,6 +80,28 @@ TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.ASSEMBLING, PhaseTrigger.RESUMED): Phase.BACKOFF,
     (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
+
+SHOWN_MOVES = 20
+"""How many of the last moves the message of an `InvalidTransition` has."""
+
+
+class InvalidTransition(RuntimeError):
+    """A bug of holdfast: the gang was to move by a trigger that does not end its phase."""
+
+    def __init__(self, phase: Phase, trigger: PhaseTrigger, story: Sequence[str]) -> None:
+        """`story`: a line for each move that the gang has made, the oldest first."""
+        self.phase = phase
+        self.trigger = trigger
+        self.story = tuple(story)
+        super().__init__(phase, trigger, self.story)
+
+    def __str__(self) -> str:
+        possible = [trigger.name for source, trigger in TABLE if source is self.phase]
+        ends = f"only {' or '.join(possible)} can end this phase" if possible else "nothing ends this phase"
+        moves = self.story[-SHOWN_MOVES:]
+        told = ["The last moves:", *(f"  {move}" for move in moves)] if moves else ["The gang had not moved before."]
+        return "\n".join([f"{self.trigger.name} ({self.trigger}) cannot end the phase {self.phase}: {ends}.", *told])
+
 
 MEANING: dict[Phase, str] = {
     Phase.ASSEMBLING: "too few nodes are here; waiting for others, for a limited time",
