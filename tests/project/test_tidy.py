@@ -257,6 +257,22 @@ def test_files_stand_in_an_order() -> None:
     assert _circles(_graph(_name)) == []
 
 
+EAGER_ROOMS = ("decide", "explain")
+"""Rooms whose files import each other at the top. All of `decide` costs 2 ms; `explain/__init__.py` is a lazy door."""
+
+
+def _late_imports(path: Path) -> Iterator[str]:
+    first = {node.lineno for node in _tree(path).body}
+    for line, parts in _ours(path):
+        if parts[0] == _station(path) and line not in first:
+            yield f"line {line}: import {'.'.join(parts)} at the top"
+
+
+def test_files_of_an_eager_room_import_each_other_at_the_top() -> None:
+    doors = {SRC / "explain" / "__init__.py"}
+    _all_keep(_late_imports, [path for path in FILES if _station(path) in EAGER_ROOMS and path not in doors])
+
+
 def test_every_station_of_the_rule_is_there() -> None:
     stations = {path.name for path in SRC.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert stations >= set(MAY_SEE)

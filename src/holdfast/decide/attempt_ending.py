@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.decide import gang_wording
+from holdfast.decide.attempt_record import outcome
 from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.job_state import GangState, PendingRequeue
 from holdfast.decide.phases import Phase, PhaseTrigger
+from holdfast.decide.requeue_rules import ANSWER_S, RequeueBudget, requeues
 from holdfast.explain import explain
+from holdfast.explain.grace_kills import fate, outstayed
 from holdfast.model.actions import FinishJob, RecordAttempt, Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, GangShortfall, StopRequest
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
-
-if TYPE_CHECKING:
-    from holdfast.decide.requeue_rules import RequeueBudget
 
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 """Decisions after which another attempt follows."""
@@ -39,8 +37,6 @@ class AttemptRecorder:
             course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:
-        from holdfast.decide.attempt_record import outcome  # no start needs this import
-
         course = self._course
         course.report = JobReport(
             job_id=course.job_id,
@@ -139,14 +135,10 @@ class AttemptRecorder:
 
     def requeues(self) -> RequeueBudget:
         """What the platform's budget leaves for another run of the job."""
-        from holdfast.decide.requeue_rules import requeues  # no start needs it
-
         return requeues(self._course.spec, self._course.records, self._course.unrecorded)
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
         """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends if it refuses."""
-        from holdfast.decide.requeue_rules import ANSWER_S  # no start needs it
-
         course = self._course
         course.asked = PendingRequeue(reason, report, kind)
         course.arm(TimerKind.DEADLINE, now + ANSWER_S)
@@ -175,8 +167,6 @@ class AttemptRecorder:
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         """Name the ranks that did not exit when they were asked to."""
-        from holdfast.explain.grace_kills import fate, outstayed  # no start needs it
-
         if ranks := outstayed(evidence):
             self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
 

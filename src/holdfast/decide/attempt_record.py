@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from holdfast.decide.attempt_state import AttemptState, Conclusion
 from holdfast.decide.device_binding import bindings
+from holdfast.decide.requeue_rules import RequeueBudget
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exit_report import Blame, ExitReport, Outcome
 from holdfast.model.phrases import Phrase
-
-if TYPE_CHECKING:
-    from holdfast.decide.requeue_rules import RequeueBudget
 
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",

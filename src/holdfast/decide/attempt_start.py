@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.decide.attempt_ending import AttemptRecorder
 from holdfast.decide.attempt_timers import TimerKind, fetch_limit_s
+from holdfast.decide.draining import Draining
 from holdfast.decide.job_state import GangState
+from holdfast.decide.node_assembly import Assembly
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
+from holdfast.decide.unstarted_attempt import fail_unstarted
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.sidecar_ends import hooks_before_s
-
-if TYPE_CHECKING:
-    from holdfast.decide.draining import Draining
-    from holdfast.decide.node_assembly import Assembly
 
 
 class AttemptStart:
@@ -28,16 +25,8 @@ class AttemptStart:
         self._orders = orders
         self._ending = ending
         self._draining = draining
-        self._assembly: Assembly | None = None
-
-    @property
-    def assembly(self) -> Assembly:
+        self.assembly = Assembly(course)
         """The nodes of the job; used only where there may be several."""
-        if self._assembly is None:
-            from holdfast.decide.node_assembly import Assembly  # one node needs none
-
-            self._assembly = Assembly(self._course)
-        return self._assembly
 
     # ------------------------------------------------------------------------------------------ enough nodes
 
@@ -111,8 +100,6 @@ class AttemptStart:
         trial.check = event.failure
         what = event.failure.message if event.failure else "a check failed"
         if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
-            from holdfast.decide.unstarted_attempt import fail_unstarted  # few jobs have prerequisites
-
             fail_unstarted(course, self._draining, f"{event.failure.check}: {what}", now)
             return
         if event.avoid and not event.fatal:

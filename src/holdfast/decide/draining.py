@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.decide.after_hooks import AfterHooks
 from holdfast.decide.agent_registry import AgentRegistry
 from holdfast.decide.attempt_ending import AGAIN, AttemptRecorder
+from holdfast.decide.attempt_record import blamed, concluded, jitter, requeue_decision, time_spent
 from holdfast.decide.attempt_state import AttemptState, Conclusion
 from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
+from holdfast.decide.progress_signs import healthy, restores, signs_of, stood_at
+from holdfast.decide.recovery import recover
+from holdfast.decide.requeue_rules import RequeueBudget
+from holdfast.explain.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -23,8 +28,6 @@ from holdfast.model.job_spec import RestartPolicy
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
-    from holdfast.decide.after_hooks import AfterHooks
-    from holdfast.decide.requeue_rules import RequeueBudget
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to exit: no worker waits for them."""
@@ -36,8 +39,8 @@ class AttemptJudge:
     """Explains a drained attempt, and decides what follows it. It keeps nothing: the caller passes the history in.
 
     Explaining takes time, and this code reads no clock. So the end has two steps, each with its own moment: this step
-    explains the evidence; the gang's next step, later by the time that took, decides and dates the decision. What both
-    need is imported when it is needed: no start waits for it, and a failure finds it rehearsed.
+    explains the evidence; the gang's next step, later by the time that took, decides and dates the decision. The funnel
+    is imported when it is needed: no start waits for it, and a failure finds it rehearsed.
     """
 
     def understand(
@@ -49,9 +52,6 @@ class AttemptJudge:
         catalogue: Catalogue | None,
     ) -> Conclusion:
         """What the attempt died of."""
-        from holdfast.decide.progress_signs import healthy, restores, signs_of, stood_at
-        from holdfast.explain.plain_success import plain_success
-
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
         ran_s = trial.parts.get("running", 0.0)
@@ -90,8 +90,6 @@ class AttemptJudge:
         `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
         nodes or devices out still leaves places for every rank. `left()`: what is left for another run of the job.
         """
-        from holdfast.decide.attempt_record import blamed, concluded, jitter, requeue_decision
-
         report = found.report
         if trial.completed and not found.evidence.beside:
             decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
@@ -105,8 +103,6 @@ class AttemptJudge:
             reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
             decision = Decision(kind=DecisionKind.FAIL, reason=reason)
         else:
-            from holdfast.decide.recovery import recover
-
             drawn, may_spare = jitter(seed, trial.attempt), spare(blamed(report))
             decision = recover(
                 report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare, left=left()
@@ -132,13 +128,8 @@ class Draining:
         self._orders = orders
         self._ending = ending
         self._judge = judge
-
-    @functools.cached_property
-    def aftermath(self) -> AfterHooks:
+        self.aftermath = AfterHooks(course, self.understand)
         """The hooks that run after an attempt."""
-        from holdfast.decide.after_hooks import AfterHooks  # few jobs have hooks
-
-        return AfterHooks(self._course, self.understand)
 
     # ------------------------------------------------------------------------------------------ the stop
 
@@ -340,8 +331,6 @@ class Draining:
 
     def conclude(self, now: float) -> None:
         """One report and one decision, both written down before anything follows from them."""
-        from holdfast.decide.attempt_record import time_spent
-
         course, trial = self._course, self._course.trial
         found = trial.found
         assert found is not None  # only an explained end sets the timer

@@ -12,21 +12,25 @@ to a decision).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.decide import gang_wording
 from holdfast.decide.agent_registry import AgentRegistry
 from holdfast.decide.attempt_ending import AttemptRecorder
+from holdfast.decide.attempt_failures import AttemptFailures
 from holdfast.decide.attempt_members import AttemptMembers, KnownRank, fates
 from holdfast.decide.attempt_numbers import AttemptNumbers
 from holdfast.decide.attempt_start import AttemptStart
 from holdfast.decide.attempt_timers import AttemptTimers, TimerKind, soonest
 from holdfast.decide.draining import AttemptJudge, Draining
+from holdfast.decide.gang_view import GangView, view_of
+from holdfast.decide.job_resumption import Resuming
 from holdfast.decide.job_state import GangState
+from holdfast.decide.node_changes import Nodes
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
+from holdfast.decide.reconnects import Reconnects
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
@@ -35,11 +39,6 @@ from holdfast.model.job_spec import Seat
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
-    from holdfast.decide.attempt_failures import AttemptFailures
-    from holdfast.decide.gang_view import GangView
-    from holdfast.decide.job_resumption import Resuming
-    from holdfast.decide.node_changes import Nodes
-    from holdfast.decide.reconnects import Reconnects
 
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 """Phases that the job's time limit does not end: they end by themselves."""
@@ -67,6 +66,21 @@ class Gang(GangState):
         self._ending = AttemptRecorder(self)
         self._draining = draining(self, self.speakers, self._orders, self._ending, judge or AttemptJudge())
         self._beginning = AttemptStart(self, self._orders, self._ending, self._draining)
+        self._troubles = AttemptFailures(self, self.speakers, self._draining, self._ending)
+        self._returns = Reconnects(
+            self,
+            self.speakers,
+            self._numbers,
+            self._orders,
+            self._beginning,
+            self._draining,
+            self._troubles,
+            self._ending,
+        )
+        self._resuming = Resuming(self, self.speakers, self._draining, self._ending)
+        self._nodes = Nodes(
+            self, self.speakers, self._beginning, self._ending, self._draining, self._troubles, self._returns
+        )
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
@@ -157,8 +171,6 @@ class Gang(GangState):
     def view(self) -> GangView:
         """What other parts may see of the gang now; the same object until the next event."""
         if self._view is None:
-            from holdfast.decide.gang_view import view_of  # no start needs it
-
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
 
@@ -187,39 +199,6 @@ class Gang(GangState):
             self._draining.stop_for(request.reason, now, request)
         elif not event.trouble:
             self._orders.send(now)
-
-    @functools.cached_property
-    def _troubles(self) -> AttemptFailures:
-        from holdfast.decide.attempt_failures import AttemptFailures  # no start has any
-
-        return AttemptFailures(self, self.speakers, self._draining, self._ending)
-
-    @functools.cached_property
-    def _returns(self) -> Reconnects:
-        from holdfast.decide.reconnects import Reconnects  # no start follows an absence
-
-        return Reconnects(
-            self,
-            self.speakers,
-            self._numbers,
-            self._orders,
-            self._beginning,
-            self._draining,
-            self._troubles,
-            self._ending,
-        )
-
-    @functools.cached_property
-    def _resuming(self) -> Resuming:
-        from holdfast.decide.job_resumption import Resuming  # only a platform starts a job again
-
-        return Resuming(self, self.speakers, self._draining, self._ending)
-
-    @functools.cached_property
-    def _nodes(self) -> Nodes:
-        from holdfast.decide.node_changes import Nodes  # one node needs none
-
-        return Nodes(self, self.speakers, self._beginning, self._ending, self._draining, self._troubles, self._returns)
 
     # ------------------------------------------------------------------------------------------ an agent's word
 

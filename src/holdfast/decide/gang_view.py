@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from holdfast.decide import node_assembly
+from holdfast.decide.agent_registry import AgentRegistry
+from holdfast.decide.attempt_state import AttemptState
+from holdfast.decide.job_state import GangState
 from holdfast.decide.phases import Phase
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
-
-if TYPE_CHECKING:
-    from holdfast.decide.agent_registry import AgentRegistry
-    from holdfast.decide.attempt_state import AttemptState
-    from holdfast.decide.job_state import GangState
 
 FEW = 3
 """Up to so many missing ranks are listed with their places."""
@@ -78,7 +77,7 @@ def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None)
             MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
         ),
         avoid=frozenset(course.avoid),
-        waits_for=_assembling(course)
+        waits_for=node_assembly.waits_for(course)
         if course.phase is Phase.ASSEMBLING
         else waits_for(course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due),
         next_wake=next_wake,
@@ -122,12 +121,6 @@ def waits_for(
             return ""
         case _:
             assert_never(phase)
-
-
-def _assembling(course: GangState) -> str:
-    from holdfast.decide import node_assembly  # one node needs none
-
-    return node_assembly.waits_for(course)
 
 
 def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 from holdfast.decide.device_binding import lack
 from holdfast.model.evidence import CheckFailure, StopRequest, StopSource
+from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding, Standing
+from holdfast.model.job_spec import JobSpec, NodeInfo
 from holdfast.model.phrases import Phrase
-
-if TYPE_CHECKING:
-    from holdfast.model.exit_report import ExitReport
-    from holdfast.model.job_spec import JobSpec, NodeInfo
 
 
 def too_few_places(

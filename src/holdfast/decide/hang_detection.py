@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -24,9 +23,7 @@ from holdfast.explain.sentences import ranks as name_ranks
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen, WantLastWords
-
-if TYPE_CHECKING:
-    from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Seat
 
 ANSWER_S = 10.0
 """How long a node may take to answer: longer than its own limit for the stacks of a few ranks."""

@@ -7,7 +7,6 @@ A gang is still when for the whole time no rank has printed, reported a step, ch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -15,9 +14,7 @@ from msgspec.structs import replace
 from holdfast.explain.hang_judgement import with_stacks
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen
-
-if TYPE_CHECKING:
-    from holdfast.model.job_spec import Seat
+from holdfast.model.job_spec import Seat
 
 PARTS = 4
 """How many times the owner looks at a silent gang within the whole time."""

@@ -14,8 +14,10 @@ import msgspec
 from holdfast.decide.attempt_members import AttemptMembers
 from holdfast.decide.attempt_state import AttemptState
 from holdfast.decide.attempt_timers import AttemptTimers, TimerKind
+from holdfast.decide.node_order import line_up
 from holdfast.decide.phases import FIRST, TABLE, InvalidTransition, Phase, PhaseTrigger
 from holdfast.decide.placement import on_node, place
+from holdfast.decide.port_gathering import gathered
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, Say
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
@@ -23,6 +25,7 @@ from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.job_spec import JobSpec, NodeInfo, Seat
+from holdfast.model.peer_addresses import ports_needed
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
@@ -204,8 +207,6 @@ class GangState:
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         """The nodes that the next attempt would have, in the order of their ranks; empty where there are too few."""
-        from holdfast.decide.node_order import line_up  # the order of one node needs no thought
-
         out = set(self.absent)
         if among is not None:
             out.update(name for name in self.known if name not in among)
@@ -237,16 +238,12 @@ class GangState:
         """How many ports each node has to reserve, if the next attempt had the present seats."""
         if not self.spec.tells_peers:
             return {}
-        from holdfast.model.peer_addresses import ports_needed  # few jobs ask for ports
-
         return ports_needed(self.spec, self.places() or ())
 
     def gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
         """Tell the attempt where the tasks of these seats are reached. Returns why that is impossible, or nothing."""
         if not self.spec.tells_peers:
             return ""
-        from holdfast.decide.port_gathering import gathered  # few jobs ask for this either
-
         return gathered(self.spec, self.trial, seats, self.addresses() if self.many else {}, reserved)
 
     def first_node(self) -> str:

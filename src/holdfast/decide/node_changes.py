@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.decide.agent_registry import AgentRegistry
 from holdfast.decide.attempt_ending import AttemptRecorder
 from holdfast.decide.attempt_failures import AttemptFailures
 from holdfast.decide.attempt_start import AttemptStart
 from holdfast.decide.draining import Draining
 from holdfast.decide.job_state import GangState
+from holdfast.decide.node_assembly import Assembly
 from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.reconnects import Reconnects
 from holdfast.model import events as ev
 from holdfast.model.decisions import DecisionKind
-
-if TYPE_CHECKING:
-    from holdfast.decide.node_assembly import Assembly
 
 
 class Nodes:

@@ -12,16 +12,13 @@ before it: ten thousand agents send two thousand of those a second.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from holdfast.decide.death_dates import AgentClocks
 from holdfast.decide.gang import Gang
+from holdfast.decide.liveness import Liveness
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
 from holdfast.model.gang_protocol import Ack, Member, Report
-
-if TYPE_CHECKING:
-    from holdfast.decide.liveness import Liveness
 
 
 def acknowledge(gang: Gang, report: Report) -> Ack:

@@ -7,20 +7,17 @@ records gives the same decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from holdfast.decide import recovery_reasons as words
 from holdfast.decide import restart_budgets
 from holdfast.decide.progress_signs import healthy, restores
+from holdfast.decide.requeue_rules import RequeueBudget
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exit_report import Blame, ExitReport, Rerun, Trigger
 from holdfast.model.human_format import duration
 from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
-
-if TYPE_CHECKING:
-    from holdfast.decide.requeue_rules import RequeueBudget
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 """The user's budget pays for these. The wider platform budget pays for everything else."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from holdfast.explain import (
     lost_node_cause,
     memory_kill_cause,
+    openpai_rows,
     requested_stops,
     sidecar_failures,
     system_cause,
@@ -226,8 +227,6 @@ def rows_of_openpai(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     contract = draft.code is not None and 200 <= draft.code <= 219
     if not further or draft.trigger not in _MAY_BE_BETTERED or draft.phrase == Phrase.SUCCEEDED or contract:
         return draft
-    from holdfast.explain import openpai_rows  # few jobs bring such rows
-
     ended = draft.exit or (case.exits[0] if case.exits else None)
     own = [reading for reading in case.readings if reading.worker is draft.worker] or case.readings
     return openpai_rows.answer(further, own, ended, case.evidence, case.matcher, draft) or draft

@@ -6,7 +6,7 @@ from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.stop_file_lines import BAD_USAGE, line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
-from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Original, Rerun, Trigger
+from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Original, Rerun, Trigger, signal_name
 from holdfast.model.phrases import Phrase
 
 
@@ -52,8 +52,6 @@ _ELSEWHERE = (Rerun.ELSEWHERE, Rerun.LATER)
 
 
 def _original(evidence: AttemptEvidence) -> Original:
-    from holdfast.model.exit_report import signal_name
-
     first = min(
         (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
         key=lambda e: (e.ended_at or 0.0, e.order),

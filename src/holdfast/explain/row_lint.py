@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.catalogue.exit_codes import misfits
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Strength, Wording, load
-from holdfast.explain import openpai_rows
+from holdfast.explain import explain, openpai_rows
 from holdfast.explain.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.noun_base import Noun
@@ -297,8 +297,6 @@ def _plain(pattern: str) -> str:
 
 def _shadowed(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
     """Runs each sample through the whole explainer, with these rows before the built-in ones."""
-    from holdfast.explain import explain
-
     good = [
         msgspec.structs.replace(row, wordings=tuple(w for w in row.wordings if not _unusable(w)))
         for row in {row.phrase: row for row in reversed(rows)}.values()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.explain.event_masking import masked
 from holdfast.model.events import EvidenceCollected
 from holdfast.model.secret_hints import may_hold_anywhere
 
@@ -30,8 +31,6 @@ def without_secrets(value: T) -> T:
         value = _hidden(value)
     if not may_hold_anywhere(value):
         return value
-    from holdfast.explain.event_masking import masked  # a run without a suspicious word never loads it
-
     return masked(value)
 
 

@@ -25,11 +25,11 @@ from holdfast.explain.common_failure import (
 from holdfast.explain.death_order import of_node
 from holdfast.explain.exits_from_logs import HARD, with_notes
 from holdfast.explain.launcher_notes import telling
-from holdfast.explain.log_reader import Reading
+from holdfast.explain.log_reader import Reading, read_worker_logs
 from holdfast.explain.report_draft import ReportDraft, culprit_of, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
-from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import (
     Blame,
     Culprit,
@@ -240,9 +240,6 @@ def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, boo
 
 
 def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
-    from holdfast.explain.log_reader import read_worker_logs
-    from holdfast.model.evidence import LogExcerpt
-
     if not items:
         return []
     text = "\n".join(item.text for item in items)

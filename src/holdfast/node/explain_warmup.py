@@ -15,7 +15,7 @@ AFTER_S = 0.5
 """How long a gang must be up before: its own start comes first."""
 
 _PARTS = (
-    "holdfast.decide.attempt_record", "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
+    "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",
     "holdfast.catalogue.pattern_atoms", "holdfast.catalogue.exit_rows", "holdfast.catalogue.fault_codes",
     "holdfast.explain.sentences",
@@ -27,12 +27,12 @@ _PARTS = (
     "holdfast.explain.fingerprint", "holdfast.explain.report_draft",
     "holdfast.explain.attribution", "holdfast.explain.device_fault_cause", "holdfast.explain.requested_stops",
     "holdfast.explain.worker_cause",
-    "holdfast.explain.system_cause", "holdfast.explain.explanation_rules", "holdfast.explain.log_selection",
+    "holdfast.explain.system_cause", "holdfast.explain.openpai_rows",
+    "holdfast.explain.explanation_rules", "holdfast.explain.log_selection",
     "holdfast.explain.plain_report", "holdfast.explain.funnel", "holdfast.explain.reading_limits",
     "holdfast.explain.node_reader", "holdfast.explain.log_scanner",
     "holdfast.node.explain_files",
-    "holdfast.decide.progress_signs", "holdfast.decide.restart_budgets",
-    "holdfast.decide.recovery", "holdfast.node.missing_resources", "holdfast.node.report_writer",
+    "holdfast.node.missing_resources", "holdfast.node.report_writer",
     "holdfast.explain.openpai_exit_file", "holdfast.report.text_report", "holdfast.report.failure_place",
     "holdfast.report.brief_report",
 )  # fmt: skip
