@@ -48,75 +48,30 @@ class RunOption(msgspec.Struct, frozen=True):
     """The default value; repeated options have ()."""
 
 
+#: torchrun's own options that have a meaning here, and the two ways around a script.
+# fmt: off
 TORCHRUN: tuple[RunOption, ...] = (
-    RunOption(
-        "nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"
-    ),
+    RunOption("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"),
     RunOption("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many machines take part.  [1]"),
     RunOption("node_rank", ("--node-rank",), metavar="R", help="This machine's place among them, from 0."),
-    RunOption(
-        "rdzv_endpoint",
-        ("--rdzv-endpoint",),
-        metavar="HOST:PORT",
-        help="Typed on every node: where the owner of the job is found. On one machine its port, as --master-port.",
-    ),
-    RunOption(
-        "rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."
-    ),
+    RunOption("rdzv_endpoint", ("--rdzv-endpoint",), metavar="HOST:PORT", help="Typed on every node: where the owner of the job is found. On one machine its port, as --master-port."),
+    RunOption("rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."),
     RunOption("rdzv_backend", ("--rdzv-backend",), metavar="NAME", help="static or c10d: nodes are found in one way."),
-    RunOption(
-        "rdzv_conf",
-        ("--rdzv-conf",),
-        metavar="K=V,K=V",
-        help="is_host=1: the owner is here; join_timeout, last_call_timeout: seconds.",
-    ),
+    RunOption("rdzv_conf", ("--rdzv-conf",), metavar="K=V,K=V", help="is_host=1: the owner is here; join_timeout, last_call_timeout: seconds."),
     RunOption("standalone", ("--standalone",), flag=True, unset=False, help="One machine, as without --nnodes."),
     RunOption("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
-    RunOption(
-        "master_addr",
-        ("--master-addr",),
-        metavar="ADDR",
-        help="With --nnodes: the host of the endpoint. On one machine: where rank 0 listens.  [127.0.0.1]",
-    ),
-    RunOption(
-        "master_port",
-        ("--master-port",),
-        metavar="PORT",
-        help="With --nnodes: the port of the endpoint. On one machine: MASTER_PORT of the first attempt.",
-    ),
-    RunOption(
-        "local_addr",
-        ("--local-addr",),
-        metavar="ADDR",
-        help="Where the other nodes reach this one. On one machine: as --master-addr, which wins.",
-    ),
-    RunOption(
-        "virtual_local_rank",
-        ("--virtual-local-rank",),
-        flag=True,
-        unset=False,
-        help="LOCAL_RANK is 0 in every worker, and each sees its own device only.",
-    ),
-    RunOption(
-        "local_ranks_filter",
-        ("--local-ranks-filter",),
-        metavar="R,R",
-        help="Show the output of these local ranks only.",
-    ),
+    RunOption("master_addr", ("--master-addr",), metavar="ADDR", help="With --nnodes: the host of the endpoint. On one machine: where rank 0 listens.  [127.0.0.1]"),
+    RunOption("master_port", ("--master-port",), metavar="PORT", help="With --nnodes: the port of the endpoint. On one machine: MASTER_PORT of the first attempt."),
+    RunOption("local_addr", ("--local-addr",), metavar="ADDR", help="Where the other nodes reach this one. On one machine: as --master-addr, which wins."),
+    RunOption("virtual_local_rank", ("--virtual-local-rank",), flag=True, unset=False, help="LOCAL_RANK is 0 in every worker, and each sees its own device only."),
+    RunOption("local_ranks_filter", ("--local-ranks-filter",), metavar="R,R", help="Show the output of these local ranks only."),
     RunOption("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
     RunOption("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
-    RunOption(
-        "run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."
-    ),
+    RunOption("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),
     RunOption("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
-    RunOption(
-        "command_from",
-        ("--command-from",),
-        metavar="VARIABLE",
-        help="The command is the text of this variable, for a shell or with a #! line; instead of SCRIPT.",
-    ),
+    RunOption("command_from", ("--command-from",), metavar="VARIABLE", help="The command is the text of this variable, for a shell or with a #! line; instead of SCRIPT."),
 )
-"""torchrun's own options that have a meaning here, and the two ways around a script."""
+# fmt: on
 
 ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 """torchrun's names for some of the settings."""

@@ -33,199 +33,42 @@ class KubernetesKey(Noun, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
 
 
+#: In the order of the documentation.
+# fmt: off
 OWN: tuple[KubernetesKey, ...] = (
-    KubernetesKey(
-        key="namespace",
-        what="the namespace; unless given the one of the kubeconfig's context, or of the pod",
-        expected="a name of small letters, digits and `-`, at most 63",
-        judge="label",
-        also=("ns",),
-    ),
-    KubernetesKey(
-        key="nodes",
-        what="how many pods take part, `N` or `MIN:MAX`; the workers of all roles are spread evenly over them",
-        expected="a number of pods, or MIN:MAX",
-        judge="nodes",
-        also=("nnodes", "pods"),
-    ),
-    KubernetesKey(
-        key="spares",
-        what="further pods, kept ready",
-        expected="a number, 0 or more",
-        judge="count",
-    ),
-    KubernetesKey(
-        key="per_pod",
-        what="how many workers of a role share a pod, where `nodes` is not said: 1, or as many as `gpus` are "
-        "enough for",
-        expected="a number, 1 or more",
-        judge="positive",
-    ),
-    KubernetesKey(
-        key="image",
-        what="the image that workers run in; a role's own `image` wins, and the job's is used where this is missing",
-        expected="an image such as registry.example/train:1.2",
-        judge="image",
-    ),
-    KubernetesKey(
-        key="holdfast_image",
-        what="the image with holdfast in it: the owner's pod, and the init container of each other; HOLDFAST_IMAGE",
-        expected="an image such as registry.example/holdfast:0.2.0",
-        judge="image",
-    ),
-    KubernetesKey(
-        key="pull_policy",
-        what="when images are pulled: Always, IfNotPresent or Never",
-        expected="Always, IfNotPresent or Never",
-        judge="pull",
-    ),
-    KubernetesKey(
-        key="pull_secrets",
-        what="names of secrets for the registry",
-        expected="names of secrets, as in [registry]",
-        judge="names",
-    ),
-    KubernetesKey(
-        key="gpus",
-        what="devices of each pod",
-        expected="a number of devices of each pod",
-        judge="count",
-        also=("gpus_per_node",),
-    ),
-    KubernetesKey(
-        key="gpu_resource",
-        what="what Kubernetes calls the devices: `nvidia.com/gpu`, `amd.com/gpu`, `huawei.com/Ascend910` …",
-        expected="the name of a resource with a domain, as in amd.com/gpu",
-        judge="resource",
-    ),
-    KubernetesKey(
-        key="cpus",
-        what="cores of each pod, requested and its limit; unless given, the sum of its workers' `resources.cpus`",
-        expected="cores as Kubernetes writes them: 8, 1.5 or 500m",
-        judge="quantity",
-    ),
-    KubernetesKey(
-        key="memory",
-        what="memory of each pod, requested and its limit, as Kubernetes writes it: `64Gi`; unless given, the sum of "
-        "its workers' `resources.memory` and 256 MiB for holdfast",
-        expected="a size as Kubernetes writes it: 64Gi, 500Mi",
-        judge="memory",
-        also=("mem",),
-    ),
-    KubernetesKey(
-        key="shm",
-        what="the limit of /dev/shm, which is in memory; unless given, the pod's memory",
-        expected="a size as Kubernetes writes it: 8Gi",
-        judge="memory",
-    ),
-    KubernetesKey(
-        key="queue",
-        what="the queue of Kueue (LocalQueue) or Volcano; unless given, the job's `virtualCluster`",
-        expected="the name of a queue",
-        judge="subdomain",
-    ),
-    KubernetesKey(
-        key="gang",
-        what="who places all pods at once: auto, none, native, kueue, coscheduling or volcano",
-        expected=f"one of {', '.join(GANGS)}",
-        judge="gang",
-    ),
-    KubernetesKey(
-        key="priority_class",
-        what="the priority class of all pods",
-        expected="the name of a priority class",
-        judge="subdomain",
-        also=("priority_class_name",),
-    ),
-    KubernetesKey(
-        key="scheduler",
-        what="the scheduler's name",
-        expected="a scheduler's name",
-        judge="subdomain",
-        also=("scheduler_name",),
-    ),
-    KubernetesKey(
-        key="service_account",
-        what="the service account of the workers' pods, for a store of data for example; its token is mounted",
-        expected="the name of a service account",
-        judge="subdomain",
-        also=("service_account_name",),
-    ),
-    KubernetesKey(
-        key="owner_service_account",
-        what="one that is there already for the owner's pod, where a user may create no Role",
-        expected="the name of a service account",
-        judge="subdomain",
-    ),
-    KubernetesKey(
-        key="node_selector",
-        what="labels that the nodes must have",
-        expected="a mapping of labels, as in {pool: a100}",
-        judge="texts",
-    ),
-    KubernetesKey(
-        key="tolerations",
-        what="taints that the pods tolerate, as Kubernetes writes them, or `KEY[=VALUE][:EFFECT]`",
-        expected="a list, as in [{key: gpu, operator: Exists}] or [gpu:NoSchedule]",
-        judge="tolerations",
-    ),
-    KubernetesKey(
-        key="template",
-        what="a pod template, merged into the workers' pods; the user's container is called `task`",
-        expected="a mapping with `metadata` and `spec`",
-        judge="template",
-        also=("pod_template",),
-    ),
-    KubernetesKey(
-        key="owner_template",
-        what="a pod template, merged into the owner's pod; its container is called `owner`",
-        expected="a mapping with `metadata` and `spec`",
-        judge="template",
-    ),
-    KubernetesKey(
-        key="roles",
-        what="by role: `per_pod` and `template` of its pods",
-        expected="a mapping of roles, as in {ps: {per_pod: 1, template: {…}}}",
-        judge="roles",
-    ),
-    KubernetesKey(
-        key="may_taint",
-        what="a node that a person has to look at is tainted, so that no pod of any job is placed there; the owner's "
-        "account needs a ClusterRole for it",
-        expected="true or false",
-        judge="yes",
-    ),
-    KubernetesKey(
-        key="exchange",
-        what="the directory that the init container and the workers share",
-        expected="an absolute path",
-        judge="path",
-    ),
-    KubernetesKey(
-        key="owner_retries",
-        what="how many pods of the owner may be lost",
-        expected="a number, 0 or more",
-        judge="count",
-    ),
-    KubernetesKey(
-        key="owner_cpus",
-        what="cores that the owner's pod requests; its limit is twenty times as much",
-        expected="cores as Kubernetes writes them: 500m",
-        judge="quantity",
-    ),
-    KubernetesKey(
-        key="owner_memory",
-        what="memory that the owner's pod requests; its limit is four times as much",
-        expected="a size as Kubernetes writes it: 512Mi",
-        judge="memory",
-    ),
-    KubernetesKey(
-        key="keep",
-        what="seconds after its end after which Kubernetes deletes the job; unless given, it stays",
-        expected="a number of seconds",
-        judge="count",
-    ),
+    KubernetesKey(key="namespace", what="the namespace; unless given the one of the kubeconfig's context, or of the pod", expected="a name of small letters, digits and `-`, at most 63", judge="label", also=("ns",)),
+    KubernetesKey(key="nodes", what="how many pods take part, `N` or `MIN:MAX`; the workers of all roles are spread evenly over them", expected="a number of pods, or MIN:MAX", judge="nodes", also=("nnodes", "pods")),
+    KubernetesKey(key="spares", what="further pods, kept ready", expected="a number, 0 or more", judge="count"),
+    KubernetesKey(key="per_pod", what="how many workers of a role share a pod, where `nodes` is not said: 1, or as many as `gpus` are enough for", expected="a number, 1 or more", judge="positive"),
+    KubernetesKey(key="image", what="the image that workers run in; a role's own `image` wins, and the job's is used where this is missing", expected="an image such as registry.example/train:1.2", judge="image"),
+    KubernetesKey(key="holdfast_image", what="the image with holdfast in it: the owner's pod, and the init container of each other; HOLDFAST_IMAGE", expected="an image such as registry.example/holdfast:0.2.0", judge="image"),
+    KubernetesKey(key="pull_policy", what="when images are pulled: Always, IfNotPresent or Never", expected="Always, IfNotPresent or Never", judge="pull"),
+    KubernetesKey(key="pull_secrets", what="names of secrets for the registry", expected="names of secrets, as in [registry]", judge="names"),
+    KubernetesKey(key="gpus", what="devices of each pod", expected="a number of devices of each pod", judge="count", also=("gpus_per_node",)),
+    KubernetesKey(key="gpu_resource", what="what Kubernetes calls the devices: `nvidia.com/gpu`, `amd.com/gpu`, `huawei.com/Ascend910` …", expected="the name of a resource with a domain, as in amd.com/gpu", judge="resource"),
+    KubernetesKey(key="cpus", what="cores of each pod, requested and its limit; unless given, the sum of its workers' `resources.cpus`", expected="cores as Kubernetes writes them: 8, 1.5 or 500m", judge="quantity"),
+    KubernetesKey(key="memory", what="memory of each pod, requested and its limit, as Kubernetes writes it: `64Gi`; unless given, the sum of its workers' `resources.memory` and 256 MiB for holdfast", expected="a size as Kubernetes writes it: 64Gi, 500Mi", judge="memory", also=("mem",)),
+    KubernetesKey(key="shm", what="the limit of /dev/shm, which is in memory; unless given, the pod's memory", expected="a size as Kubernetes writes it: 8Gi", judge="memory"),
+    KubernetesKey(key="queue", what="the queue of Kueue (LocalQueue) or Volcano; unless given, the job's `virtualCluster`", expected="the name of a queue", judge="subdomain"),
+    KubernetesKey(key="gang", what="who places all pods at once: auto, none, native, kueue, coscheduling or volcano", expected=f"one of {', '.join(GANGS)}", judge="gang"),
+    KubernetesKey(key="priority_class", what="the priority class of all pods", expected="the name of a priority class", judge="subdomain", also=("priority_class_name",)),
+    KubernetesKey(key="scheduler", what="the scheduler's name", expected="a scheduler's name", judge="subdomain", also=("scheduler_name",)),
+    KubernetesKey(key="service_account", what="the service account of the workers' pods, for a store of data for example; its token is mounted", expected="the name of a service account", judge="subdomain", also=("service_account_name",)),
+    KubernetesKey(key="owner_service_account", what="one that is there already for the owner's pod, where a user may create no Role", expected="the name of a service account", judge="subdomain"),
+    KubernetesKey(key="node_selector", what="labels that the nodes must have", expected="a mapping of labels, as in {pool: a100}", judge="texts"),
+    KubernetesKey(key="tolerations", what="taints that the pods tolerate, as Kubernetes writes them, or `KEY[=VALUE][:EFFECT]`", expected="a list, as in [{key: gpu, operator: Exists}] or [gpu:NoSchedule]", judge="tolerations"),
+    KubernetesKey(key="template", what="a pod template, merged into the workers' pods; the user's container is called `task`", expected="a mapping with `metadata` and `spec`", judge="template", also=("pod_template",)),
+    KubernetesKey(key="owner_template", what="a pod template, merged into the owner's pod; its container is called `owner`", expected="a mapping with `metadata` and `spec`", judge="template"),
+    KubernetesKey(key="roles", what="by role: `per_pod` and `template` of its pods", expected="a mapping of roles, as in {ps: {per_pod: 1, template: {…}}}", judge="roles"),
+    KubernetesKey(key="may_taint", what="a node that a person has to look at is tainted, so that no pod of any job is placed there; the owner's account needs a ClusterRole for it", expected="true or false", judge="yes"),
+    KubernetesKey(key="exchange", what="the directory that the init container and the workers share", expected="an absolute path", judge="path"),
+    KubernetesKey(key="owner_retries", what="how many pods of the owner may be lost", expected="a number, 0 or more", judge="count"),
+    KubernetesKey(key="owner_cpus", what="cores that the owner's pod requests; its limit is twenty times as much", expected="cores as Kubernetes writes them: 500m", judge="quantity"),
+    KubernetesKey(key="owner_memory", what="memory that the owner's pod requests; its limit is four times as much", expected="a size as Kubernetes writes it: 512Mi", judge="memory"),
+    KubernetesKey(key="keep", what="seconds after its end after which Kubernetes deletes the job; unless given, it stays", expected="a number of seconds", judge="count"),
 )
+# fmt: on
+
 BY_KEY = {name: own for own in OWN for name in (own.key, *own.also)}
 ROLE_KEYS = ("per_pod", "template")
 

@@ -42,113 +42,33 @@ _COUNT = r"[1-9][0-9]{0,5}"
 _TIME = r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|(?i:infinite|unlimited)"
 _RANGE = r"[0-9]+(-[0-9]+(:[0-9]+)?)?"
 
+#: In the order of the documentation, and of the lines of the script.
+# fmt: off
 OWN: tuple[SlurmKey, ...] = (
-    SlurmKey(
-        key="nodes",
-        what="nodes that take part, or a range MIN:MAX; 1 unless given",
-        expected="a number of nodes, 1 or more, or MIN:MAX",
-        pattern=rf"{_COUNT}([:-]{_COUNT})?",
-        sbatch="nodes",
-    ),
-    SlurmKey(
-        key="spares",
-        what="further nodes that are kept ready; `--nodes` of sbatch is `nodes` and `spares` together",
-        expected="a number of nodes, 0 or more",
-        pattern=r"[0-9]{1,5}",
-    ),
-    SlurmKey(
-        key="gpus",
-        what="GPUs of each node (not of the job): `8`, or `a100:4`",
-        expected="a number of GPUs of each node, or TYPE:NUMBER",
-        pattern=rf"([A-Za-z][A-Za-z0-9_.-]*:)?{_COUNT}",
-        sbatch="gpus-per-node",
-        also=("gpus-per-node",),
-    ),
-    SlurmKey(
-        key="cpus",
-        what="cores of each node",
-        expected="a number of cores of each node",
-        pattern=_COUNT,
-        sbatch="cpus-per-task",
-        also=("cpus-per-task",),
-    ),
-    SlurmKey(
-        key="memory",
-        what="memory of each node, with its unit: `64G`, `500M`; `0`: all that the node has",
-        expected="a size with its unit, as in 64G, or 0 for all memory of the node",
-        pattern=r"0|[1-9][0-9]*([KMGTkmgt])(i?[Bb])?",
-        sbatch="mem",
-        also=("mem",),
-    ),
+    SlurmKey(key="nodes", what="nodes that take part, or a range MIN:MAX; 1 unless given", expected="a number of nodes, 1 or more, or MIN:MAX", pattern=rf"{_COUNT}([:-]{_COUNT})?", sbatch="nodes"),
+    SlurmKey(key="spares", what="further nodes that are kept ready; `--nodes` of sbatch is `nodes` and `spares` together", expected="a number of nodes, 0 or more", pattern=r"[0-9]{1,5}"),
+    SlurmKey(key="gpus", what="GPUs of each node (not of the job): `8`, or `a100:4`", expected="a number of GPUs of each node, or TYPE:NUMBER", pattern=rf"([A-Za-z][A-Za-z0-9_.-]*:)?{_COUNT}", sbatch="gpus-per-node", also=("gpus-per-node",)),
+    SlurmKey(key="cpus", what="cores of each node", expected="a number of cores of each node", pattern=_COUNT, sbatch="cpus-per-task", also=("cpus-per-task",)),
+    SlurmKey(key="memory", what="memory of each node, with its unit: `64G`, `500M`; `0`: all that the node has", expected="a size with its unit, as in 64G, or 0 for all memory of the node", pattern=r"0|[1-9][0-9]*([KMGTkmgt])(i?[Bb])?", sbatch="mem", also=("mem",)),
     SlurmKey(key="partition", what="the partition, or several: `a,b`", expected="a name", sbatch="partition"),
     SlurmKey(key="account", what="the account that pays", expected="a name", sbatch="account"),
     SlurmKey(key="qos", what="the quality of service", expected="a name", sbatch="qos"),
-    SlurmKey(
-        key="time",
-        what="the time limit, as Slurm writes it: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M:S`",
-        expected="minutes, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS or DAYS-HOURS:MINUTES:SECONDS",
-        pattern=_TIME,
-        sbatch="time",
-    ),
-    SlurmKey(
-        key="signal",
-        what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none",
-        expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS",
-        pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?",
-        sbatch="signal",
-    ),
-    SlurmKey(
-        key="requeue",
-        what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given",
-        expected="true or false",
-    ),
-    SlurmKey(
-        key="requeue-at-limit",
-        what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run",
-        expected="true or false",
-    ),
+    SlurmKey(key="time", what="the time limit, as Slurm writes it: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M:S`", expected="minutes, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS or DAYS-HOURS:MINUTES:SECONDS", pattern=_TIME, sbatch="time"),
+    SlurmKey(key="signal", what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none", expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS", pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?", sbatch="signal"),
+    SlurmKey(key="requeue", what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given", expected="true or false"),
+    SlurmKey(key="requeue-at-limit", what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run", expected="true or false"),
     SlurmKey(key="comment", what="a comment", expected="a text", sbatch="comment"),
-    SlurmKey(
-        key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"
-    ),
+    SlurmKey(key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"),
     SlurmKey(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
     SlurmKey(key="reservation", what="the reservation", expected="a name", sbatch="reservation"),
-    SlurmKey(
-        key="array",
-        what="one job for each index: `0-19`, `1,3,5`, `0-99:10`; `%4` behind it: at most 4 at a time",
-        expected="indices, as in 0-19, 1,3,5 or 0-19%4",
-        pattern=rf"{_RANGE}(,{_RANGE})*(%[1-9][0-9]*)?",
-        sbatch="array",
-    ),
-    SlurmKey(
-        key="output",
-        what="the file for what is printed; `%j`, `%A`, `%a`, `%x` as in Slurm. `slurm-%j.out` unless given, "
-        "`slurm-%A_%a.out` for an array",
-        expected="the path of a file",
-        sbatch="output",
-    ),
-    SlurmKey(
-        key="report",
-        what="where [`report.json`](../reference/records.md#reportjson) goes too",
-        expected="the path of a file",
-    ),
-    SlurmKey(
-        key="replace-wait",
-        what="with too few nodes left: how many seconds another one is waited for",
-        expected="a number of seconds",
-        pattern=r"[0-9]+(\.[0-9]+)?",
-    ),
-    SlurmKey(
-        key="setup", what="lines of bash that the script runs before holdfast: `module load cuda`", expected="lines"
-    ),
-    SlurmKey(
-        key="python",
-        what="the Python that has holdfast on the nodes; the one of `holdfast submit` unless given",
-        expected="the absolute path of a Python",
-        pattern=r"/.*",
-    ),
+    SlurmKey(key="array", what="one job for each index: `0-19`, `1,3,5`, `0-99:10`; `%4` behind it: at most 4 at a time", expected="indices, as in 0-19, 1,3,5 or 0-19%4", pattern=rf"{_RANGE}(,{_RANGE})*(%[1-9][0-9]*)?", sbatch="array"),
+    SlurmKey(key="output", what="the file for what is printed; `%j`, `%A`, `%a`, `%x` as in Slurm. `slurm-%j.out` unless given, `slurm-%A_%a.out` for an array", expected="the path of a file", sbatch="output"),
+    SlurmKey(key="report", what="where [`report.json`](../reference/records.md#reportjson) goes too", expected="the path of a file"),
+    SlurmKey(key="replace-wait", what="with too few nodes left: how many seconds another one is waited for", expected="a number of seconds", pattern=r"[0-9]+(\.[0-9]+)?"),
+    SlurmKey(key="setup", what="lines of bash that the script runs before holdfast: `module load cuda`", expected="lines"),
+    SlurmKey(key="python", what="the Python that has holdfast on the nodes; the one of `holdfast submit` unless given", expected="the absolute path of a Python", pattern=r"/.*"),
 )
-"""In the order of the documentation, and of the lines of the script."""
+# fmt: on
 
 BY_KEY: dict[str, SlurmKey] = {name: own for own in OWN for name in (own.key, *own.also)}
 
