@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.cli._run_options import read_run_options
 from holdfast.errors import BadUsage
@@ -15,6 +15,7 @@ from holdfast.launch.owner_placement import OwnerPlacement, part
 from holdfast.launch.torchrun_options import node_range, with_variables
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
 from holdfast.settings.resolved_settings import Settings, resolve
+from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import Interface, is_loopback, offered, plain
 
 ETH = (
@@ -28,25 +29,20 @@ ETH = (
 """A machine with two networks."""
 
 
-def typed(*words: str) -> dict[str, Any]:
-    given = read_run_options([*words, "t.py"])
-    assert given is not None
-    return with_variables(given, {})
+def typed(*words: str) -> RunOptions:
+    options = read_run_options([*words, "t.py"])
+    assert options is not None
+    return with_variables(options, {})
 
 
-def settings(home: Path, given: dict[str, Any], env: dict[str, str] | None = None) -> Settings:
-    return resolve(
-        {name: given[name] for name in ("spares", "join_timeout", "port_range", "grow", "owner_wait")},
-        env or {},
-        home,
-        system_file=home / "none",
-    )
+def settings(home: Path, options: RunOptions, env: dict[str, str] | None = None) -> Settings:
+    return resolve(options.settings(), env or {}, home, system_file=home / "none")
 
 
 def many(home: Path, *words: str, env: dict[str, str] | None = None, count: int = 2) -> MultiNodeJob:
-    given = typed(*words)
+    options = typed(*words)
     job = JobFile(JobSpec(name="t", roles=(Role(name="worker", count=count, command=("true",)),)), None, ())
-    return over_nodes(given, settings(home, given, env), job, home, node_range(given))
+    return over_nodes(options, settings(home, options, env), job, home, node_range(options))
 
 
 @pytest.fixture
@@ -195,9 +191,9 @@ def test_two_runs_are_one_job_by_their_id_or_else_by_name_and_script(home: Path)
 
 def test_the_workers_of_a_job_file_are_spread_over_the_nodes(home: Path) -> None:
     def slots(nodes: str, *more: str, count: int = 6) -> int:
-        given = {**typed("--nnodes", nodes, "--rdzv-endpoint", "127.0.0.1:7", *more), "job": "j.yaml"}
+        options = replace(typed("--nnodes", nodes, "--rdzv-endpoint", "127.0.0.1:7", *more), job="j.yaml")
         job = JobFile(JobSpec(name="t", roles=(Role(name="worker", count=count, command=("true",)),)), None, ())
-        found = over_nodes(given, settings(home, given), job, home, node_range(given))
+        found = over_nodes(options, settings(home, options), job, home, node_range(options))
         assert not found.job.spec.roles[0].per_node
         return found.order.slots
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from conftest import Holdfast, free_port
-from holdfast.cli._run_options import read_run_options, unheeded
+from holdfast.cli._run_options import read_run_options
 from holdfast.cli.run import command
 from holdfast.errors import BadUsage
 from holdfast.launch.torchrun_options import (
@@ -26,6 +26,7 @@ from holdfast.launch.torchrun_options import (
 )
 from holdfast.observe.devices.device_count import xpus
 from holdfast.settings.resolved_settings import SettingSource, resolve
+from holdfast.settings.run_options import RunOptions
 
 SHOW = """
 import os
@@ -34,10 +35,10 @@ print(" ".join(os.environ.get(name, "-") for name in names), flush=True)
 """
 
 
-def typed(*words: str) -> dict[str, Any]:
-    given = read_run_options([*words, "t.py"])
-    assert given is not None
-    return given
+def typed(*words: str) -> RunOptions:
+    options = read_run_options([*words, "t.py"])
+    assert options is not None
+    return options
 
 
 # ---------------------------------------------------------------------------------------------- abbreviations
@@ -57,10 +58,10 @@ def typed(*words: str) -> dict[str, Any]:
 )
 def test_the_beginning_of_an_option_is_enough_where_one_can_be_meant(words: list[str], param: str, value: Any) -> None:
     quick = typed(*words)
-    assert quick[param] == value
+    assert getattr(quick, param) == value
     context = click.Context(command, **command.context_settings)
     command.parse_args(context, [*words, "t.py"])
-    assert context.params == quick
+    assert RunOptions(**context.params) == quick
 
 
 def test_an_abbreviation_with_two_meanings_is_refused_with_both(holdfast: Holdfast) -> None:
@@ -76,14 +77,14 @@ def test_an_abbreviation_with_two_meanings_is_refused_with_both(holdfast: Holdfa
 
 def test_a_variable_stands_in_for_an_option_that_was_not_typed() -> None:
     env = {"PET_NPROC_PER_NODE": "8", "PET_NNODES": "1:4", "PET_STANDALONE": "1", "PET_RUN_PATH": "0"}
-    given = with_variables(typed("--nnodes", "1"), env)
-    assert (given["nproc_per_node"], given["nnodes"], given["standalone"]) == ("8", "1", True)
-    assert not given["run_path"]
+    options = with_variables(typed("--nnodes", "1"), env)
+    assert (options.nproc_per_node, options.nnodes, options.standalone) == ("8", "1", True)
+    assert not options.run_path
 
 
 def test_a_job_file_says_its_workers_itself() -> None:
-    given = with_variables(typed("--job", "j.yaml"), {"PET_NPROC_PER_NODE": "8", "PET_RDZV_ID": "7"})
-    assert (given["nproc_per_node"], given["rdzv_id"]) == (None, "7")
+    options = with_variables(typed("--job", "j.yaml"), {"PET_NPROC_PER_NODE": "8", "PET_RDZV_ID": "7"})
+    assert (options.nproc_per_node, options.rdzv_id) == (None, "7")
 
 
 def test_a_wrong_variable_is_named() -> None:
@@ -130,8 +131,8 @@ def test_settings_know_torchruns_variables(
     ],
 )
 def test_a_range_of_nodes_that_no_other_node_can_find_is_this_machine(words: list[str], said: str) -> None:
-    given = typed(*words)
-    answer = alone(given, node_range(given), 0)
+    options = typed(*words)
+    answer = alone(options, node_range(options), 0)
     assert said in answer
     assert bool(said) == bool(answer)
 
@@ -146,9 +147,9 @@ def test_what_is_no_number_of_nodes_is_refused(nodes: str) -> None:
     "words", [["--nnodes=2"], ["--nnodes=2:3", "--standalone"], ["--nnodes=2", "--rdzv-endpoint=a:0"]]
 )
 def test_several_nodes_need_a_place_to_meet(words: list[str]) -> None:
-    given = typed(*words)
+    options = typed(*words)
     with pytest.raises(BadUsage, match="expected the address and port of one node, typed on every node"):
-        alone(given, node_range(given), 0)
+        alone(options, node_range(options), 0)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +208,7 @@ def test_the_endpoint_is_where_rank_0_listens(words: list[str], place: tuple[str
     ],
 )
 def test_only_what_changes_nothing_is_said_to_be_ignored(words: list[str], said: list[str]) -> None:
-    given = typed(*words)
-    assert unused({**given, "unheeded": unheeded(given)}) == said
+    assert unused(typed(*words)) == said
 
 
 def test_a_path_to_run_is_a_python_file_whatever_else_is_said(holdfast: Holdfast) -> None:

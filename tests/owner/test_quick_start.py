@@ -17,6 +17,7 @@ from holdfast.explain.plain_success import plain_success
 from holdfast.model.evidence import AttemptEvidence, Deadline, LogExcerpt, StopRequest, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.node.explain_warmup import AFTER_S, ExplainWarmup
+from holdfast.settings.run_options import RunOptions
 
 TYPED: list[RunOption] = [*TORCHRUN, *settings(), *ignored()]
 FORMS = [form for typed in TYPED for form in (*typed.forms, *([typed.off] if typed.off else []))]
@@ -24,14 +25,14 @@ UNDERSCORED = ["--" + form[2:].replace("-", "_") for form in FORMS if form.start
 VALUES = ["2", "a=b", "", "-x", "-", "--", "train.py", "--name", "-m", "é"]
 
 
-def by_click(words: list[str]) -> dict[str, object] | None:
+def by_click(words: list[str]) -> RunOptions | None:
     """What click makes of the words; None where it complains or shows help."""
     context = click.Context(command, info_name="run", **command.context_settings)
     try:
         command.parse_args(context, list(words))
     except (click.ClickException, click.exceptions.Exit):
         return None
-    return context.params
+    return RunOptions(**context.params)
 
 
 form = st.sampled_from([*FORMS, *UNDERSCORED])
@@ -60,8 +61,8 @@ def test_every_option_is_read_quickly(typed: RunOption) -> None:
         words = [word, *([] if typed.flag else ["7"]), "train.py", word]
         quick = read_run_options(words)
         assert quick is not None
-        assert quick[typed.param] not in ((), None)
-        assert quick["words"] == ("train.py", word)
+        assert getattr(quick, typed.param) not in ((), None)
+        assert quick.words == ("train.py", word)
         assert quick == by_click(words)
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from holdfast.settings.run_options import RunOptions
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Holdfast's own exceptions become one message and their exit status; status 1 is always a bug
@@ -126,13 +128,13 @@ def _reader_left(end: SystemExit) -> bool:
 def _main(words: list[str], guard_fd: int | None) -> object:
     gc.disable()
     if words[:1] == ["run"]:
-        from holdfast.cli._run_options import over_nodes, read_run_options, render, unheeded
+        from holdfast.cli._run_options import over_nodes, read_run_options, render
 
-        if (given := read_run_options(words[1:])) is not None:
+        if (options := read_run_options(words[1:])) is not None:
             from holdfast.main.run_command import start
 
-            status = start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes)
-            _look_for_old(given)
+            status = start(options, guard_fd, render=render, over_nodes=over_nodes)
+            _look_for_old(options)
             return status
     if words[:1] == ["explain"]:
         from holdfast.cli._explain_options import explaining
@@ -147,7 +149,7 @@ def _main(words: list[str], guard_fd: int | None) -> object:
     return typed(words, guard_fd)
 
 
-def _look_for_old(given: dict[str, Any]) -> None:
+def _look_for_old(options: RunOptions) -> None:
     """Once a day: remove the jobs that the settings do not keep. A run of a job's own workers, or inside a container,
     does not."""
     import os
@@ -156,7 +158,7 @@ def _look_for_old(given: dict[str, Any]) -> None:
         return
     from holdfast.cli._job_retention import after_a_run
 
-    after_a_run(given, os.environ)
+    after_a_run(options, os.environ)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.record.job_pruning import PrunableJob, RetentionLimits
     from holdfast.record.job_views import Survey
     from holdfast.settings.resolved_settings import Settings
+    from holdfast.settings.run_options import RunOptions
 
 MARK = "pruned"
 """A file in the state directory: its time is that of the last pruning."""
@@ -59,7 +60,7 @@ def held() -> frozenset[str]:
     return frozenset(str(row["device"]) for row in rows if row["standing"] in ("HELD", "ISOLATED"))
 
 
-def after_a_run(given: Mapping[str, Any], env: Mapping[str, str]) -> None:
+def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
     """Remove the jobs that the settings do not keep, and report it. It never fails: the job's status matters more."""
     from holdfast.file_modes import open_to_others
     from holdfast.record.state_directory import home_of
@@ -75,7 +76,7 @@ def after_a_run(given: Mapping[str, Any], env: Mapping[str, str]) -> None:
     from holdfast.errors import HoldfastError
 
     try:
-        _prune(given, env, home)
+        _prune(options, env, home)
     except (HoldfastError, OSError):
         return  # `holdfast prune` says what is wrong
 
@@ -92,12 +93,12 @@ def _is_due(home: Path) -> bool:
         return False
 
 
-def _prune(given: Mapping[str, Any], env: Mapping[str, str], home: Path) -> None:
+def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
     from holdfast.cli._shared_options import say, survey
     from holdfast.record.job_pruning import of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve
 
-    typed = {name: given.get(name.replace("-", "_")) for name in ("keep-jobs", "keep-days", "keep-size")}
+    typed = {"keep-jobs": options.keep_jobs, "keep-days": options.keep_days, "keep-size": options.keep_size}
     settings = resolve(typed, env, home)
     keep = keep_of(settings)
     old = [each for each in prunable_jobs(survey(), keep) if of_this_machine(each.view)][:_AT_MOST]

@@ -7,30 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.settings.run_options import IGNORED, JUDGED, RunOptions
+from holdfast.settings.settings_table import SETTINGS
+from holdfast.settings.value_kinds import ValueKind
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import JobReport
-
-IGNORED: dict[str, bool] = {
-    "monitor-interval": True,
-    "start-method": True,
-}
-"""torchrun's options that have no meaning here, and whether each takes a value."""
-
-OF_MANY = ("rdzv-backend", "rdzv-conf", "standalone")
-"""torchrun's options that have no meaning on one machine."""
-
-JUDGED: tuple[str, ...] = (
-    "logs-specs",
-    "event-log-handler",
-    "numa-binding",
-    "signals-to-handle",
-    "duplicate-stdout-filters",
-    "duplicate-stderr-filters",
-)
-"""torchrun's options with one true value here: any other value is refused; each takes one."""
 
 
 class RunOption(msgspec.Struct, frozen=True):
@@ -45,7 +30,7 @@ class RunOption(msgspec.Struct, frozen=True):
     metavar: str = ""
     help: str = ""
     unset: bool | None = None
-    """The default value; repeated options have ()."""
+    """The default value; repeated options have (). `RunOptions` has the same."""
 
 
 #: torchrun's own options that have a meaning here, and the two ways around a script.
@@ -79,21 +64,18 @@ ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 
 def settings() -> Iterator[RunOption]:
     """The settings, as options."""
-    from holdfast.settings.settings_table import SETTINGS
-    from holdfast.settings.value_kinds import ValueKind
-
     for setting in SETTINGS:
         forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))
         flag = setting.kind is ValueKind.FLAG
         off = f"--no-{setting.name}" if setting.no_option else ""
         repeated = setting.kind is ValueKind.FILES
-        yield RunOption(setting.name.replace("-", "_"), forms, flag=flag, off=off, repeated=repeated)
+        yield RunOption(setting.param, forms, flag=flag, off=off, repeated=repeated)
 
 
 def ignored() -> Iterator[RunOption]:
     """torchrun's options that are only checked: without a meaning here, or with one correct value."""
-    for name, takes_value in (*IGNORED.items(), *((name, True) for name in JUDGED)):
-        yield RunOption(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
+    for name in (*IGNORED, *JUDGED):
+        yield RunOption(name, (f"--{name.replace('_', '-')}",))
 
 
 OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
@@ -109,19 +91,14 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
         return (name,)
-    theirs = [f"--{word}" for word in (*IGNORED, *JUDGED, *OF_TORCHRUN)]
+    theirs = [f"--{word}" for word in OF_TORCHRUN]
+    theirs += [form for typed in ignored() for form in typed.forms]
     theirs += [form for typed in TORCHRUN if typed.param not in ("job", "command_from") for form in typed.forms]
     first = [form for form in begins if form in theirs]
     return tuple(first if len(first) == 1 else begins)
 
 
-def unheeded(given: dict[str, Any]) -> list[str]:
-    """The given options that have no meaning here, unless other options give them one."""
-    names = (*OF_MANY, *IGNORED)
-    return [f"--{name}" for name in names if given.get(name.replace("-", "_")) not in (None, False)]
-
-
-def read_run_options(args: Sequence[str]) -> dict[str, Any] | None:
+def read_run_options(args: Sequence[str]) -> RunOptions | None:
     """The same result as click's, without click, whose import takes longer than the rest of a start.
 
     None unless the words are plain (help, an unknown option, a missing or glued value, `--`): then click reads them,
@@ -152,9 +129,9 @@ def read_run_options(args: Sequence[str]) -> dict[str, Any] | None:
         if typed.flag:
             values[typed.param] = on
             continue
-        given = value if equals else rest.pop()
-        values[typed.param] = (*values[typed.param], given) if typed.repeated else given
-    return {**values, "words": tuple(rest[::-1])}
+        text = value if equals else rest.pop()
+        values[typed.param] = (*values[typed.param], text) if typed.repeated else text
+    return RunOptions(**values, words=tuple(rest[::-1]))
 
 
 def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from holdfast.cli._completion_values import checks
-from holdfast.cli._run_options import ALSO, IGNORED, TORCHRUN, ignored, over_nodes, render, unheeded, whole
+from holdfast.cli._run_options import ALSO, TORCHRUN, ignored, over_nodes, render, whole
 from holdfast.cli._shared_options import setting_options
 from holdfast.main.run_command import start
+from holdfast.settings.run_options import IGNORED, RunOptions
 
 
 class _Run(click.Command):
@@ -22,7 +23,7 @@ class _Run(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         with formatter.section("Accepted and ignored, for torchrun's sake"):
-            formatter.write_text(", ".join(f"--{name}" for name in IGNORED))
+            formatter.write_text(", ".join(f"--{name.replace('_', '-')}" for name in IGNORED))
 
 
 def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
@@ -77,20 +78,20 @@ def _options() -> list[click.Parameter]:
         if option.name in ALSO:
             option.opts.append(ALSO[option.name])
         ours.append(option)
-    unheeded = [
+    unused = [
         click.Option([typed.param, *typed.forms], is_flag=typed.flag, default=None, hidden=True) for typed in ignored()
     ]
     words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-    return [*torchrun, *ours, *unheeded, words]
+    return [*torchrun, *ours, *unused, words]
 
 
-def _main(**given: Any) -> None:
+def _main(**typed: Any) -> None:
     """Run SCRIPT as one gang of workers, on one machine or on many, as torchrun would, and carry it through failures.
 
     At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
     """
     guard_fd: int | None = click.get_current_context().obj
-    raise SystemExit(start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes))
+    raise SystemExit(start(RunOptions(**typed), guard_fd, render=render, over_nodes=over_nodes))
 
 
 command = _Run(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.submit.slurm_submit import PreparedScript
     from holdfast.platforms.submitting.submit_request import SubmitRequest
     from holdfast.settings.resolved_settings import Settings
+    from holdfast.settings.run_options import RunOptions
 
 _NAMES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "nodes": (("--nodes", "--nnodes", "-N"), "N|MIN:MAX", "Nodes that take part.  [1]"),
@@ -119,13 +120,8 @@ def _main(
     from holdfast.settings.resolved_settings import resolve
 
     typed = [*(["--name", name] if name else []), *(["--max-restarts", max_restarts] if max_restarts else []), *words]
-    given = _of_run(typed)
     where = home()
-    from holdfast.settings.settings_table import BY_NAME
-
-    settings = resolve(
-        {key: value for key, value in given.items() if key.replace("_", "-") in BY_NAME}, os.environ, where
-    )
+    settings = resolve(_of_run(typed).settings(), os.environ, where)
     request = SubmitRequest(
         path=Path(job), platform=platform, options=_options(own, sbatch), run_words=tuple(typed), home=where
     )
@@ -257,9 +253,10 @@ _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
 """Options of run that must agree with the request to Slurm (nodes, an array): submit has its own."""
 
 
-def _of_run(words: list[str]) -> dict[str, object]:
+def _of_run(words: list[str]) -> RunOptions:
     """Reads the words as `holdfast run` would, so that a mistake shows now and not when the job begins."""
     from holdfast.cli.run import command
+    from holdfast.settings.run_options import RunOptions
 
     try:
         context = command.make_context("holdfast run", ["--job", _JOB, *words])
@@ -281,7 +278,7 @@ def _of_run(words: list[str]) -> dict[str, object]:
             f"{extra[0]!r}: expected options of holdfast run behind `--`; what runs stands in the job file",
             hint="holdfast submit job.yaml -- --hang-timeout 600",
         )
-    return dict(context.params)
+    return RunOptions(**context.params)
 
 
 def _tell(found: PlatformJob, prepared: PreparedScript, as_json: bool) -> None:

@@ -9,11 +9,11 @@ import enum
 import hashlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
@@ -23,11 +23,13 @@ from holdfast.launch.torchrun_options import number
 from holdfast.model.job_spec import NodePlan
 from holdfast.model.noun_base import Noun
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.run_options import RunOptions
 from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
 TOLD = ("on_event", "on_end", "notify", "summary", "traces", "notice_timeout")
 """Not sent: the owner notifies others, and addresses in `notify` are secret."""
+#: Not sent: options for the machine where the user typed them, and those that are sent in another form.
 _NOT_SENT = (
     "hosts",
     "hostfile",
@@ -40,11 +42,9 @@ _NOT_SENT = (
     "job_key",
     "name",
     "stdin",
-    "unheeded",
 )
-"""Not sent: options for the machine where the user typed them, and those that are sent in another form."""
 
-
+_UNSET = RunOptions()
 _DIAL_S = 5.0
 
 
@@ -69,8 +69,8 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     version: str
     """The version of holdfast."""
     by: StartedBy
-    given: dict[str, Any]
-    """The typed options, by parameter names."""
+    options: RunOptions
+    """The typed options that are sent."""
     name: str
     """The name of the job."""
     environment: dict[str, str]
@@ -110,7 +110,7 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
 
 def order_for_agents(
     by: StartedBy,
-    given: Mapping[str, Any],
+    options: RunOptions,
     name: str,
     plan: NodePlan,
     key: bytes,
@@ -119,11 +119,11 @@ def order_for_agents(
     slots: int | None = None,
 ) -> AgentOrder:
     """The part of the order that is the same for all agents of a job. `key`: its 32 bytes. Raises `BadUsage`."""
-    addresses, typed_address = owner_addresses(given)
+    addresses, typed_address = owner_addresses(options)
     return AgentOrder(
         version=__version__,
         by=by,
-        given={name: value for name, value in given.items() if name not in _NOT_SENT},
+        options=replace(options, **{name: getattr(_UNSET, name) for name in _NOT_SENT}),
         name=name,
         environment=environment,
         directory=str(Path.cwd()),
@@ -141,20 +141,19 @@ def line_of(order: AgentOrder) -> bytes:
     return msgspec.json.encode(order) + b"\n"
 
 
-def given_there(order: AgentOrder) -> dict[str, Any]:
+def options_there(order: AgentOrder) -> RunOptions:
     """The typed options, where the agent runs."""
-    given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
-    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "metrics_file", *TOLD, "json", "events", "job_key"))
+    options = replace(order.options, name=order.name, stdin="none")
     if order.slots is not None:
-        given["nproc_per_node"] = str(order.slots)
-    return given
+        options.nproc_per_node = str(order.slots)
+    return options
 
 
-def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+def owner_addresses(options: RunOptions) -> tuple[tuple[str, ...], bool]:
     """Where the other nodes may find the owner, and whether the user has typed it. Raises `BadUsage`."""
-    typed = given["local_addr"] or given["master_addr"]
-    if given["rdzv_endpoint"]:
-        typed, _ = endpoint(given, given.get("rdzv_backend") or "static")
+    typed = options.local_addr or options.master_addr
+    if options.rdzv_endpoint:
+        typed, _ = endpoint(options, options.rdzv_backend or "static")
     if not typed:
         return offered(interfaces()) or ("127.0.0.1",), False
     if is_loopback(typed):
@@ -165,11 +164,11 @@ def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
     return (typed.strip("[]"),), True
 
 
-def owner_port(given: Mapping[str, Any]) -> int:
+def owner_port(options: RunOptions) -> int:
     """The owner's port; 0: a free one, since the agents get its number."""
-    if given["rdzv_endpoint"] and given["rdzv_endpoint"].rpartition(":")[2].isdigit():
-        return endpoint(given, given.get("rdzv_backend") or "static")[1]
-    return number(given, "master_port", given["master_port"], 1, 65535) or 0
+    if options.rdzv_endpoint and options.rdzv_endpoint.rpartition(":")[2].isdigit():
+        return endpoint(options, options.rdzv_backend or "static")[1]
+    return number(options, "master_port", options.master_port, 1, 65535) or 0
 
 
 def answering(addresses: Sequence[str], port: int) -> str:
@@ -183,16 +182,16 @@ def answering(addresses: Sequence[str], port: int) -> str:
     return addresses[0]
 
 
-def agent_launch_spec(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: AgentJoin) -> MultiNodeJob:
+def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joining: AgentJoin) -> MultiNodeJob:
     """The launch of an agent that a starter has started."""
     order = joining.order
-    slots = order.slots or slots_of(given, job.spec, order.plan)
+    slots = order.slots or slots_of(options, job.spec, order.plan)
     nodes = NodesOrder(
         host=joining.address,
         port=order.port,
         key=bytes.fromhex(order.key),
         key_from=_KEY_FROM[order.by],
-        job=identity(given, job.spec),
+        job=identity(options, job.spec),
         slots=slots,
         hosts=False,
         hosts_why="the command was typed elsewhere",
@@ -206,7 +205,7 @@ def agent_launch_spec(given: Mapping[str, Any], settings: Settings, job: JobFile
         agent=hashlib.blake2b(joining.place.encode(), digest_size=8).hexdigest(),
         quiet=True,
     )
-    return MultiNodeJob(with_plan(given, job, order.plan, slots), nodes, ())
+    return MultiNodeJob(with_plan(options, job, order.plan, slots), nodes, ())
 
 
 def _owner_wait_s(by: StartedBy, settings: Settings) -> float:

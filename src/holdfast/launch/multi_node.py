@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from holdfast.launch.torchrun_options import OWN_BACKENDS, endpoint_parts, named
 from holdfast.model.job_spec import JobSpec, NodePlan
 from holdfast.safe_files import not_a_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import interfaces, is_loopback, offered, plain
 
 C10D_PORT, STATIC_PORT = 29400, 29500
@@ -36,49 +36,49 @@ class MultiNodeJob(msgspec.Struct, frozen=True):
 
 
 def over_nodes(
-    given: Mapping[str, Any], settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]
+    options: RunOptions, settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]
 ) -> MultiNodeJob:
     """The user types the same command on every node. `nodes`: `--nnodes`. Raises `BadUsage` for mistakes."""
-    backend = given.get("rdzv_backend") or "static"
+    backend = options.rdzv_backend or "static"
     if backend not in OWN_BACKENDS:
         raise BadUsage(
-            f"{named(given, 'rdzv_backend')}: expected one of {', '.join(OWN_BACKENDS)}: holdfast's nodes find each "
+            f"{named(options, 'rdzv_backend')}: expected one of {', '.join(OWN_BACKENDS)}: holdfast's nodes find each "
             "other without a server",
             hint=_HINT,
         )
-    conf, strange = rendezvous_conf(given)
+    conf, strange = rendezvous_conf(options)
     plan = plan_of(settings, conf, nodes, settings.count("spares") or 0)
-    rank, notes = _rank(given, plan, backend)
-    host, port = endpoint(given, backend)
-    is_host = _is_host(given, conf, backend, rank)
+    rank, notes = _rank(options, plan, backend)
+    host, port = endpoint(options, backend)
+    is_host = _is_host(options, conf, backend, rank)
     if strange:
         notes.append(f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored")
     part = part_here(host, is_host=is_host, node_rank=rank)
     if not part.resolved:
         notes.append(f"{part.why}: it is tried again for as long as the nodes may take to come together")
-    local = given["local_addr"] or ""
+    local = options.local_addr or ""
     if is_loopback(host):
         if local and not is_loopback(local):
             raise BadUsage(
                 f"the endpoint {shown(host, port)} can only be reached on its own machine, and "
-                f"{named(given, 'local_addr')} is for other machines: expected an address that all nodes reach",
+                f"{named(options, 'local_addr')} is for other machines: expected an address that all nodes reach",
                 hint=_HINT,
             )
         notes.append(f"the endpoint {shown(host, port)} is this machine's own: other machines cannot join")
     elif local and is_loopback(local):
         raise BadUsage(
-            f"{named(given, 'local_addr')}: other nodes cannot reach a loopback address: expected one of "
+            f"{named(options, 'local_addr')}: other nodes cannot reach a loopback address: expected one of "
             f"{', '.join(offered(interfaces())) or 'this machine'}",
             hint="ip -brief address",
         )
-    slots = slots_of(given, job.spec, plan)
+    slots = slots_of(options, job.spec, plan)
     key, key_from = key_of(settings, home)
     order = NodesOrder(
         host=host,
         port=port,
         key=key,
         key_from=key_from,
-        job=identity(given, job.spec),
+        job=identity(options, job.spec),
         slots=slots,
         hosts=part.hosts,
         hosts_why=part.why,
@@ -90,7 +90,7 @@ def over_nodes(
         owner_wait_s=owner_wait_s(settings),
     )
     plan = msgspec.structs.replace(plan, endpoint=shown(host, port))
-    return MultiNodeJob(with_plan(given, job, plan, slots), order, tuple(notes))
+    return MultiNodeJob(with_plan(options, job, plan, slots), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- the plan
@@ -116,73 +116,73 @@ def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) ->
     return settings.number(name) or 0.0
 
 
-def rendezvous_conf(given: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+def rendezvous_conf(options: RunOptions) -> tuple[dict[str, str], list[str]]:
     """`--rdzv-conf is_host=1,join_timeout=60` as a table of the keys with a meaning, and a list of the other keys."""
-    text = (given.get("rdzv_conf") or "").strip()
+    text = (options.rdzv_conf or "").strip()
     found: dict[str, str] = {}
     for pair in text.split(",") if text else ():
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not (key and equals and value):
-            raise _conf_wrong(given, f"`{pair.strip()}`: expected KEY=VALUE,KEY=VALUE")
+            raise _conf_wrong(options, f"`{pair.strip()}`: expected KEY=VALUE,KEY=VALUE")
         found[key] = value
     for key in ("join_timeout", "last_call_timeout"):
         value = found.get(key, "1")
         if not (value.isascii() and value.isdigit() and len(value) < 9 and int(value) > 0):
-            raise _conf_wrong(given, f"`{key}={value}`: expected a whole number of seconds, 1 or more")
+            raise _conf_wrong(options, f"`{key}={value}`: expected a whole number of seconds, 1 or more")
     if found.get("is_host", "1").lower() not in _FLAGS:
-        raise _conf_wrong(given, f"`is_host={found['is_host']}`: expected 1 or 0")
+        raise _conf_wrong(options, f"`is_host={found['is_host']}`: expected 1 or 0")
     return found, [key for key in found if key not in _USED]
 
 
-def _conf_wrong(given: Mapping[str, Any], problem: str) -> BadUsage:
-    return BadUsage(f"{named(given, 'rdzv_conf')}: {problem}", hint="holdfast run --rdzv-conf is_host=1 …")
+def _conf_wrong(options: RunOptions, problem: str) -> BadUsage:
+    return BadUsage(f"{named(options, 'rdzv_conf')}: {problem}", hint="holdfast run --rdzv-conf is_host=1 …")
 
 
-def _rank(given: Mapping[str, Any], plan: NodePlan, backend: str) -> tuple[int | None, list[str]]:
+def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None, list[str]]:
     """`--node-rank`, and the note about it."""
-    if given.get("node_rank") is None:
+    if options.node_rank is None:
         return None, []
     last = plan.most + plan.spares - 1
-    rank = number(given, "node_rank", given["node_rank"], 0, _RANKS)
+    rank = number(options, "node_rank", options.node_rank, 0, _RANKS)
     if backend == "c10d":
         # As in torchrun: scripts for this backend often give every node the same rank.
-        return None, [f"{named(given, 'node_rank')}: --rdzv-backend c10d ranks the nodes by itself, ignored"]
+        return None, [f"{named(options, 'node_rank')}: --rdzv-backend c10d ranks the nodes by itself, ignored"]
     if rank is not None and rank > last:
         spare = f" and --spares {plan.spares}" if plan.spares else ""
         raise BadUsage(
-            f"{named(given, 'node_rank')} with --nnodes {given['nnodes']}{spare}: expected a number from 0 to {last}",
-            hint=f"holdfast run --nnodes {given['nnodes']} --node-rank {last} …",
+            f"{named(options, 'node_rank')} with --nnodes {options.nnodes}{spare}: expected a number from 0 to {last}",
+            hint=f"holdfast run --nnodes {options.nnodes} --node-rank {last} …",
         )
     return rank, []
 
 
-def _is_host(given: Mapping[str, Any], conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
+def _is_host(options: RunOptions, conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
     """What the user typed about the host. `--master-addr` is torchrun's static form: there node rank 0 hosts."""
     if "is_host" in conf:
         return _FLAGS[conf["is_host"].lower()]
-    if backend == "static" and not given["rdzv_endpoint"] and rank is not None:
+    if backend == "static" and not options.rdzv_endpoint and rank is not None:
         return rank == 0
     return None
 
 
-def endpoint(given: Mapping[str, Any], backend: str) -> tuple[str, int]:
+def endpoint(options: RunOptions, backend: str) -> tuple[str, int]:
     """The endpoint's host, without brackets, and its port. `--rdzv-endpoint` wins over `--master-addr`, as there."""
-    text = (given["rdzv_endpoint"] or "").strip()
-    master_port = number(given, "master_port", given["master_port"], 1, 65535)
+    text = (options.rdzv_endpoint or "").strip()
+    master_port = number(options, "master_port", options.master_port, 1, 65535)
     if text:
-        host, port = endpoint_parts(text, named(given, "rdzv_endpoint"))
+        host, port = endpoint_parts(text, named(options, "rdzv_endpoint"))
         own = int(port) if port else (master_port or (C10D_PORT if backend == "c10d" else STATIC_PORT))
     else:
-        host, own = (given["master_addr"] or "").strip("[]"), master_port or STATIC_PORT
+        host, own = (options.master_addr or "").strip("[]"), master_port or STATIC_PORT
     if not host:
         raise BadUsage(
-            f"{named(given, 'rdzv_endpoint')}: the host is missing: expected the name or address of one node, "
+            f"{named(options, 'rdzv_endpoint')}: the host is missing: expected the name or address of one node, "
             "and its port",
-            hint=f"holdfast run --nnodes {given['nnodes']} --rdzv-endpoint NODE:{own} …",
+            hint=f"holdfast run --nnodes {options.nnodes} --rdzv-endpoint NODE:{own} …",
         )
     if ":" in host and plain(host).count(":") < 2:
         raise BadUsage(
-            f"{named(given, 'rdzv_endpoint')}: expected HOST:PORT; IPv6 is written [fd00::1]:{own}", hint=_HINT
+            f"{named(options, 'rdzv_endpoint')}: expected HOST:PORT; IPv6 is written [fd00::1]:{own}", hint=_HINT
         )
     return host, own
 
@@ -192,11 +192,11 @@ def shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def identity(given: Mapping[str, Any], spec: JobSpec) -> str:
+def identity(options: RunOptions, spec: JobSpec) -> str:
     """What two runs must have in common to be the same job."""
-    if given["rdzv_id"]:
-        return f"--rdzv-id {given['rdzv_id']}"
-    script = Path(given["job"] or given.get("command_from") or given["words"][0]).name
+    if options.rdzv_id:
+        return f"--rdzv-id {options.rdzv_id}"
+    script = Path(options.job or options.command_from or options.words[0]).name
     return f"{spec.name} ({script})"
 
 
@@ -233,41 +233,41 @@ def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
 # ---------------------------------------------------------------------------------------------- the workers
 
 
-def slots_of(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
+def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
     """How many workers this machine takes. A job file's `count` is for the whole job: it is divided evenly."""
-    if not given["job"]:
-        return workers(given)
+    if not options.job:
+        return workers(options)
     total = spec.world_size
     even = -(-total // plan.most)
-    taken = workers(given) if given["nproc_per_node"] else even
+    taken = workers(options) if options.nproc_per_node else even
     if taken * plan.least < total:
         raise BadUsage(
-            f"{given['job']}: its {total} workers do not fit on {plan.least} "
+            f"{options.job}: its {total} workers do not fit on {plan.least} "
             f"{'node' if plan.least == 1 else 'nodes'} with {taken} each: `count` in a job file is for all nodes "
             "together",
-            hint=f"holdfast run --nnodes {given['nnodes']} --nproc-per-node {-(-total // plan.least)} "
-            f"--job {given['job']}",
+            hint=f"holdfast run --nnodes {options.nnodes} --nproc-per-node {-(-total // plan.least)} "
+            f"--job {options.job}",
         )
     return taken
 
 
-def with_plan(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int) -> JobFile:
+def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> JobFile:
     """The job over its nodes: each node decides how often a script runs on it."""
     from msgspec.structs import replace
 
     from holdfast.decide.attempt_timers import timers_for
 
     spec = job.spec
-    if not given["job"]:
+    if not options.job:
         spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))
     spec = replace(spec, nodes=plan)
     return replace(job, spec=replace(spec, timers=timers_for(spec)))
 
 
-def readable_again(given: Mapping[str, Any]) -> None:
+def readable_again(options: RunOptions) -> None:
     """The process under the guard reads the job file, and then the guard reads it again: it would find a pipe empty."""
-    if given["job"] and (kind := not_a_file(given["job"])) not in ("", "a directory"):
+    if options.job and (kind := not_a_file(options.job)) not in ("", "a directory"):
         raise BadUsage(
-            f"--job {given['job']}: it is {kind}, and a job over nodes reads its job file again: expected a file",
+            f"--job {options.job}: it is {kind}, and a job over nodes reads its job file again: expected a file",
             hint="holdfast run --job job.yaml …",
         )

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+
+from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
+from holdfast.settings.run_options import IGNORED, OF_MANY, RunOptions
 
+#: The options that torchrun reads from the environment; it does not read `--logs-specs` and `--numa-binding` there.
 VALUES = (
     "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "monitor_interval",
     "start_method", "event_log_handler", "role", "local_ranks_filter", "duplicate_stdout_filters",
     "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr", "signals_to_handle",
 )  # fmt: skip
 FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
-"""The options that torchrun reads from the environment; it does not read `--logs-specs` and `--numa-binding` there."""
+#: What a job file sets itself: a variable of the environment does not change it.
 OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
-"""What a job file sets itself: a variable of the environment does not change it."""
-ORIGINS = "origins"
-"""The variable that a value came from, by parameter, within what was given."""
 
 MOST_NODES = 10_000
 
@@ -31,52 +31,50 @@ _WORDS = ("auto", "cpu", "gpu", "xpu", "npu")
 _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
-def with_variables(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
-    """The typed options, and `PET_*` for those that were not typed. Raises `BadUsage`."""
-    whole = dict(given)
+def with_variables(options: RunOptions, env: Mapping[str, str]) -> RunOptions:
+    """A copy of the typed options, with `PET_*` for those that were not typed. Raises `BadUsage`."""
+    found: dict[str, str | bool] = {}
     origins: dict[str, str] = {}
-    skipped = OF_A_SCRIPT if given["job"] else ()
+    skipped = OF_A_SCRIPT if options.job else ()
     for name in (*VALUES, *FLAGS):
         variable = f"PET_{name.upper()}"
         text = env.get(variable)
-        if not text or given.get(name) not in (None, False) or name in skipped:
+        if not text or options.is_set(name) or name in skipped:
             continue
         if name in FLAGS:
             if not (text.isascii() and text.isdigit()):
                 raise BadUsage(f"{variable}={text}: expected 0 or 1", hint=f"unset {variable}")
             if int(text):
-                whole[name] = True
+                found[name] = True
                 origins[name] = f"{variable}={text}"
         else:
-            whole[name] = text
+            found[name] = text
             origins[name] = f"{variable}={text}"
-    whole[ORIGINS] = origins
-    return whole
+    return replace(options, **found, origins=origins)
 
 
-def named(given: Mapping[str, Any], name: str) -> str:
+def named(options: RunOptions, name: str) -> str:
     """Where a value came from, and the value: `--nnodes 4`, `PET_NNODES=4`."""
-    origins: Mapping[str, str] = given.get(ORIGINS, {})
-    value = "" if given[name] is True else f" {given[name]}"
-    return origins.get(name) or f"--{name.replace('_', '-')}{value}"
+    value = "" if getattr(options, name) is True else f" {getattr(options, name)}"
+    return options.origins.get(name) or f"--{name.replace('_', '-')}{value}"
 
 
-def node_range(given: Mapping[str, Any]) -> tuple[int, int]:
+def node_range(options: RunOptions) -> tuple[int, int]:
     """`--nnodes` as the least and the most nodes; (1, 1) where it is not set. Raises `BadUsage`."""
-    text = given["nnodes"]
+    text = options.nnodes
     if text is None:
         return 1, 1
     least, colon, most = text.partition(":")
     numbers = [part for part in ((least, most) if colon else (least,)) if _is_number(part)]
     if len(numbers) != 1 + bool(colon) or not 1 <= int(numbers[0]) <= int(numbers[-1]) <= MOST_NODES:
         raise BadUsage(
-            f"{named(given, 'nnodes')}: expected a number of nodes from 1 to {MOST_NODES}, or MIN:MAX",
+            f"{named(options, 'nnodes')}: expected a number of nodes from 1 to {MOST_NODES}, or MIN:MAX",
             hint="holdfast run --nnodes 1 …",
         )
     return int(numbers[0]), int(numbers[-1])
 
 
-def alone(given: Mapping[str, Any], nodes: tuple[int, int], spares: int) -> str:
+def alone(options: RunOptions, nodes: tuple[int, int], spares: int) -> str:
     """The note about a range that starts with this machine, where no other node can find it; empty: no note.
 
     As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` where more are needed.
@@ -84,61 +82,61 @@ def alone(given: Mapping[str, Any], nodes: tuple[int, int], spares: int) -> str:
     least, most = nodes
     if most + spares == 1:
         return ""
-    missing = no_endpoint(given)
-    asked = named(given, "nnodes") if most > 1 else f"--spares {spares}"
+    missing = no_endpoint(options)
+    asked = named(options, "nnodes") if most > 1 else f"--spares {spares}"
     if least > 1 and missing:
         raise BadUsage(
             f"{asked}: {missing}: expected the address and port of one node, typed on every node",
-            hint=f"holdfast run --nnodes {given['nnodes']} --rdzv-endpoint NODE:29500 …; or holdfast run --hosts A,B …",
+            hint=f"holdfast run --nnodes {options.nnodes} --rdzv-endpoint NODE:29500 …; or holdfast run --hosts A,B …",
         )
     return f"{asked}: the job runs on this machine alone: {missing}" if missing else ""
 
 
-def no_endpoint(given: Mapping[str, Any]) -> str:
+def no_endpoint(options: RunOptions) -> str:
     """Why no other node could find this one; empty: the user typed a meeting place."""
-    if given.get("standalone"):
-        return f"{named(given, 'standalone')} means one machine"
-    endpoint = (given["rdzv_endpoint"] or "").strip()
+    if options.standalone:
+        return f"{named(options, 'standalone')} means one machine"
+    endpoint = (options.rdzv_endpoint or "").strip()
     if not endpoint:
-        return "" if given["master_addr"] else "there is neither --rdzv-endpoint HOST:PORT nor --master-addr HOST"
-    _, port = endpoint_parts(endpoint, named(given, "rdzv_endpoint"))
-    return f"{named(given, 'rdzv_endpoint')} means any free port, which no other node knows" if port == "0" else ""
+        return "" if options.master_addr else "there is neither --rdzv-endpoint HOST:PORT nor --master-addr HOST"
+    _, port = endpoint_parts(endpoint, named(options, "rdzv_endpoint"))
+    return f"{named(options, 'rdzv_endpoint')} means any free port, which no other node knows" if port == "0" else ""
 
 
-def refuse(given: Mapping[str, Any], *, many: bool = False) -> None:
+def refuse(options: RunOptions, *, many: bool = False) -> None:
     """Refuse options of torchrun that holdfast does not have, unless they ask for what it does anyway.
 
     `many`: the job may have further nodes.
     """
 
     def no(name: str, why: str, hint: str) -> BadUsage:
-        return BadUsage(f"{named(given, name)}: {why}", hint=hint)
+        return BadUsage(f"{named(options, name)}: {why}", hint=hint)
 
-    rank = given.get("node_rank")
-    if not many and rank not in (None, "0") and given.get("rdzv_backend") in (None, "static"):
+    rank = options.node_rank
+    if not many and rank not in (None, "0") and options.rdzv_backend in (None, "static"):
         raise no("node_rank", "the job has one node: expected 0", "holdfast run --nnodes 2 --node-rank 1 …")
-    if given.get("logs_specs"):
+    if options.logs_specs:
         raise no(
             "logs_specs",
             "holdfast has its own logs and no plugins for them",
             "holdfast run --log-dir DIRECTORY --redirects 3 …",
         )
-    if given.get("event_log_handler") not in (None, "null"):
+    if options.event_log_handler not in (None, "null"):
         raise no(
             "event_log_handler",
             "holdfast does not send torchrun's events; its own are in its journal: expected null",
             "holdfast run --json …; holdfast show JOB --json",
         )
-    if given.get("numa_binding"):
+    if options.numa_binding:
         raise no(
             "numa_binding",
             "holdfast does not bind workers to the cores near their devices",
             "holdfast run --no-python numactl --cpunodebind=0 --membind=0 python train.py",
         )
     for name in ("duplicate_stdout_filters", "duplicate_stderr_filters"):
-        if given.get(name):
+        if options.text(name):
             raise no(name, "holdfast writes no second log of chosen lines", "holdfast logs JOB | grep WORD")
-    signals = given.get("signals_to_handle")
+    signals = options.signals_to_handle
     if signals and frozenset(word.strip() for word in signals.split(",")) != _HANDLED:
         raise no(
             "signals_to_handle",
@@ -148,45 +146,43 @@ def refuse(given: Mapping[str, Any], *, many: bool = False) -> None:
         )
 
 
-_OF_MANY = ("--rdzv-backend", "--rdzv-conf", "--standalone")
-
-
-def unused(given: Mapping[str, Any], *, many: bool = False) -> list[str]:
-    """The given options of torchrun that have no meaning on one machine, or none together with the others.
+def unused(options: RunOptions, *, many: bool = False) -> list[str]:
+    """The typed options of torchrun that have no meaning on one machine, or none together with the others.
 
     `many`: the job may have further nodes, and the options that find them have a meaning.
     """
-    said = list(given["unheeded"])
+    typed = [name for name in (*OF_MANY, *IGNORED) if options.is_set(name) and name not in options.origins]
+    said = [f"--{name.replace('_', '-')}" for name in typed if not many or name not in OF_MANY]
     if many:
-        return [option for option in said if option not in _OF_MANY]
-    if given["rdzv_endpoint"]:
+        return said
+    if options.rdzv_endpoint:
         # One of the two options decides what an endpoint means.
-        meant = "--standalone" if given.get("standalone") else "--rdzv-backend"
+        meant = "--standalone" if options.standalone else "--rdzv-backend"
         said = [option for option in said if option != meant]
-        if given.get("standalone") or (given.get("rdzv_backend") or "static") not in OWN_BACKENDS:
+        if options.standalone or (options.rdzv_backend or "static") not in OWN_BACKENDS:
             said.append("--rdzv-endpoint")
-    if given.get("node_rank") not in (None, "0"):
+    if options.node_rank not in (None, "0"):
         said.append("--node-rank")
     return said
 
 
-def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def meeting_place(options: RunOptions) -> tuple[str | None, str | None]:
     """MASTER_ADDR and MASTER_PORT as far as torchrun's options set them, as text; None: holdfast chooses.
 
     As in torchrun: the endpoint beats `--master-addr` and `--master-port`, and with `--standalone` neither is given.
     The endpoint of a backend other than torch's own two is the address of a server that is not used here.
     """
-    backend = given.get("rdzv_backend") or "static"
-    addr, port = given["master_addr"], given["master_port"]
-    if given.get("standalone"):
-        return _address(addr or given["local_addr"]), port
-    endpoint = (given["rdzv_endpoint"] or "").strip()
+    backend = options.rdzv_backend or "static"
+    addr, port = options.master_addr, options.master_port
+    if options.standalone:
+        return _address(addr or options.local_addr), port
+    endpoint = (options.rdzv_endpoint or "").strip()
     if endpoint and backend in OWN_BACKENDS:
-        host, own_port = endpoint_parts(endpoint, named(given, "rdzv_endpoint"))
+        host, own_port = endpoint_parts(endpoint, named(options, "rdzv_endpoint"))
         if backend == "static":
             addr = host or addr
         port = own_port if own_port not in ("", "0") else port
-    return _address(addr or given["local_addr"]), port
+    return _address(addr or options.local_addr), port
 
 
 def _address(text: str | None) -> str | None:
@@ -204,11 +200,11 @@ def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
-def workers(given: Mapping[str, Any]) -> int:
+def workers(options: RunOptions) -> int:
     """How many workers to start: a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 where it is not set."""
-    word = given["nproc_per_node"]
+    word = options.nproc_per_node
     if word not in _WORDS:
-        return number(given, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
+        return number(options, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
     from holdfast.observe.devices.device_count import accelerators, xpus
 
     found = 0
@@ -218,18 +214,18 @@ def workers(given: Mapping[str, Any]) -> int:
         found = xpus(os.environ)
     if word not in ("auto", "cpu") and not found:
         raise BadUsage(
-            f"{named(given, 'nproc_per_node')}: this machine shows no accelerator of this kind to holdfast",
+            f"{named(options, 'nproc_per_node')}: this machine shows no accelerator of this kind to holdfast",
             hint={"gpu": "nvidia-smi -L", "npu": "npu-smi info -l"}.get(word, "ls -l /dev/dri"),
         )
     return found or len(os.sched_getaffinity(0))
 
 
-def number(given: Mapping[str, Any], name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
+def number(options: RunOptions, name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
     """The text as a number; None where it is none. Raises `BadUsage` with the place it came from."""
     if text is None:
         return None
     if not _is_number(text) or not least <= int(text) <= most:
-        where = named(given, name) if given[name] == text else f"--{name.replace('_', '-')} {text}"
+        where = named(options, name) if options.text(name) == text else f"--{name.replace('_', '-')} {text}"
         raise BadUsage(f"{where}: expected a number from {least} to {most}{more}", hint="holdfast run --help")
     return int(text)
 
@@ -238,19 +234,19 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def ranks(given: Mapping[str, Any]) -> frozenset[int] | None:
+def ranks(options: RunOptions) -> frozenset[int] | None:
     """The local ranks whose output is shown; None: all."""
-    text = given["local_ranks_filter"]
+    text = options.local_ranks_filter
     if not text:
         return None
-    parts = [number(given, "local_ranks_filter", part.strip(), 0, 100_000) for part in text.split(",")]
+    parts = [number(options, "local_ranks_filter", part.strip(), 0, 100_000) for part in text.split(",")]
     return frozenset(part for part in parts if part is not None)
 
 
-def check_devices(given: Mapping[str, Any], count: int) -> None:
+def check_devices(options: RunOptions, count: int) -> None:
     """Where every worker is to see one device of its own, a list that is too short is refused before the start."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not given["virtual_local_rank"] or listed is None:
+    if not options.virtual_local_rank or listed is None:
         return
     devices = [part for part in listed.split(",") if part.strip()]
     if len(devices) < count:

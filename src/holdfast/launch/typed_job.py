@@ -13,9 +13,10 @@ from holdfast.launch.jobfile.job_file import JobFile
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
+    from holdfast.settings.run_options import RunOptions
 
 
-def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many: bool) -> JobFile:
+def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
     """The job: a file's or a script's, with what the user typed or set in front. Raises `BadUsage`.
 
     `python`: the workers'. `over_many`: it may run on several machines.
@@ -25,43 +26,43 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
     from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
     from holdfast.settings.resolved_settings import SettingSource
 
-    words: tuple[str, ...] = given["words"]
+    words = options.words
     name = settings.text("name")
     if name is not None and not NAME.fullmatch(name):
         raise BadUsage(
             f"--name {name!r}: expected letters, digits, `.`, `_` or `-`, at most 63",
             hint="holdfast run --name my-job …",
         )
-    if given["job"]:
+    if options.job:
         if words:
             raise BadUsage(
-                f"--job {given['job']} and {words[0]!r}: expected a job file or a script, not both",
-                hint=f"holdfast run --job {given['job']}",
+                f"--job {options.job} and {words[0]!r}: expected a job file or a script, not both",
+                hint=f"holdfast run --job {options.job}",
             )
-        if given["nproc_per_node"] and not over_many:
+        if options.nproc_per_node and not over_many:
             raise BadUsage(
                 "--nproc-per-node with --job: the job file's `count` says how many workers there are",
-                hint=f"holdfast run --job {given['job']}",
+                hint=f"holdfast run --job {options.job}",
             )
         from holdfast.launch.jobfile.job_file_reader import load
 
-        job = load(Path(given["job"]), binds=bool(settings.flag("bind")), runs=not _hosts_only(os.environ))
+        job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not _hosts_only(os.environ))
         job = replace(job, notes=(*job.notes, *_not_given(job.spec, os.environ)))
-    elif given.get("command_from"):
+    elif options.command_from:
         from holdfast.launch.user_command import job_of_variable, secrets_in  # with a typed command there is none
 
-        job = JobFile(job_of_variable(given, os.environ), None, (), secrets_in(os.environ))
+        job = JobFile(job_of_variable(options, os.environ), None, (), secrets_in(os.environ))
     else:
         from holdfast.launch.torchrun_options import workers
         from holdfast.launch.worker_program import command_of, plain_name
 
-        own = not given["run_path"]  # as in torchrun, that wins over the other two
-        command = command_of(words, python, module=own and given["module"], plain=own and given["no_python"])
-        role = given["role"] or "worker"
+        own = not options.run_path  # as in torchrun, that wins over the other two
+        command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
+        role = options.role or "worker"
         # A role may have any name; the names of directories have fewer letters to choose from.
         env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # the pattern costs a start 1 ms
         name_of_role = plain_name(role, "worker") if env else role
-        count = workers(given)
+        count = workers(options)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
         spec = JobSpec(name=plain_name(Path(words[0]).name.removesuffix(".py"), "job"), roles=roles)
         job = JobFile(spec, None, ())

@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from holdfast.errors import BadUsage
 from holdfast.launch.worker_program import plain_name
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.runtime.name_expansion import NameValues, parameters_in
+from holdfast.settings.run_options import RunOptions
 
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
@@ -21,15 +21,15 @@ LONGEST_FIRST_LINE = 255
 """The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one)."""
 
 
-def job_of_variable(given: Mapping[str, Any], environment: Mapping[str, str]) -> JobSpec:
+def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobSpec:
     """The job of the text in `--command-from VARIABLE`. Raises `BadUsage`."""
-    variable: str = given["command_from"]
-    if given["words"]:
+    variable = options.command_from or ""
+    if options.words:
         raise BadUsage(
-            f"--command-from {variable} and {given['words'][0]!r}: expected a variable or a script, not both",
+            f"--command-from {variable} and {options.words[0]!r}: expected a variable or a script, not both",
             hint=f"holdfast run --command-from {variable}",
         )
-    if given["module"] or given["no_python"] or given["run_path"]:
+    if options.module or options.no_python or options.run_path:
         raise BadUsage(
             f"--command-from {variable} with -m, --no-python or --run-path: the text says by itself what runs it",
             hint=f"holdfast run --command-from {variable}",
@@ -45,11 +45,11 @@ def job_of_variable(given: Mapping[str, Any], environment: Mapping[str, str]) ->
             hint=f"{variable}='echo hello' {sys.argv[0] or 'run'}",
         )
     command, script = command_of(text, variable, environment)
-    role = plain_name(given["role"] or "task", "task")
+    role = plain_name(options.role or "task", "task")
     name = environment.get("PAI_JOB_NAME") or "task"
     return JobSpec(
         name=plain_name(name, "task"),
-        roles=(Role(name=role, count=workers(given), command=command, script=script),),
+        roles=(Role(name=role, count=workers(options), command=command, script=script),),
         parameters=parameters_in(environment),
         # A platform that sets OpenPAI's variables itself knows more about the task's peers.
         pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentJoin, AgentOrder, StartedBy, answering, given_there
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder, StartedBy, answering, options_there
 from holdfast.main.run_command import start
 from holdfast.platforms.ssh.ssh_command import environment_there
 from holdfast.untrusted import Malformed, json_as
@@ -44,13 +44,13 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
     os.environ.clear()
     os.environ.update(here)
     _enter(order.directory)
-    given = given_there(order)
+    options = options_there(order)
     if order.by is StartedBy.SLURM:
         from holdfast.platforms.slurm.slurm_launch import joined_here
 
-        joining = replace(joining, labels=joined_here(given))
+        joining = replace(joining, labels=joined_here(options))
     # 255 is ssh's own status: it would be taken for a broken connection.
-    return min(start(given, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
+    return min(start(options, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _enter(directory: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentJoin, AgentOrder, given_there
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder, options_there
 from holdfast.main.run_command import start
 from holdfast.platforms.kubernetes.kubernetes_launch import mounted_key
 from holdfast.platforms.kubernetes.objects import object_names
@@ -58,7 +58,7 @@ def serve_in_pod(render: Render, over_nodes: MultiNodeRunner) -> int:
         place=environment.get(object_names.POD_UID) or pod,
         labels=(environment.get(object_names.NODE_INDEX, ""),),
     )
-    return min(start(given_there(order), ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
+    return min(start(options_there(order), ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _order_in(text: str) -> AgentOrder:

@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
+    from holdfast.settings.run_options import RunOptions
 
 WARM_UNLESS_TOLD = False
 """docs/internals/decisions/0006-warm-default.md"""
 
 
 def start(
-    given: dict[str, Any],
+    options: RunOptions,
     guard_fd: int | None = None,
     *,
     render: Render,
     over_nodes: MultiNodeRunner,
     joining: AgentJoin | None = None,
 ) -> int:
-    """Run the command that the user typed; returns the job's final code. `unheeded` lists options without meaning here.
+    """Run the command that the user typed; returns the job's final code.
 
     `guard_fd`: readable when the guard dies, where there is one already; otherwise a guard is made. `render` writes the
     report as text at the end. `over_nodes`: for a job over several machines. `joining`: a starter has started this
@@ -43,16 +44,13 @@ def start(
     from holdfast.launch.torchrun_options import with_variables
     from holdfast.record.local_time import use_utc
     from holdfast.settings.resolved_settings import resolve
-    from holdfast.settings.settings_table import BY_NAME
 
-    given = with_variables(given, os.environ)
+    options = with_variables(options, os.environ)
     where = home_of(os.environ)
-    settings = resolve(
-        {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
-    )
+    settings = resolve(options.settings(), os.environ, where)
     if settings.flag("utc"):
         use_utc()
-    launch = _launch(given, settings, where, render, joining, guard_fd)
+    launch = _launch(options, settings, where, render, joining, guard_fd)
     if launch.nodes is not None:
         return over_nodes(launch, guard_fd)
     from holdfast.main.single_machine_run import run
@@ -65,7 +63,7 @@ def start(
 
 
 def _launch(
-    given: dict[str, Any],
+    options: RunOptions,
     settings: Settings,
     where: Path,
     render: Render,
@@ -84,15 +82,15 @@ def _launch(
     from holdfast.node.devices.visible_devices import must_fit
     from holdfast.settings.resolved_settings import SettingSource
 
-    python = _interpreter(given, settings)
-    job_of = partial(typed_job, given, settings, python.path)
-    job, many, staying = over_machines(given, settings, job_of, where, joining, guard_fd)
-    refuse(given, many=many is not None)
+    python = _interpreter(options, settings)
+    job_of = partial(typed_job, options, settings, python.path)
+    job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
+    refuse(options, many=many is not None)
     spec, warm = job.spec, _warm(job, settings)
     if warm is not None and python.own and in_tree(sys.prefix):
-        python = _of_image(given, settings, settings.text("python"), warm=True)  # the job file asked for it
+        python = _of_image(options, settings, settings.text("python"), warm=True)  # the job file asked for it
     if many is None:
-        must_fit(spec, given["job"])
+        must_fit(spec, options.job or "")
     environment = dict(os.environ)
     if job.secrets:
         from holdfast.explain.secret_filter import hide  # few jobs have secrets
@@ -100,13 +98,13 @@ def _launch(
 
         hide(job.secrets.values())
         environment |= {secret_variable(name): value for name, value in job.secrets.items()}
-    if given["job"] or given.get("command_from"):
+    if options.job or options.command_from:
         from holdfast.launch.name_validation import check_names  # the command of a script has no such names
 
-        check_names(spec, environment, f"job file {given['job']}" if given["job"] else given["command_from"])
+        check_names(spec, environment, f"job file {options.job}" if options.job else options.command_from or "")
     here = spec.world_size if many is None else many.order.slots
-    check_devices(given, here)
-    addr, port = (None, None) if many else meeting_place(given)
+    check_devices(options, here)
+    addr, port = (None, None) if many else meeting_place(options)
     _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
@@ -120,7 +118,7 @@ def _launch(
         from holdfast.launch.interpreter import with_our_part
 
         environment = with_our_part(environment)
-    if given["job"] or given.get("command_from"):
+    if options.job or options.command_from:
         environment.setdefault("PYTHONUNBUFFERED", "1")
     # Every stream is teed unless redirected; the user's own tee wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
@@ -134,7 +132,7 @@ def _launch(
         checks=_checks(spec, settings),
         redirects=parse_std(settings.text("redirects") or "0"),
         tee=parse_std(tee or "0", "--tee"),
-        shown_ranks=ranks(given),
+        shown_ranks=ranks(options),
         log_dir=Path(log_dir).absolute() if log_dir else None,
         report_path=_new_file("--report", settings.text("report")),
         notices=notice_plan(settings, job, environment),
@@ -143,14 +141,14 @@ def _launch(
         as_json=bool(settings.flag("json")),
         verbose=bool(settings.flag("verbose")),
         as_events=bool(settings.flag("events")),
-        run_id=given["rdzv_id"] or "",
+        run_id=options.rdzv_id or "",
         master_addr=addr or "127.0.0.1",
-        master_port=number(given, "master_port", port, 1, 65535),
-        virtual_local_rank=given["virtual_local_rank"],
+        master_port=number(options, "master_port", port, 1, 65535),
+        virtual_local_rank=options.virtual_local_rank,
         python=python.path,
         no_warmth=python.cold,
         stdin=_stdin(settings, here * spec.nodes.most),
-        notes=_notes(given, staying, many)
+        notes=_notes(options, staying, many)
         + job.notes
         + ((python.note,) if python.note else ())
         + _unused_settings(where)
@@ -297,11 +295,11 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
     return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
 
 
-def _notes(given: dict[str, Any], staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
+def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
     """The notes about options that mean nothing here."""
     from holdfast.launch.torchrun_options import unused
 
-    said = unused(given, many=many is not None)
+    said = unused(options, many=many is not None)
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
@@ -344,15 +342,15 @@ def _standing_by(warm: WarmStartOptions | None, settings: Settings) -> tuple[str
     return ()
 
 
-def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
+def _interpreter(options: RunOptions, settings: Settings) -> Interpreter:
     """The workers' Python; holdfast's own where their commands name one themselves."""
     from holdfast.launch.launch_spec import Interpreter
     from holdfast.settings.resolved_settings import SettingSource
 
     asked = settings.text("python")
     if in_tree(sys.prefix):
-        return _of_image(given, settings, asked, warm=bool(settings.flag("warm")))
-    if not (given["job"] or given["no_python"] or given.get("command_from")):
+        return _of_image(options, settings, asked, warm=bool(settings.flag("warm")))
+    if not (options.job or options.no_python or options.command_from):
         places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
         if not asked and all(place in (None, "", sys.prefix) for place in places):
             return Interpreter(sys.executable)
@@ -360,7 +358,7 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
 
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
     if asked and settings.source("python") is SettingSource.OPTION:
-        other = "--job" if given["job"] else "--command-from" if given.get("command_from") else "--no-python"
+        other = "--job" if options.job else "--command-from" if options.command_from else "--no-python"
         raise BadUsage(
             f"--python {asked} with {other}: the command there says by itself what runs it",
             hint=f"holdfast run --python {asked} train.py",
@@ -368,7 +366,7 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
     return Interpreter(sys.executable)
 
 
-def _of_image(given: dict[str, Any], settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
+def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
     """holdfast runs from a tree of its own in the user's container: workers use the image's Python.
 
     Where commands name their interpreter themselves, only a `warm` start has to know this Python.
@@ -376,7 +374,7 @@ def _of_image(given: dict[str, Any], settings: Settings, asked: str | None, *, w
     from holdfast.launch.interpreter import choose, on_path
     from holdfast.launch.launch_spec import Interpreter
 
-    whole = bool(given["job"] or given["no_python"] or given.get("command_from"))
+    whole = bool(options.job or options.no_python or options.command_from)
     found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
     if found is None:
         return Interpreter(sys.executable)

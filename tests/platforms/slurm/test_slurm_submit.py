@@ -25,6 +25,7 @@ from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, script
 from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions, SlurmValue, slurm_options
 from holdfast.platforms.submitting.submit_request import SubmitRequest
 from holdfast.settings.resolved_settings import resolve
+from holdfast.settings.run_options import RunOptions
 from holdfast.settings.yaml_sections import section
 from holdfast.untrusted import Malformed
 from places import DOCS
@@ -454,9 +455,9 @@ def test_the_pages_example_is_a_job_file(tmp_path: Path) -> None:
 )
 def test_a_range_takes_what_slurm_has_given(given_nodes: int, spares: int, nodes: tuple[int, int]) -> None:
     found = Allocation(job="42", nodes=tuple(f"n{index}" for index in range(given_nodes)))
-    assert nodes_of({"nnodes": "2:4"}, (2, 4), spares, found) == nodes
+    assert nodes_of(RunOptions(nnodes="2:4"), (2, 4), spares, found) == nodes
     with pytest.raises(BadUsage, match="expected as many as nodes and spares together"):
-        nodes_of({"nnodes": "7:9"}, (7, 9), spares, found)
+        nodes_of(RunOptions(nnodes="7:9"), (7, 9), spares, found)
 
 
 @pytest.mark.real

@@ -29,6 +29,7 @@ from holdfast.platforms.kubernetes.objects.pod_context import ORDER, plan_here
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.safe_files import read_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.run_options import RunOptions
 from holdfast.wire.job_key import parse_key
 
 if TYPE_CHECKING:
@@ -42,14 +43,14 @@ MOST_KEY_BYTES = 128
 
 
 def over_pods(
-    given: dict[str, Any], settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
+    options: RunOptions, settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
 ) -> MultiNodeJob:
     """Run the job over the pods of its plan: this process hosts the owner and has no worker. Raises `BadUsage`."""
-    readable_again(given)
+    readable_again(options)
     pods = plan_here(os.environ)
     job = job_of(True)
-    conf, strange = rendezvous_conf(given)
-    if given["nnodes"] is None:
+    conf, strange = rendezvous_conf(options)
+    if options.nnodes is None:
         nodes = (pods.least or pods.nodes, pods.nodes)
     plan = replace(plan_of(settings, conf, nodes, settings.count("spares") or pods.spares), apart=True, replaced=True)
     if settings.source("join-timeout") is SettingSource.DEFAULT and "join_timeout" not in conf:
@@ -61,24 +62,24 @@ def over_pods(
         port=object_names.PORT,
         key=mounted_key(os.environ),
         key_from=os.environ[object_names.KEY_FILE],
-        job=identity(given, job.spec),
+        job=identity(options, job.spec),
         slots=1,  # without meaning: this process has no worker
         hosts=True,
         hosts_why=f"it is the owner's pod of the Kubernetes job {pods.name}",
         is_host=True,
-        local_addr=given["local_addr"] or "",
+        local_addr=options.local_addr or "",
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
         takes_part=False,
     )
-    os.environ[ORDER] = _order(given, job, plan, pods)
+    os.environ[ORDER] = _order(options, job, plan, pods)
     notes = (f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored",) if strange else ()
-    return MultiNodeJob(with_plan(given, job, plan, max(shape.workers for shape in pods.shapes)), order, notes)
+    return MultiNodeJob(with_plan(options, job, plan, max(shape.workers for shape in pods.shapes)), order, notes)
 
 
-def _order(given: Mapping[str, Any], job: JobFile, plan: Any, pods: PodPlan) -> str:
+def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
     """What is the same in all agents' orders, as their pods carry it: without the key and this pod's environment."""
-    typed = {**given, "job": f"{pods.exchange}/{object_names.JOB_FILE}", "local_addr": None}
+    typed = replace(options, job=f"{pods.exchange}/{object_names.JOB_FILE}", local_addr=None)
     found = order_for_agents(StartedBy.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
     return msgspec.json.encode(replace(found, directory="", addresses=(), port=object_names.PORT)).decode()
 

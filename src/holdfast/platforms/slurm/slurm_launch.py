@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -37,7 +36,7 @@ from holdfast.launch.multi_node import (
     slots_of,
     with_plan,
 )
-from holdfast.launch.torchrun_options import ORIGINS, named
+from holdfast.launch.torchrun_options import named
 from holdfast.model.job_spec import NodePlan
 from holdfast.platforms.slurm.agent_step import Steps
 from holdfast.platforms.slurm.first_task import FirstTask, await_notice, notice_path
@@ -45,6 +44,7 @@ from holdfast.platforms.slurm.step_starter import SrunStarter
 from holdfast.platforms.slurm.text.allocation import Allocation, SlurmStep, allocation
 from holdfast.platforms.slurm.text.srun_command import environment_of_srun, kept_back
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.run_options import RunOptions
 
 NOTICE_S = 90.0
 """How long the other tasks wait for the first one's answer: a network file system may show it late."""
@@ -56,7 +56,7 @@ _MEETING = ("rdzv_endpoint", "master_addr")
 
 
 def over_allocation(
-    given: dict[str, Any],
+    options: RunOptions,
     settings: Settings,
     job_of: Callable[[bool], JobFile],
     nodes: tuple[int, int],
@@ -66,21 +66,21 @@ def over_allocation(
 ) -> MultiNodeJob | None:
     """The job over the nodes of this allocation; None: it stays on this machine, or another way of starting applies.
 
-    `given` gets the number of workers per node where the user has typed none. `look`: this process only looks, and
+    `options` gets the number of workers per node where the user has typed none. `look`: this process only looks, and
     hands the job back to its guard. Raises `BadUsage`.
     """
     found = _allocation()
     if found is None:
         return None
     step = found.step if found.step is not None and not found.step.terminal else None
-    elsewhere = given.get("standalone") or any(given[name] for name in _MEETING) or _one(given, settings)
+    elsewhere = options.standalone or any(options.is_set(name) for name in _MEETING) or _one(options, settings)
     if elsewhere or len(found.own_nodes) == 1 or step is not None:
-        workers_of(given, found)
+        workers_of(options, found)
     if elsewhere:
         return None
     if step is not None and step.tasks > 1:
         _one_task_a_node(found, step)
-        return _over_tasks(given, settings, job_of(True), found, step, nodes, home, look=look)
+        return _over_tasks(options, settings, job_of(True), found, step, nodes, home, look=look)
     if step is None and not found.node and len(found.nodes) == 1:
         raise BadUsage(
             f"this machine is not {found.nodes[0]}, the one node of Slurm job {found.shown}, and a job on one node "
@@ -89,16 +89,16 @@ def over_allocation(
         )
     if step is not None or len(found.own_nodes) == 1:
         return None
-    return _over_step(given, settings, job_of(True), found, nodes)
+    return _over_step(options, settings, job_of(True), found, nodes)
 
 
-def joined_here(given: dict[str, Any]) -> tuple[str, ...]:
-    """The launch of an agent that Slurm has started: its node's neighbourhood is the topology's; `given` gets its
+def joined_here(options: RunOptions) -> tuple[str, ...]:
+    """The launch of an agent that Slurm has started: its node's neighbourhood is the topology's; `options` gets its
     workers."""
     found = _allocation()
     if found is None:
         return ()
-    workers_of(given, found)
+    workers_of(options, found)
     return found.labels
 
 
@@ -112,24 +112,24 @@ def _allocation() -> Allocation | None:
         ) from None
 
 
-def _one(given: Mapping[str, Any], settings: Settings) -> bool:
+def _one(options: RunOptions, settings: Settings) -> bool:
     """The user asked for exactly one node and no spare."""
     spare = settings.source("spares") is SettingSource.OPTION and settings.count("spares")
-    return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1" and not spare
+    return options.nnodes is not None and options.nnodes.rpartition(":")[2].strip() == "1" and not spare
 
 
-def workers_of(given: dict[str, Any], found: Allocation) -> None:
+def workers_of(options: RunOptions, found: Allocation) -> None:
     """Where the user typed no number of workers, the allocation gives it: tasks per node, else GPUs per node."""
-    if given["nproc_per_node"] or given["job"]:
+    if options.nproc_per_node or options.job:
         return
     tasks = _tasks(found)
     if tasks:
-        given["nproc_per_node"], origin = str(tasks), f"Slurm's {tasks} tasks a node"
+        options.nproc_per_node, origin = str(tasks), f"Slurm's {tasks} tasks a node"
     elif found.gpus:
-        given["nproc_per_node"], origin = str(found.gpus), f"SLURM_GPUS_ON_NODE={found.gpus}"
+        options.nproc_per_node, origin = str(found.gpus), f"SLURM_GPUS_ON_NODE={found.gpus}"
     else:
         return
-    given[ORIGINS] = {**given.get(ORIGINS, {}), "nproc_per_node": origin}
+    options.origins = {**options.origins, "nproc_per_node": origin}
 
 
 def _tasks(found: Allocation) -> int:
@@ -138,30 +138,30 @@ def _tasks(found: Allocation) -> int:
 
 
 def _over_step(
-    given: dict[str, Any], settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
+    options: RunOptions, settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
 ) -> MultiNodeJob:
     """This process hosts the owner, and one step of the job starts an agent on each node."""
-    readable_again(given)
+    readable_again(options)
     if shutil.which("srun") is None:
         raise BadUsage(
             f"srun is not in PATH here, and starts the agents on the {len(found.own_nodes)} nodes of Slurm job "
             f"{found.shown}: expected Slurm's client commands",
             hint="module load slurm; or PATH=$PATH:/opt/slurm/bin holdfast run …",
         )
-    conf, strange = rendezvous_conf(given)
-    range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
+    conf, strange = rendezvous_conf(options)
+    range_ = nodes_of(options, nodes, settings.count("spares") or 0, found)
     plan = _plan(settings, conf, range_, found.own_nodes)
     key, key_from = os.urandom(32), "this run, which made it"
     if settings.source("job-key") is not SettingSource.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
     text = order_for_agents(
         StartedBy.SLURM,
-        given,
+        options,
         job.spec.name,
         replace(plan, names=()),
         key,
         environment=kept_back(os.environ),
-        slots=None if given["nproc_per_node"] or given["job"] else _tasks(found) or None,
+        slots=None if options.nproc_per_node or options.job else _tasks(found) or None,
     )
     steps = Steps(
         job=found.job,
@@ -175,15 +175,15 @@ def _over_step(
     )
     order = NodesOrder(
         host=text.addresses[0],
-        port=owner_port(given),
+        port=owner_port(options),
         key=key,
         key_from=key_from,
-        job=identity(given, job.spec),
+        job=identity(options, job.spec),
         slots=1,  # without meaning: this process has no worker
         hosts=True,
         hosts_why="the command was typed here",
         is_host=True,
-        local_addr=given["local_addr"] or "",
+        local_addr=options.local_addr or "",
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
         starter=SrunStarter(steps),
@@ -201,9 +201,9 @@ def _over_step(
             f"{len(found.own_nodes)} nodes ({found.gpus} are on {found.node or 'this one'}), and may give the agents "
             "fewer than the job has: sbatch --gpus-per-node=N asks for equally many"
         )
-    if given.get("node_rank") is not None:
-        notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
-    return MultiNodeJob(with_plan(given, job, plan, 1), order, tuple(notes))
+    if options.node_rank is not None:
+        notes.append(f"{named(options, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
+    return MultiNodeJob(with_plan(options, job, plan, 1), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- srun holdfast run
@@ -226,7 +226,7 @@ def _one_task_a_node(found: Allocation, step: SlurmStep) -> None:
 
 
 def _over_tasks(
-    given: dict[str, Any],
+    options: RunOptions,
     settings: Settings,
     job: JobFile,
     found: Allocation,
@@ -237,16 +237,16 @@ def _over_tasks(
     look: bool,
 ) -> MultiNodeJob:
     """Slurm has started this command on each node; the first task hosts the owner."""
-    readable_again(given)
-    conf, strange = rendezvous_conf(given)
-    range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
+    readable_again(options)
+    conf, strange = rendezvous_conf(options)
+    range_ = nodes_of(options, nodes, settings.count("spares") or 0, found)
     plan = _plan(settings, conf, range_, step.nodes)
-    slots = slots_of(given, job.spec, plan)
+    slots = slots_of(options, job.spec, plan)
     key, key_from = key_of(settings, home)
     path = notice_path(home, found.job, step.number, os.environ)
-    addresses, _ = owner_addresses(given)
+    addresses, _ = owner_addresses(options)
     hosts = step.rank == 0
-    port = owner_port(given)
+    port = owner_port(options)
     if not hosts and not look:
         limit_s = min(NOTICE_S, plan.join_s)
         notice = await_notice(path, limit_s)
@@ -262,12 +262,12 @@ def _over_tasks(
         port=port,
         key=key,
         key_from=key_from,
-        job=identity(given, job.spec),
+        job=identity(options, job.spec),
         slots=slots,
         hosts=hosts,
         hosts_why=f"its task is the step's {'first' if hosts else f'number {step.rank}'}",
         is_host=hosts,
-        local_addr=given["local_addr"] or "",
+        local_addr=options.local_addr or "",
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
         starter=FirstTask(path, addresses) if hosts else None,
@@ -275,16 +275,16 @@ def _over_tasks(
         quiet=not hosts,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
-    return MultiNodeJob(with_plan(given, job, plan, slots), order, tuple(notes))
+    return MultiNodeJob(with_plan(options, job, plan, slots), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- the nodes
 
 
-def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
+def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
     """The least and the most nodes of the gang; the rest of the allocation are spares. Raises `BadUsage`."""
     own = len(found.own_nodes)
-    if given["nnodes"] is None:
+    if options.nnodes is None:
         nodes = (own - spares, own - spares)
     elif nodes[0] < nodes[1] and own >= nodes[0]:
         # `sbatch --nodes=2-5` may get any of these: the gang gets the nodes that it needs before there are spares.
@@ -292,7 +292,7 @@ def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, foun
         return nodes[0], most
     if not 1 <= nodes[1] <= own - spares:
         spare = f" and --spares {spares}" if spares else ""
-        asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
+        asked = named(options, "nnodes") if options.nnodes is not None else "one node"
         raise BadUsage(
             f"{asked}{spare}: Slurm job {found.shown} has {own} nodes: expected as many as nodes and spares together, "
             "or more",

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -36,6 +35,7 @@ from holdfast.platforms.ssh.ssh_command import environment_for, ssh_words
 from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
 from holdfast.safe_text import own_lines
 from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.run_options import RunOptions
 from holdfast.version import __version__
 from holdfast.wire.addresses import addresses_of, interfaces
 
@@ -61,14 +61,14 @@ def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
     return hosts_of(names, settings.origin("hosts")) if names else ()
 
 
-def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
+def nodes_on(options: RunOptions, nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
     """The least and the most nodes of a gang on so many hosts; the other hosts are spares. Raises `BadUsage`."""
     many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
-    if given["nnodes"] is None:
+    if options.nnodes is None:
         nodes = (hosts - spares, hosts - spares)
     if not 1 <= nodes[1] <= hosts - spares:
         spare = f" and --spares {spares}" if spares else ""
-        asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
+        asked = named(options, "nnodes") if options.nnodes is not None else "one node"
         raise BadUsage(
             f"{asked}{spare} with {many}: expected as many hosts as nodes and spares together, or more",
             hint=f"holdfast run --nnodes {max(hosts - spares, 1)} …",
@@ -103,7 +103,7 @@ def _known_addresses(host: str) -> tuple[str, ...]:
 
 
 def over_hosts(
-    given: Mapping[str, Any],
+    options: RunOptions,
     settings: Settings,
     job: JobFile,
     listed: Sequence[ListedHost],
@@ -116,8 +116,8 @@ def over_hosts(
 
     `guard_fd`: where the guard reports signals meanwhile.
     """
-    conf, strange = rendezvous_conf(given)
-    range_ = nodes_on(given, nodes, settings.count("spares") or 0, len(listed))
+    conf, strange = rendezvous_conf(options)
+    range_ = nodes_on(options, nodes, settings.count("spares") or 0, len(listed))
     plan = plan_of(settings, conf, range_, spares=len(listed) - range_[1])
     own = place_here(listed)
     if not plan.many:
@@ -128,11 +128,11 @@ def over_hosts(
     if own is None:
         slots = 1  # without meaning: this machine has no worker, and may have no accelerator to count
     else:
-        slots = listed[own].slots or slots_of(given, job.spec, plan)
+        slots = listed[own].slots or slots_of(options, job.spec, plan)
     key, key_from = os.urandom(32), "this run, which made it"
     if settings.source("job-key") is not SettingSource.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
-    text = order_for_agents(StartedBy.SSH, given, job.spec.name, plan, key, environment=environment_for(os.environ))
+    text = order_for_agents(StartedBy.SSH, options, job.spec.name, plan, key, environment=environment_for(os.environ))
     ssh = ssh_words(settings.text("ssh") or "ssh", settings.origin("ssh"))
     sent = HostOrder(
         ssh,
@@ -144,24 +144,24 @@ def over_hosts(
         say=_say,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
-    if given.get("node_rank") is not None:
-        notes.append(f"{named(given, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
+    if options.node_rank is not None:
+        notes.append(f"{named(options, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
     if look:
         # Printed at once: the process that looks hands the job back to the guard, which does not look again.
-        for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least, guard_fd):
+        for line in look_at(sent, _paths(options), __version__, len(listed) - plan.least, guard_fd):
             _say(line)
     order = NodesOrder(
         host=text.addresses[0],
-        port=owner_port(given),
+        port=owner_port(options),
         key=key,
         key_from=key_from,
-        job=identity(given, job.spec),
+        job=identity(options, job.spec),
         slots=slots,
         hosts=True,
         hosts_why="the command was typed here",
         is_host=True,
         node_rank=own,
-        local_addr=given["local_addr"] or "",
+        local_addr=options.local_addr or "",
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
         starter=SshStarter(sent),
@@ -169,7 +169,7 @@ def over_hosts(
         name=listed[own].host if own is not None else "",
     )
     named_plan = replace(plan, names=tuple(each.host for each in listed))
-    return MultiNodeJob(with_plan(given, job, named_plan, slots), order, tuple(notes))
+    return MultiNodeJob(with_plan(options, job, named_plan, slots), order, tuple(notes))
 
 
 def _line(text: AgentOrder, listed: ListedHost, rank: int, address: str, port: int) -> bytes:
@@ -177,15 +177,14 @@ def _line(text: AgentOrder, listed: ListedHost, rank: int, address: str, port: i
     return line_of(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port))
 
 
-def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
+def _paths(options: RunOptions) -> tuple[str, ...]:
     """The paths that every host must have, besides the directory and the Python."""
-    if given["job"]:
-        return (given["job"],)
-    if given.get("command_from"):
+    if options.job:
+        return (options.job,)
+    if options.command_from:
         return ()
-    words: tuple[str, ...] = given["words"]
-    own = not given["run_path"]
-    return () if own and (given["module"] or given["no_python"]) else words[:1]
+    own = not options.run_path
+    return () if own and (options.module or options.no_python) else options.words[:1]
 
 
 def _say(text: str) -> None:
