@@ -22,7 +22,6 @@ from holdfast.node.report_writer import ReportWriter
 from holdfast.owner.job_records import JobRecords
 from holdfast.owner.owner_background import DOOR_OPENS_S
 from holdfast.owner.owner_side import OwnerSide
-from holdfast.platforms.single_machine import SingleMachine
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import claim
 from holdfast.record.journal import Journal
@@ -155,13 +154,3 @@ class Reading:
 
     def __exit__(self, *_: object) -> None:
         self._journal.close()
-
-
-def test_one_machine_is_a_cluster_of_one_node_that_nothing_replaces() -> None:
-    here = SingleMachine(NODES[0])
-    assert here.nodes() == NODES[:1]
-    assert not here.replace("a", "it is broken")
-    assert not here.fence("a", "it is silent")
-    assert not here.hold(("gpu0",), "it is broken")
-    assert not here.release(("gpu0",), "it was repaired")
-    assert not here.requeue("its time is over")

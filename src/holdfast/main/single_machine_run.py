@@ -21,7 +21,6 @@ from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.owner.job_records import JobRecords
 from holdfast.owner.owner_side import OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN
-from holdfast.platforms.single_machine import SingleMachine
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import NOWHERE, JobPlace
 from holdfast.safe_text import own_lines
@@ -69,7 +68,7 @@ class _SingleMachineJob:
         """Run it to its end; returns its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
         link, name = InProcess(), launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
-        cluster = SingleMachine(node_info(name, launch.spec, devices_here(launch.environment)))
+        machine = node_info(name, launch.spec, devices_here(launch.environment))
         records = JobRecords(place, reactor.now, self._writer, self._say)
         questions: NodeQueries | IdleReporter | None = None
         if launch.spec.hang_timeout_s is not None:
@@ -87,7 +86,7 @@ class _SingleMachineJob:
         node = NodeSide(
             launch,
             place,
-            cluster.nodes()[0],
+            machine,
             agent=Agent(name, boot=1 + place.run),  # no later run of the job takes it for an earlier one
             clock=self._clock,
             reactor=reactor,
@@ -99,7 +98,7 @@ class _SingleMachineJob:
             say=self._say,
         )
         link.join((questions or owner).report, {name: node.take})
-        opened = (cluster.nodes(), lambda: node.open(now, knows_faults=records.knows_faults()))
+        opened = ((machine,), lambda: node.open(now, knows_faults=records.knows_faults()))
         first = first_events(launch, place, records, judge, now, *opened)
         node.warm_up(now)
         try:
