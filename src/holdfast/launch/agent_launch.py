@@ -5,7 +5,6 @@ The agent builds its launch as if the user had typed the command where it runs.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import os
 import socket
@@ -48,27 +47,13 @@ _UNSET = RunOptions()
 _DIAL_S = 5.0
 
 
-class StartedBy(enum.StrEnum):
-    """What has started an agent."""
-
-    SSH = "ssh"
-    SLURM = "srun"
-    KUBERNETES = "kubernetes"
-
-
-_KEY_FROM = {
-    StartedBy.SSH: "ssh, on standard input",
-    StartedBy.SLURM: "srun, on standard input",
-    StartedBy.KUBERNETES: "the job's Secret",
-}
-
-
 class AgentOrder(Noun, frozen=True, kw_only=True):
     """The order to an agent."""
 
     version: str
     """The version of holdfast."""
-    by: StartedBy
+    by: str
+    """The name of the platform that starts the agent."""
     options: RunOptions
     """The typed options that are sent."""
     name: str
@@ -106,10 +91,14 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
     """Only one agent lives in it at a time."""
     labels: tuple[str, ...] = ()
     """The node's neighbourhood, as the platform reports it."""
+    key_from: str = ""
+    """How the platform passes the job's key, for messages."""
+    owner_wait_s: float | None = None
+    """How long the agent waits for a lost owner unless the user says it; None: as everywhere."""
 
 
 def order_for_agents(
-    by: StartedBy,
+    by: str,
     options: RunOptions,
     name: str,
     plan: NodePlan,
@@ -118,7 +107,10 @@ def order_for_agents(
     environment: dict[str, str],
     slots: int | None = None,
 ) -> AgentOrder:
-    """The part of the order that is the same for all agents of a job. `key`: its 32 bytes. Raises `BadUsage`."""
+    """The part of the order that is the same for all agents of a job. Raises `BadUsage`.
+
+    `by`: the name of the platform that starts them. `key`: its 32 bytes.
+    """
     addresses, typed_address = owner_addresses(options)
     return AgentOrder(
         version=__version__,
@@ -190,7 +182,7 @@ def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joi
         host=joining.address,
         port=order.port,
         key=bytes.fromhex(order.key),
-        key_from=_KEY_FROM[order.by],
+        key_from=joining.key_from,
         job=identity(options, job.spec),
         slots=slots,
         hosts=False,
@@ -198,7 +190,7 @@ def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joi
         is_host=False,
         node_rank=order.rank,
         port_range=port_range(settings),
-        owner_wait_s=_owner_wait_s(order.by, settings),
+        owner_wait_s=_owner_wait_s(joining, settings),
         name=order.host,
         labels=joining.labels,
         starter_fd=joining.starter_fd,
@@ -208,8 +200,7 @@ def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joi
     return MultiNodeJob(with_plan(options, job, order.plan, slots), nodes, ())
 
 
-def _owner_wait_s(by: StartedBy, settings: Settings) -> float:
-    """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
-    if by is StartedBy.KUBERNETES and settings.source("owner-wait") is SettingSource.DEFAULT:
-        return 600.0
+def _owner_wait_s(joining: AgentJoin, settings: Settings) -> float:
+    if joining.owner_wait_s is not None and settings.source("owner-wait") is SettingSource.DEFAULT:
+        return joining.owner_wait_s
     return owner_wait_s(settings)

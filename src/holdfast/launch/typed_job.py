@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.model.noun_base import Noun
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from holdfast.settings.run_options import RunOptions
 
 
-def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
+class RunPlace(Noun, frozen=True, kw_only=True):
+    """What a run's platform provides, as far as a job file is read differently for it."""
+
+    images: bool = False
+    """The platform runs the images of a job."""
+    hosts_only: bool = False
+    """This process hosts the owner, and the workers run on other machines."""
+    charged: bool = False
+    """A platform charges the job to a virtual cluster."""
+
+
+def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool, place: RunPlace) -> JobFile:
     """The job: a file's or a script's, with what the user typed or set in front. Raises `BadUsage`.
 
     `python`: the workers'. `over_many`: it may run on several machines.
@@ -46,8 +58,8 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
             )
         from holdfast.launch.jobfile.job_file_reader import load
 
-        job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not _hosts_only(os.environ))
-        job = replace(job, notes=(*job.notes, *_not_given(job.spec, os.environ)))
+        job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not place.hosts_only)
+        job = replace(job, notes=(*job.notes, *_not_given(job.spec, place)))
     elif options.command_from:
         from holdfast.launch.user_command import job_of_variable, secrets_in  # with a typed command there is none
 
@@ -95,39 +107,15 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         job_comment=bool(settings.flag("job-comment")),
         pai=chosen("pai", spec.pai),
     )
-    if "SLURM_JOB_ID" in os.environ:
-        spec = _of_slurm(spec, at_time_limit=bool(settings.flag("requeue-at-limit")))
     return replace(job, spec=spec)
 
 
-_IN_CONTAINERS = ("HOLDFAST_KUBERNETES_JOB", "HOLDFAST_POD", "HOLDFAST_OWNER", "KUBERNETES_SERVICE_HOST")
-"""Variables that are set where the platform runs the images."""
-
-
-def _hosts_only(environment: Mapping[str, str]) -> bool:
-    """In the owner's pod: the workers run in other pods, on other machines."""
-    return "HOLDFAST_KUBERNETES_JOB" in environment and "HOLDFAST_OWNER" not in environment
-
-
-def _not_given(spec: JobSpec, environment: Mapping[str, str]) -> Iterator[str]:
+def _not_given(spec: JobSpec, place: RunPlace) -> Iterator[str]:
     """Settings of a job file that only a container platform can provide."""
-    if any(name in environment for name in _IN_CONTAINERS):
+    if place.images:
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
     if images:
         yield f"image {', '.join(images)}: no container is started here: workers run under this machine's software"
-    if spec.virtual_cluster and "SLURM_JOB_ID" not in environment:
+    if spec.virtual_cluster and not place.charged:
         yield f"virtualCluster {spec.virtual_cluster}: a run without a platform is charged to none"
-
-
-def _of_slurm(spec: JobSpec, *, at_time_limit: bool) -> JobSpec:
-    """The job as one of Slurm's: with Slurm's name for it, and whether Slurm may start it again."""
-    from msgspec.structs import replace
-
-    from holdfast.launch.slurm_job_identity import platform_job  # a run outside of Slurm does not import it
-    from holdfast.model.job_spec import Requeuing
-
-    found = platform_job(os.environ)
-    # Whether Slurm allows it is asked when it is needed: that can change while the job runs.
-    possible = found is not None and "HOLDFAST_ATTEMPT" not in os.environ
-    return replace(spec, platform=found, requeue=Requeuing(possible=possible, at_time_limit=at_time_limit))

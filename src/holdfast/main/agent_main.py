@@ -1,4 +1,4 @@
-"""The program that ssh starts on a host: it reads its order from stdin, and becomes a node of a job typed elsewhere."""
+"""The program that a platform starts on a node: it reads its order, and becomes a node of a job typed elsewhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentJoin, AgentOrder, StartedBy, answering, options_there
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder, answering, options_there
 from holdfast.main.run_command import start
-from holdfast.platforms.ssh.ssh_command import environment_there
+from holdfast.platforms.platform_registry import must_be_known, node_called, platform_of_agent
 from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
@@ -26,39 +26,34 @@ ITSELF = -1
 
 
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
-    """Read the order from standard input, and run this node's part; returns its exit status."""
-    if os.environ.get("HOLDFAST_OWNER"):
-        from holdfast.main.pod_agent import serve_in_pod  # imported only there
-
-        return serve_in_pod(render, over_nodes)
-    joining = _read_order()
-    if joining is None:
-        return 0
-    order = joining.order
-    if order.by is StartedBy.SSH:
-        here = environment_there(order.environment, os.environ)
+    """Read the order, and run this node's part; returns its exit status."""
+    platform = platform_of_agent(os.environ)
+    if platform is not None:
+        joining = platform.agent_join()
+        options = options_there(joining.order)
     else:
-        from holdfast.platforms.slurm.text.srun_command import environment_in_step
-
-        here = environment_in_step(order.environment, os.environ)
-    os.environ.clear()
-    os.environ.update(here)
-    _enter(order.directory)
-    options = options_there(order)
-    if order.by is StartedBy.SLURM:
-        from holdfast.platforms.slurm.slurm_launch import joined_here
-
-        joining = replace(joining, labels=joined_here(options))
+        read = _read_order()
+        if read is None:
+            return 0
+        order = read.order
+        platform = must_be_known(order.by, "the order for this node: its platform")
+        here = platform.agent_environment(order.environment, os.environ)
+        os.environ.clear()
+        os.environ.update(here)
+        _enter(order.directory)
+        options = options_there(order)
+        joining = replace(read, labels=platform.joining(options))
+    joining = replace(joining, key_from=platform.key_from, owner_wait_s=platform.owner_wait_s)
     # 255 is ssh's own status: it would be taken for a broken connection.
     return min(start(options, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _enter(directory: str) -> None:
-    """Enter the directory. Slurm starts a task elsewhere where the directory is missing."""
+    """Enter the directory. A platform may start a task elsewhere where the directory is missing."""
     try:
         os.chdir(directory)
     except OSError as error:
-        node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+        node = node_called(os.environ) or os.uname().nodename
         raise BadUsage(
             f"{node}: {directory}, where the command was typed, cannot be entered there: {error.strerror}: expected a "
             "directory that all nodes share",
@@ -97,7 +92,7 @@ def _read_order() -> AgentJoin | None:
             "version on all hosts",
             hint=f"{sys.executable} -m pip install holdfast-run=={order.version}",
         )
-    place = f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}"
+    place = f"{order.run}-{order.host or node_called(os.environ)}"
     if not _alone(place, starter_fd):
         return None
     return AgentJoin(order=order, address=_answering(order), starter_fd=starter_fd, place=place)

@@ -28,6 +28,8 @@ from holdfast.main.job_preparation import job_directory_for
 from holdfast.main.run_guard import lost
 from holdfast.observe.memory_watch import MemoryWatch
 from holdfast.owner.nodes.owner_socket import owner_socket
+from holdfast.platforms.platform import JobAlreadyOver
+from holdfast.platforms.platform_registry import platform_here
 
 if TYPE_CHECKING:
     from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
@@ -102,19 +104,15 @@ class _Node:
         return status
 
     def _taken_over(self) -> int | None:
-        """On Kubernetes another pod may have carried the job before this one. The status, where it is over."""
-        from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words
-
-        if not in_owners_pod(os.environ):
+        """Another machine may have hosted the job's owner before this one. The status, where the job is over."""
+        platform = platform_here(os.environ)
+        if platform is None:
             return None
-        from holdfast.platforms.kubernetes.owner.job_adoption import JobAlreadyEnded, adopt  # only there
-
         try:
-            self._place = adopt(self._launch.home, self._clock, _say)
-        except JobAlreadyEnded as over:
-            words, status = over_words(over.header)
-            _say(words)
-            return status
+            self._place = platform.adopted(self._launch.home, self._clock, _say)
+        except JobAlreadyOver as over:
+            _say(over.words)
+            return over.status
         return None
 
     def _wards(self) -> list[ManagedChild]:

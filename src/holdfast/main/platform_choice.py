@@ -1,4 +1,4 @@
-"""Whether a job stays on this machine or runs over many: options, a list of hosts, or an order decide."""
+"""Whether a job stays on this machine or runs over many: options, platforms or an agent's order decide."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BadUsage
-from holdfast.launch.torchrun_options import alone, named, node_range
+from msgspec.structs import replace
+
+from holdfast.launch.torchrun_options import alone, node_range
+from holdfast.platforms.platform import LaunchRequest
+from holdfast.platforms.platform_registry import platform_around, platforms_to_start_with, runs_images
 from holdfast.settings.resolved_settings import Settings, SettingSource
 
 if TYPE_CHECKING:
@@ -17,7 +20,22 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.settings.run_options import RunOptions
 
-_OWNERS_POD = "HOLDFAST_KUBERNETES_JOB"
+
+def job_here(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
+    """The job that a command line describes, as the platform around this process has it. Raises `BadUsage`."""
+    from holdfast.launch.typed_job import RunPlace, typed_job
+
+    platform = platform_around(os.environ)
+    place = RunPlace(
+        images=runs_images(os.environ),
+        hosts_only=platform is not None and platform.hosts_only(os.environ),
+        charged=platform is not None,
+    )
+    job = typed_job(options, settings, python, over_many, place)
+    if platform is None:
+        return job
+    at_limit = bool(settings.flag("requeue-at-limit"))
+    return replace(job, spec=platform.described(job.spec, os.environ, at_time_limit=at_limit))
 
 
 def over_machines(
@@ -39,35 +57,9 @@ def over_machines(
         many = agent_launch_spec(options, settings, job_of(True), joining)
         return many.job, many, ""
     nodes = node_range(options)
-    if _OWNERS_POD in os.environ:
-        from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod
-
-        if in_owners_pod(os.environ):
-            from holdfast.platforms.kubernetes.kubernetes_launch import over_pods
-
-            pods = over_pods(options, settings, job_of, nodes)
-            return pods.job, pods, ""
-    if settings.value("hosts") or settings.value("hostfile"):
-        if options.standalone:
-            which = "hosts" if settings.value("hosts") else "hostfile"
-            raise BadUsage(
-                f"{named(options, 'standalone')} means one machine, and {settings.origin(which)} names hosts: "
-                "expected one of the two",
-                hint="holdfast run --hosts A,B train.py",
-            )
-        from holdfast.launch.multi_node import readable_again
-        from holdfast.platforms.ssh.ssh_launch import listed_hosts, over_hosts
-
-        readable_again(options)
-        look = guard_fd is None or guard_fd >= 0
-        many = over_hosts(options, settings, job_of(True), listed_hosts(settings), nodes, look=look, guard_fd=guard_fd)
-        return many.job, many, ""
-    if "SLURM_JOB_ID" in os.environ:
-        from holdfast.platforms.slurm.slurm_launch import over_allocation
-
-        if (
-            over := over_allocation(options, settings, job_of, nodes, home, look=guard_fd is None or guard_fd >= 0)
-        ) is not None:
+    request = LaunchRequest(options, settings, job_of, nodes, home, guard_fd)
+    for platform in platforms_to_start_with(os.environ, settings):
+        if (over := platform.launch(request)) is not None:
             return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not SettingSource.OPTION:

@@ -77,13 +77,12 @@ def _launch(
     from holdfast.launch.notice_plan import notice_plan
     from holdfast.launch.stream_choice import parse_std
     from holdfast.launch.torchrun_options import check_devices, meeting_place, number, ranks, refuse
-    from holdfast.launch.typed_job import typed_job
-    from holdfast.main.platform_choice import over_machines
+    from holdfast.main.platform_choice import job_here, over_machines
     from holdfast.node.devices.visible_devices import must_fit
     from holdfast.settings.resolved_settings import SettingSource
 
     python = _interpreter(options, settings)
-    job_of = partial(typed_job, options, settings, python.path)
+    job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
     refuse(options, many=many is not None)
     spec, warm = job.spec, _warm(job, settings)

@@ -21,6 +21,7 @@ from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.owner.job_records import JobRecords
 from holdfast.owner.owner_side import OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN
+from holdfast.platforms.platform_registry import node_called
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import NOWHERE, JobPlace
 from holdfast.safe_text import own_lines
@@ -67,7 +68,7 @@ class _SingleMachineJob:
     def carry(self, guard_fd: int) -> int:
         """Run it to its end; returns its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
-        link, name = InProcess(), launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
+        link, name = InProcess(), node_called(launch.environment) or os.uname().nodename
         machine = node_info(name, launch.spec, devices_here(launch.environment))
         records = JobRecords(place, reactor.now, self._writer, self._say)
         questions: NodeQueries | IdleReporter | None = None

@@ -19,7 +19,8 @@ from holdfast.act.workers import Workers
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.node.signal_pipe import Signals
-from holdfast.platforms.platform import OF_A_PLATFORM, on_platform
+from holdfast.platforms.platform import OF_A_PLATFORM
+from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
 HOLD_S = 0.1

@@ -15,6 +15,7 @@ from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.faults import Remedy
+from holdfast.platforms.platform_registry import must_be_known
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.owner.event_output import EventLines, Out
     from holdfast.owner.metrics_file import MetricsFile
     from holdfast.owner.notice_sender import Notices
-    from holdfast.platforms.platform import Platform
+    from holdfast.platforms.job_watch import JobWatch
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
@@ -41,7 +42,7 @@ class ExternalEvents:
     def __init__(
         self,
         reactor: Reactor,
-        platform: Platform | None,
+        platform: JobWatch | None,
         place: JobPlace,
         say: Callable[[str], None],
         launch: LaunchSpec | None = None,
@@ -85,7 +86,7 @@ class ExternalEvents:
         heard_at: Callable[[str], float | None],
     ) -> News:
         """The owner has begun. `earlier`: the attempts before, where it continues a job; None: the job is new.
-        `heard_at`: as for `Platform.begin`."""
+        `heard_at`: as for `JobWatch.begin`."""
         if self._notices is not None:
             self._notices.begin(earlier)
         if self._lines is not None:
@@ -147,7 +148,7 @@ class ExternalEvents:
             return self._platform.signalled(event.number, event.node, now) or ()
         return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
 
-    def _hold(self, platform: Platform, fault: FaultEvent, attempt: int) -> None:
+    def _hold(self, platform: JobWatch, fault: FaultEvent, attempt: int) -> None:
         from holdfast.catalogue.fault_codes import describe  # a run without a fault never loads the codes
 
         if fault.node:
@@ -229,7 +230,8 @@ class ExternalEvents:
         self.asked = action
         platform = self._place.lock.supervisor.platform
         job = f"job {platform.id}" if platform is not None else "the job"
-        self._say(f"requeued: attempt {attempt + 1} continues when Slurm starts {job} again: {action.reason}")
+        title = must_be_known(platform.platform, "platform").title if platform is not None else "its platform"
+        self._say(f"requeued: attempt {attempt + 1} continues when {title} starts {job} again: {action.reason}")
         return ()
 
     def close(self) -> None:

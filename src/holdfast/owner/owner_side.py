@@ -19,7 +19,7 @@ from holdfast.model.decisions import JobReport
 from holdfast.model.gang_protocol import Report
 from holdfast.owner.external_events import ExternalEvents
 from holdfast.owner.owner_background import OwnerBackground
-from holdfast.platforms.platform import platform_of
+from holdfast.platforms.platform_registry import watch_of
 from holdfast.wire.link_interface import Seen
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
@@ -71,8 +71,8 @@ class OwnerSide:
         )
         self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
-        platform = platform_of(launch.spec, reactor, say, os.environ)
-        self.outside = ExternalEvents(reactor, platform, place, say, launch, out, lambda: records.unsaved_bytes)
+        watch = watch_of(launch.spec, reactor, say, os.environ)
+        self.outside = ExternalEvents(reactor, watch, place, say, launch, out, lambda: records.unsaved_bytes)
         self._finished: JobReport | None = None
 
     # ------------------------------------------------------------------------------------------ a job's life

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
 from holdfast.explain.secret_filter import without_secrets
-from holdfast.launch.slurm_job_identity import restarts
 from holdfast.model import events as ev
 from holdfast.model.actions import FinishJob
 from holdfast.model.evidence import StopRequest
-from holdfast.model.job_spec import NodeInfo
+from holdfast.model.job_spec import NodeInfo, PlatformJob
+from holdfast.platforms.platform_registry import must_be_known, platform_here
 from holdfast.record.job_directory import claim_again
 from holdfast.record.job_lookup import runs_of
 from holdfast.record.job_views import events
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 def times_before(environ: Mapping[str, str]) -> int:
     """How often the platform had started this job before this run."""
-    return restarts(environ)
+    platform = platform_here(environ)
+    return 0 if platform is None else platform.restarts(environ)
 
 
 def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:
@@ -51,9 +52,9 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
         name, here = launch.environment.get("HOLDFAST_HOME"), os.uname().nodename
         shown = f"HOLDFAST_HOME={name}" if name else str(launch.home)
         return None, (
-            f"Slurm has started job {spec.platform.id} again (restart {run}), and {shown} on {here} knows no run of "
-            "it before: the job begins anew, with attempt 1; for attempts, budgets and history to go on, set "
-            "HOLDFAST_HOME to a directory that all nodes share"
+            f"{_title(spec.platform)} has started job {spec.platform.id} again (restart {run}), and {shown} on {here} "
+            "knows no run of it before: the job begins anew, with attempt 1; for attempts, budgets and history to go "
+            "on, set HOLDFAST_HOME to a directory that all nodes share"
         )
     for owner in reversed(found):
         if owner.name != spec.name or owner.run >= run:
@@ -136,11 +137,9 @@ def resumption(
     that it has started the job again. `before`: the gang as the history leaves it."""
     platform = launch.spec.platform
     assert platform is not None, "only a platform starts a job again"
-    from holdfast.platforms.slurm.owner.previous_run import end_of_run  # asks Slurm, once
-
-    end, said = end_of_run(platform.id, before)
+    end = must_be_known(platform.platform, "platform").end_of_run(platform, before)
     resumed = ev.JobResumed(
-        platform=f"Slurm job {platform.id}",
+        platform=f"{_title(platform)} job {platform.id}",
         run=place.run,
         reason=end.reason,
         phrase=end.phrase,
@@ -149,4 +148,8 @@ def resumption(
         kept_out=kept_out,
         seen_at=last_sign(place.home, place.lock.supervisor, history),
     )
-    return [*said, resumed]
+    return [*end.said, resumed]
+
+
+def _title(job: PlatformJob) -> str:
+    return must_be_known(job.platform, "platform").title

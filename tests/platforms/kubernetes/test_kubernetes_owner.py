@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file_reader import load
-from holdfast.launch.typed_job import _hosts_only
-from holdfast.platforms.platform import exit_status
+from holdfast.platforms.platform_registry import exit_status, platform_named
 
 LARGE = """
 name: x
@@ -31,9 +30,11 @@ def test_the_owners_machine_need_not_have_what_the_workers_ask_for(tmp_path: Pat
 
 def test_a_pod_hosts_the_owner_only_where_no_owner_is_named() -> None:
     owner = {"HOLDFAST_KUBERNETES_JOB": "x"}
-    assert _hosts_only(owner)
-    assert not _hosts_only({**owner, "HOLDFAST_OWNER": "x.ns.svc:29400"})
-    assert not _hosts_only({})
+    platform = platform_named("kubernetes")
+    assert platform is not None
+    assert platform.hosts_only(owner)
+    assert not platform.hosts_only({**owner, "HOLDFAST_OWNER": "x.ns.svc:29400"})
+    assert not platform.hosts_only({})
 
 
 def test_every_verdict_has_one_status_on_kubernetes() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast.explain.lost_owner import explain_lost_owner
-from holdfast.launch.slurm_job_identity import platform_job
 from holdfast.model.exit_report import Outcome
 from holdfast.model.job_spec import JobSpec, PlatformJob, Role
+from holdfast.platforms.slurm.job_identity import platform_job
 from holdfast.record.job_directory import claim
 from holdfast.record.job_lookup import runs_of
 from holdfast.record.job_views import JobState, JobView, reconcile

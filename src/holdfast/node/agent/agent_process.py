@@ -22,7 +22,8 @@ from holdfast.node.agent.fault_news_listener import FaultNews
 from holdfast.node.agent.local_node import launch_here
 from holdfast.node.agent.owner_connection import OwnerConnection
 from holdfast.node.agent.owner_timeout import OwnerTimeout
-from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN, leave_to_platform, on_platform
+from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN
+from holdfast.platforms.platform_registry import leave_to_platform, on_platform
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import JobPlace, part
 from holdfast.safe_text import own_lines

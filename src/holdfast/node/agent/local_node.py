@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 from holdfast.node.devices.visible_devices import devices_here, with_cpus
+from holdfast.platforms.platform_registry import node_called, platform_around
 
 if TYPE_CHECKING:
     from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
     """This machine as it says hello."""
-    name = order.name or launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
+    name = order.name or node_called(launch.environment) or os.uname().nodename
     node = NodeInfo(
         name=name,
         slots=order.slots,
@@ -33,9 +34,10 @@ def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
 
 
 def user_here() -> str:
-    """Who runs this; in a pod the job's name, for each image has users of its own."""
-    if job := os.environ.get("HOLDFAST_KUBERNETES_JOB"):
-        return job
+    """Who runs this job, as all of its nodes know him."""
+    platform = platform_around(os.environ)
+    if platform is not None and (user := platform.user(os.environ)):
+        return user
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -37,7 +37,8 @@ from holdfast.owner.nodes.agent_admission import AgentAdmission
 from holdfast.owner.nodes.node_members import NodeMembers
 from holdfast.owner.nodes.operator_service import OperatorService
 from holdfast.owner.owner_side import OwnerSide
-from holdfast.platforms.platform import QUEUED_AGAIN, exit_status
+from holdfast.platforms.platform import QUEUED_AGAIN
+from holdfast.platforms.platform_registry import exit_status
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import NOWHERE, JobPlace
 from holdfast.safe_text import own_lines

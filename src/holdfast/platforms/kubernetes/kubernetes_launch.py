@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import StartedBy, order_for_agents
+from holdfast.launch.agent_launch import order_for_agents
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.multi_node import (
@@ -31,9 +31,6 @@ from holdfast.safe_files import read_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.job_key import parse_key
-
-if TYPE_CHECKING:
-    pass
 
 JOIN_S = 3600.0
 """The default of `--join-timeout`: pods wait for room and for images."""
@@ -80,7 +77,7 @@ def over_pods(
 def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
     """What is the same in all agents' orders, as their pods carry it: without the key and this pod's environment."""
     typed = replace(options, job=f"{pods.exchange}/{object_names.JOB_FILE}", local_addr=None)
-    found = order_for_agents(StartedBy.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
+    found = order_for_agents(object_names.PLATFORM, typed, job.spec.name, plan, b"", environment={})
     return msgspec.json.encode(replace(found, directory="", addresses=(), port=object_names.PORT)).decode()
 
 

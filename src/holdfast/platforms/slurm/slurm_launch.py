@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from holdfast.errors import BadUsage
 from holdfast.file_modes import users_umask
 from holdfast.launch.agent_launch import (
     AgentOrder,
-    StartedBy,
     answering,
     line_of,
     order_for_agents,
@@ -38,8 +37,10 @@ from holdfast.launch.multi_node import (
 )
 from holdfast.launch.torchrun_options import named
 from holdfast.model.job_spec import NodePlan
+from holdfast.platforms.platform import LaunchRequest
 from holdfast.platforms.slurm.agent_step import Steps
 from holdfast.platforms.slurm.first_task import FirstTask, await_notice, notice_path
+from holdfast.platforms.slurm.job_identity import NAME
 from holdfast.platforms.slurm.step_starter import SrunStarter
 from holdfast.platforms.slurm.text.allocation import Allocation, SlurmStep, allocation
 from holdfast.platforms.slurm.text.srun_command import environment_of_srun, kept_back
@@ -55,20 +56,12 @@ _MEETING = ("rdzv_endpoint", "master_addr")
 """With one of these options the user types the command on each node, and starts it there."""
 
 
-def over_allocation(
-    options: RunOptions,
-    settings: Settings,
-    job_of: Callable[[bool], JobFile],
-    nodes: tuple[int, int],
-    home: Path,
-    *,
-    look: bool,
-) -> MultiNodeJob | None:
+def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
     """The job over the nodes of this allocation; None: it stays on this machine, or another way of starting applies.
 
-    `options` gets the number of workers per node where the user has typed none. `look`: this process only looks, and
-    hands the job back to its guard. Raises `BadUsage`.
+    `request.options` gets the number of workers per node where the user has typed none. Raises `BadUsage`.
     """
+    options, settings, job_of, nodes = request.options, request.settings, request.job_of, request.nodes
     found = _allocation()
     if found is None:
         return None
@@ -80,7 +73,7 @@ def over_allocation(
         return None
     if step is not None and step.tasks > 1:
         _one_task_a_node(found, step)
-        return _over_tasks(options, settings, job_of(True), found, step, nodes, home, look=look)
+        return _over_tasks(options, settings, job_of(True), found, step, nodes, request.home, look=request.look)
     if step is None and not found.node and len(found.nodes) == 1:
         raise BadUsage(
             f"this machine is not {found.nodes[0]}, the one node of Slurm job {found.shown}, and a job on one node "
@@ -155,7 +148,7 @@ def _over_step(
     if settings.source("job-key") is not SettingSource.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
     text = order_for_agents(
-        StartedBy.SLURM,
+        NAME,
         options,
         job.spec.name,
         replace(plan, names=()),

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentOrder, StartedBy, line_of, order_for_agents, owner_port
+from holdfast.launch.agent_launch import AgentOrder, line_of, order_for_agents, owner_port
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.multi_node import (
@@ -132,7 +132,7 @@ def over_hosts(
     key, key_from = os.urandom(32), "this run, which made it"
     if settings.source("job-key") is not SettingSource.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
-    text = order_for_agents(StartedBy.SSH, options, job.spec.name, plan, key, environment=environment_for(os.environ))
+    text = order_for_agents("ssh", options, job.spec.name, plan, key, environment=environment_for(os.environ))
     ssh = ssh_words(settings.text("ssh") or "ssh", settings.origin("ssh"))
     sent = HostOrder(
         ssh,

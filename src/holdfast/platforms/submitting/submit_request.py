@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file_mistakes import malformed
-from holdfast.launch.slurm_job_identity import NAME as SLURM
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.object_names import PLATFORM as KUBERNETES
+from holdfast.platforms.slurm.job_identity import NAME as SLURM
 from holdfast.settings.yaml_sections import has_section
 from holdfast.untrusted import Malformed
 

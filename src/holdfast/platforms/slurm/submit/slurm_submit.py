@@ -10,9 +10,9 @@ from pathlib import Path
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_mistakes import malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
-from holdfast.launch.slurm_job_identity import NAME as SLURM
 from holdfast.model.job_spec import JobSpec, PlatformJob
 from holdfast.model.noun_base import Noun
+from holdfast.platforms.slurm.job_identity import NAME as SLURM
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble
 from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, SbatchRefusal, sbatch_refusal
 from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, directives, script

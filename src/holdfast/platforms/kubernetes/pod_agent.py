@@ -1,33 +1,26 @@
-"""`run` in an agent's pod on Kubernetes: one node of a job whose owner has a pod of its own."""
+"""An agent's pod on Kubernetes: one node of a job whose owner has a pod of its own."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import AgentJoin, AgentOrder, options_there
-from holdfast.main.run_command import start
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder
 from holdfast.platforms.kubernetes.kubernetes_launch import mounted_key
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, node_name
 from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
-if TYPE_CHECKING:
-    from holdfast.launch.launch_spec import MultiNodeRunner, Render
-
 MOST_ORDER_BYTES = 256 << 10
-ITSELF = -1
-"""Used instead of the guard's descriptor: this process becomes the guard of its node."""
 _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, object_names.NODE_INDEX, object_names.SLOTS)
 """Variables that workers do not need."""
 
 
-def serve_in_pod(render: Render, over_nodes: MultiNodeRunner) -> int:
-    """Run the agent of this pod: its order is in the environment, the key in a file. Returns its exit status."""
+def join_in_pod() -> AgentJoin:
+    """The order of this pod's agent: its variables are taken out of the environment, and the key is in a file."""
     environment = dict(os.environ)
     host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
     text = environment.get(ORDER, "")
@@ -51,14 +44,13 @@ def serve_in_pod(render: Render, over_nodes: MultiNodeRunner) -> int:
     )
     for name in _OF_THE_AGENT:
         os.environ.pop(name, None)
-    joining = AgentJoin(
+    return AgentJoin(
         order=order,
         address=host,
         starter_fd=None,
         place=environment.get(object_names.POD_UID) or pod,
         labels=(environment.get(object_names.NODE_INDEX, ""),),
     )
-    return min(start(options_there(order), ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _order_in(text: str) -> AgentOrder:

@@ -1,4 +1,4 @@
-"""What Slurm calls the job that this process is part of. The environment tells; nothing is asked."""
+"""Slurm's name for the job of this process, read from its environment; Slurm itself is not asked."""
 
 from __future__ import annotations
 

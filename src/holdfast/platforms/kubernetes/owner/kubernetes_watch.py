@@ -1,4 +1,4 @@
-"""Kubernetes as the owner's platform: the pods of the job's nodes, what becomes of them, and the owner's own pod."""
+"""The owner's watch over a job of Kubernetes: the pods of the job's nodes, and the owner's own pod."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
+from holdfast.platforms.job_watch import JobWatch
 from holdfast.platforms.kubernetes.objects import api_records
 from holdfast.platforms.kubernetes.objects import object_names as known_names
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
@@ -49,22 +50,22 @@ EVERY_BOOT = 1 << 52
 """Of an agent in a pod that is gone: higher than any that it had."""
 
 
-def station(
+def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
-) -> KubernetesPlatform:
-    """The station of the owner in this pod."""
-    return KubernetesPlatform(spec, ApiHelper(reactor, environment), say, environment)
+) -> KubernetesWatch:
+    """The watch of the owner in this pod."""
+    return KubernetesWatch(spec, ApiHelper(reactor, environment), say, environment)
 
 
-class KubernetesPlatform:
-    """A `Platform`."""
+class KubernetesWatch(JobWatch):
+    """A `JobWatch`."""
 
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> None:
+        super().__init__(asking.reactor)
         self._spec = spec
         self._asking = asking
-        self._reactor = asking.reactor
         self._say = say
         self._plan = plan_here(environment)
         self._pod = environment.get(known_names.POD, "")
@@ -102,7 +103,7 @@ class KubernetesPlatform:
         self._mirror: StateMirror | None = None
         """None: the API server has not said yet which job this is."""
 
-    # ------------------------------------------------------------------------------------------ a Platform
+    # ------------------------------------------------------------------------------------------ a JobWatch
 
     @property
     def asking(self) -> bool:

@@ -1,10 +1,11 @@
-"""Slurm as the owner's platform: the stations that ask it, each for its own, under one roof."""
+"""The owner's watch over a job of Slurm: the parts that ask Slurm, each for its own subject, under one roof."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.platforms.job_watch import JobWatch
 from holdfast.platforms.slurm.owner.batch_script_warning import BatchScript
 from holdfast.platforms.slurm.owner.job_comment import JobComment
 from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds, ids_of
@@ -16,24 +17,28 @@ from holdfast.platforms.slurm.slurm_commands import SlurmCommands
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
-    from holdfast.model.events import Event, JournalSecured
     from holdfast.model.job_spec import JobSpec
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
 
-def station(
+def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
-) -> SlurmPlatform | None:
-    """The station of this process's job; None where Slurm's variables name no job that can be read."""
+) -> SlurmWatch | None:
+    """The watch over this process's job; None where Slurm's variables name no job that can be read."""
     ids = ids_of(environment)
-    return SlurmPlatform(spec, SlurmCommands(reactor, environment), ids, say) if ids is not None else None
+    return SlurmWatch(spec, SlurmCommands(reactor, environment), ids, say) if ids is not None else None
 
 
-class SlurmPlatform:
-    """A `Platform`."""
+class SlurmWatch(JobWatch):
+    """A `JobWatch`.
+
+    An allocation has its nodes from the start, and each agent has its neighbourhood in its environment. The journal is
+    on a file system that all runs of the job share.
+    """
 
     def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
+        super().__init__(asking.reactor)
         self._ids = ids
         self._asking = asking
         self._say = say
@@ -64,34 +69,12 @@ class SlurmPlatform:
     def holding(self) -> bool:
         return self._holding.busy
 
-    def noted(self, event: Event, now: float) -> None:
-        """The journal is on a file system that all runs of the job share."""
-
-    def secured(self, event: JournalSecured, now: float) -> News:
-        return [event]
-
     def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
         self._script.begin()
         return self._signals.begin(now)
 
     def signalled(self, number: int, node: str, now: float) -> News:
         return self._signals.signalled(number, node, now)
-
-    @property
-    def handed_over(self) -> bool:
-        return False
-
-    def joined(self, node: str, now: float) -> None:
-        """An allocation has its nodes from the start."""
-
-    def labels(self, node: str) -> tuple[str, ...]:
-        return ()  # each agent has them in its environment
-
-    def seated(self, nodes: Collection[str], attempt: int) -> None:
-        """Slurm's words are of the job."""
-
-    def avoid(self, names: Sequence[str]) -> None:
-        """What another run is not to get is told when it is asked for."""
 
     def felled(self, since: float) -> None:
         self._signals.felled(since)

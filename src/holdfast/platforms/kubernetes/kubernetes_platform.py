@@ -1,0 +1,81 @@
+"""Kubernetes as a platform."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.platform import JobAlreadyOver, LaunchRequest, Platform
+
+if TYPE_CHECKING:
+    from holdfast.clock import Clock
+    from holdfast.launch.agent_launch import AgentJoin
+    from holdfast.launch.multi_node import MultiNodeJob
+    from holdfast.model.job_spec import JobSpec, PlatformJob
+    from holdfast.platforms.job_watch import JobWatch
+    from holdfast.reactor import Reactor
+    from holdfast.record.job_directory import JobPlace
+
+
+class KubernetesPlatform(Platform):
+    """A `Platform`. Each method imports what only it needs: few processes need more than one.
+
+    Kubernetes itself gives a job another owner's pod: an agent without an owner asks it nothing.
+    """
+
+    name = object_names.PLATFORM
+    title = "Kubernetes"
+    explains_signals = True
+    key_from = "the job's Secret"
+    owner_wait_s = 600.0
+    """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
+
+    def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
+        return None  # the job has the name of its pods' Job, in the cluster's own records
+
+    def hosts_only(self, environment: Mapping[str, str]) -> bool:
+        return object_names.JOB_NAME in environment and object_names.OWNER_ADDRESS not in environment
+
+    def user(self, environment: Mapping[str, str]) -> str:
+        return environment.get(object_names.JOB_NAME, "")  # each image has users of its own
+
+    def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
+        from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod
+
+        if not in_owners_pod(os.environ):
+            return None
+        from holdfast.platforms.kubernetes.kubernetes_launch import over_pods
+
+        return over_pods(request.options, request.settings, request.job_of, request.nodes)
+
+    def agent_join(self) -> AgentJoin:
+        from holdfast.platforms.kubernetes.pod_agent import join_in_pod
+
+        return join_in_pod()
+
+    def watch(
+        self, spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+    ) -> JobWatch | None:
+        from holdfast.platforms.kubernetes.owner.kubernetes_watch import watch
+
+        return watch(spec, reactor, say, environment)
+
+    def exit_status(self, code: int) -> int:
+        """A Kubernetes Job decides by it whether another pod is to try. So every verdict has the same status, and the
+        termination message has the code itself."""
+        return object_names.DO_NOT_RETRY
+
+    def adopted(self, home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
+        from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words
+
+        if not in_owners_pod(os.environ):
+            return None
+        from holdfast.platforms.kubernetes.owner.job_adoption import JobAlreadyEnded, adopt
+
+        try:
+            return adopt(home, clock, say)
+        except JobAlreadyEnded as over:
+            raise JobAlreadyOver(*over_words(over.header)) from None
