@@ -14,9 +14,7 @@ START = {
     "socket",
     "holdfast.launch.jobfile.job_file_reader",
     "holdfast.node.report_writer",
-    "holdfast.decide.recovery",
 }
-START |= {"holdfast.decide.attempt_failures", "holdfast.decide.reconnects", "holdfast.decide.node_changes"}
 START |= {"ssl", "cryptography", "holdfast.wire.message_ages", "holdfast.wire.job_key", "holdfast.wire.owner_listener"}
 """What one node needs, too, does not come with more than one."""
 
