@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from holdfast.decide.gang import Gang
@@ -211,3 +213,11 @@ class Play:
         if gang.phase is Phase.DONE:
             assert self.final is not None
             assert gang.next_wake() is None
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    """At the end everything that must hold of any gang is looked at."""
+    played = Play()
+    yield played
+    played.verify()

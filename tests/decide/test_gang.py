@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+import gang_requeues
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import gang_requeues
-from gang_play import TIMERS, Play, Recorded, died, spec
+from gang_play import TIMERS, Play, Recorded, died, play, spec
 from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, PhaseTrigger, diagram
 from holdfast.model import events as ev
 from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RunChecks, Say, Send
@@ -21,14 +21,9 @@ from holdfast.model.exit_report import Outcome
 from holdfast.model.gang_protocol import Go, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.job_spec import Completion, NodeInfo, NodePlan, RestartPolicy, Role
 
+__all__ = ["play"]  # fixtures
+
 PEER = "RuntimeError: recv failed: Connection closed by rank {}\n"
-
-
-@pytest.fixture
-def play() -> Iterator[Play]:
-    played = Play()
-    yield played
-    played.verify()
 
 
 # ---------------------------------------------------------------------------------------------- the table

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from gang_play import Play, spec
+from gang_play import Play, play, spec
 from holdfast.decide.phases import Phase
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState
@@ -15,12 +13,7 @@ from holdfast.model.evidence import CheckFailure
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
 
-
-@pytest.fixture
-def play() -> Iterator[Play]:
-    played = Play()
-    yield played
-    played.verify()
+__all__ = ["play"]  # fixtures
 
 
 def fetching() -> JobSpec:
