@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+
+import pytest
 
 from holdfast.clock import Clock
 from holdfast.model.gang_protocol import Report
@@ -121,3 +123,10 @@ def until(what: Callable[[], object], *ends: Turning) -> None:
         assert time.monotonic() < deadline, "it has not happened"
         for end in ends:
             end.reactor.wait(longest_s=0.001)
+
+
+@pytest.fixture
+def owner() -> Iterator[OwnersEnd]:
+    end = OwnersEnd()
+    yield end
+    end.close()

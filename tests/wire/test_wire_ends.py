@@ -9,17 +9,12 @@ import pytest
 from holdfast.wire.node_messages import Answered, Asked, Refused
 from holdfast.wire.peer_identity import Identity
 from holdfast.wire.tls_channel import ChannelEndKind
-from wire_ends import OTHER_KEY, AgentsEnd, OwnersEnd, beat, hello, until
+from wire_ends import OTHER_KEY, AgentsEnd, OwnersEnd, beat, hello, owner, until
+
+__all__ = ["owner"]  # fixtures
 
 Agents = Callable[..., AgentsEnd]
 REFUSED = Refused(reason="r", hint="h", code=2)
-
-
-@pytest.fixture
-def owner() -> Iterator[OwnersEnd]:
-    end = OwnersEnd()
-    yield end
-    end.close()
 
 
 @pytest.fixture
