@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from catalogue_builders import broken_rules
 from click.testing import CliRunner
 from msgspec.structs import replace
 
@@ -40,10 +41,6 @@ def rows(code: int, *, phrase: str = "Mine", blame: str = "workload", solution: 
     return ROW.format(phrase=phrase, code=code, blame=blame, solution=solution)
 
 
-def rules(text: str) -> set[str]:
-    return {problem.rule for problem in lint(text, "mine.yaml")}
-
-
 def asked(*words: str) -> list[dict[str, object]]:
     result = CliRunner().invoke(command, [*words, "--json"])
     assert result.exit_code == 0, result.output
@@ -53,7 +50,7 @@ def asked(*words: str) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("code", [-1, 0, 1, 2, 127, 134, 165, 185, 198, 200, 205, 219, 250, 255, 256, 300])
 def test_a_workload_row_outside_its_block_is_refused(code: int) -> None:
-    assert rules(rows(code)) == {"bad-code"}
+    assert broken_rules(rows(code)) == {"bad-code"}
 
 
 @pytest.mark.parametrize("blame", [blame for blame in Blame if blame is not Blame.WORKLOAD])
@@ -67,12 +64,12 @@ def test_each_blame_has_its_block(blame: Blame) -> None:
 
 
 def test_a_row_without_a_solution_is_refused() -> None:
-    assert rules(rows(221, solution=" ")) == {"empty-solution"}
+    assert broken_rules(rows(221, solution=" ")) == {"empty-solution"}
 
 
 def test_a_row_that_adds_to_a_built_in_phrase_keeps_its_code() -> None:
-    assert rules(rows(252, phrase="CheckFailed", blame="hardware")) == set()
-    assert rules(rows(253, phrase="CheckFailed", blame="hardware")) == {"bad-code"}
+    assert broken_rules(rows(252, phrase="CheckFailed", blame="hardware")) == set()
+    assert broken_rules(rows(253, phrase="CheckFailed", blame="hardware")) == {"bad-code"}
 
 
 def test_the_built_in_rows_keep_to_the_blocks() -> None:
