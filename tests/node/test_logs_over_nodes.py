@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from test_log_times import write
 
 from conftest import wait_for
 from holdfast.model.log_time_format import records
@@ -16,6 +15,7 @@ from holdfast.node.agent.log_requests import MOST_TIMES, LogReader
 from holdfast.observe.log_file import Rotation
 from holdfast.reactor import Reactor
 from holdfast.wire.node_messages import LogFrom, LogPiece, LogRead, LogStream, ReadLog
+from log_writing import write_log
 from pair_of_nodes import Pair, pair
 
 __all__ = ["pair"]  # a fixture
@@ -194,7 +194,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_piece_has_the_times_of_its_lines_over_logs_that_were_put_aside(tmp_path: Path, log: Path) -> None:
-    write(log, [(100.0 + n, b"line %d of rank 3\n" % n) for n in range(9)], Rotation(most_bytes=40, kept=3))
+    write_log(log, [(100.0 + n, b"line %d of rank 3\n" % n) for n in range(9)], Rotation(most_bytes=40, kept=3))
     assert log.with_name("stdout.log.2").exists()
     said: list[LogRead] = []
     reader = LogReader(Reactor(time.monotonic), tmp_path, "n0", said.append)
@@ -210,7 +210,7 @@ def test_a_piece_has_the_times_of_its_lines_over_logs_that_were_put_aside(tmp_pa
 
 
 def test_a_piece_has_a_limit_in_times_too(tmp_path: Path, log: Path) -> None:
-    write(log, [(100.0 + number, b"\n") for number in range(2 * MOST_TIMES)])
+    write_log(log, [(100.0 + number, b"\n") for number in range(2 * MOST_TIMES)])
     said: list[LogRead] = []
     reader = LogReader(Reactor(time.monotonic), tmp_path, "n0", said.append)
     first = read(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True))

@@ -6,18 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from kernel_lines import GPU_NAMES, faults_of
 
 from builders import T
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in, interface_in
 
-NAMES = {"0000:3b:00": "gpu3"}
 XID = "NVRM: Xid (PCI:0000:3b:00): "
 ADVICE = XID + "154, GPU recovery action changed from 0x0 (None) to "
-
-
-def said(line: str) -> list[tuple[str, str, str]]:
-    return [(event.device, event.code, str(event.assertion)) for event in faults_in(line, T, node="n1", names=NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +31,7 @@ def said(line: str) -> list[tuple[str, str, str]]:
     ],
 )
 def test_any_prefix(prefix: str) -> None:
-    (event,) = faults_in(prefix + XID + "48, pid=77, name=python3, DBE (double bit error)", T, names=NAMES)
+    (event,) = faults_in(prefix + XID + "48, pid=77, name=python3, DBE (double bit error)", T, names=GPU_NAMES)
     assert (event.device, event.code, event.pid) == ("gpu3", "48", 77)
 
 
@@ -53,7 +49,7 @@ def test_any_prefix(prefix: str) -> None:
     ],
 )
 def test_any_address(address: str, device: str) -> None:
-    assert said(f"NVRM: Xid ({address}): 79, GPU has fallen off the bus.") == [(device, "79", "occur")]
+    assert faults_of(f"NVRM: Xid ({address}): 79, GPU has fallen off the bus.") == [(device, "79", "occur")]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +63,7 @@ def test_any_address(address: str, device: str) -> None:
     ],
 )
 def test_a_gpu_that_is_gone_is_xid_79_without_its_number(line: str) -> None:
-    assert said(line) == [("gpu3", "79", "occur")]
+    assert faults_of(line) == [("gpu3", "79", "occur")]
 
 
 @pytest.mark.parametrize(
@@ -83,31 +79,31 @@ def test_a_gpu_that_is_gone_is_xid_79_without_its_number(line: str) -> None:
     ],
 )
 def test_advice_of_xid_154(words: str, code: str) -> None:
-    assert said(ADVICE + words) == [("gpu3", code, "occur")]
+    assert faults_of(ADVICE + words) == [("gpu3", code, "occur")]
 
 
 def test_new_advice_replaces_the_old() -> None:
     changed = XID + "154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x1 (GPU Reset Required)"
-    assert said(changed) == [("gpu3", "154.REBOOT", "recover"), ("gpu3", "154.RESET", "occur")]
+    assert faults_of(changed) == [("gpu3", "154.REBOOT", "recover"), ("gpu3", "154.RESET", "occur")]
     same = XID + "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x1 (PF FLR)"
-    assert said(same) == [("gpu3", "154.RESET", "occur")]
+    assert faults_of(same) == [("gpu3", "154.RESET", "occur")]
 
 
 def test_advice_that_nobody_knows_is_only_noted() -> None:
-    assert said(ADVICE + "0x9") == [("gpu3", "154", "once")]
-    assert said(ADVICE + "0xffffffffffffffffffff (?)") == [("gpu3", "154", "once")]
-    assert said(ADVICE) == [("gpu3", "154", "once")]
+    assert faults_of(ADVICE + "0x9") == [("gpu3", "154", "once")]
+    assert faults_of(ADVICE + "0xffffffffffffffffffff (?)") == [("gpu3", "154", "once")]
+    assert faults_of(ADVICE) == [("gpu3", "154", "once")]
     strange = XID + "154, GPU recovery action changed from 0x1zz) to 0x2 (OS Reboot)"
-    assert said(strange) == [("gpu3", "154.REBOOT", "occur")]
+    assert faults_of(strange) == [("gpu3", "154.REBOOT", "occur")]
 
 
 def test_an_entry_of_the_journal_as_json_tells_its_own_time() -> None:
     entry = {"__REALTIME_TIMESTAMP": "1600000000500000", "MESSAGE": ADVICE + "0x2 (OS Reboot)", "PRIORITY": "4"}
-    (event,) = faults_in(json.dumps(entry), T, names=NAMES)
+    (event,) = faults_in(json.dumps(entry), T, names=GPU_NAMES)
     assert (event.code, event.at, event.text) == ("154.REBOOT", 1_600_000_000.5, entry["MESSAGE"])
 
     numbers = {"MESSAGE": list((XID + "79, x").encode())}
-    assert said(json.dumps(numbers)) == [("gpu3", "79", "occur")]
+    assert faults_of(json.dumps(numbers)) == [("gpu3", "79", "occur")]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +116,7 @@ def test_an_entry_of_the_journal_as_json_tells_its_own_time() -> None:
     ],
 )
 def test_what_only_looks_like_an_entry_is_read_as_it_is(line: str) -> None:
-    assert said(line) == [("gpu3", "79", "occur")]
+    assert faults_of(line) == [("gpu3", "79", "occur")]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +139,7 @@ def test_what_only_looks_like_an_entry_is_read_as_it_is(line: str) -> None:
     ],
 )
 def test_troubles_of_the_node(line: str, code: str, assertion: str) -> None:
-    assert said("[ 99.5] " + line) == [("n1", code, assertion)]
+    assert faults_of("[ 99.5] " + line) == [("n1", code, assertion)]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +151,7 @@ def test_troubles_of_the_node(line: str, code: str, assertion: str) -> None:
     ],
 )  # fmt: skip
 def test_errors_of_switches(rest: str, device: str, code: str, severity: str) -> None:
-    (event,) = faults_in("[ 1.2] nvidia-nvswitch" + rest, T, node="n1", names=NAMES)
+    (event,) = faults_in("[ 1.2] nvidia-nvswitch" + rest, T, node="n1", names=GPU_NAMES)
     assert (event.device, event.code, event.assertion, event.severity) == (device, code, "once", severity)
     assert event.node == "n1"
 
@@ -218,4 +214,4 @@ def test_one_link_that_is_back_does_not_speak_for_the_others(tmp_path: Path) -> 
     ],
 )
 def test_noise_says_nothing(line: str) -> None:
-    assert said(line) == []
+    assert faults_of(line) == []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_lines import GPU_NAMES
 
 from builders import T
 from holdfast.model.faults import Assertion, FaultEvent, Severity
@@ -26,8 +27,6 @@ from holdfast.observe.devices.kernel_faults import faults_in
 from holdfast.observe.devices.nvml_events import watch
 from holdfast.observe.devices.reported_faults import FaultRejected
 from places import DOCS
-
-NAMES = {"0000:3b:00": "gpu3"}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ NAMES = {"0000:3b:00": "gpu3"}
     ],
 )  # fmt: skip
 def test_kernel_lines(line: str, device: str, code: str, assertion: str, pid: int | None) -> None:
-    (event,) = faults_in(line, T, node="n1", names=NAMES)
+    (event,) = faults_in(line, T, node="n1", names=GPU_NAMES)
     assert (event.device, event.code, event.assertion, event.pid) == (device, code, assertion, pid)
     assert (event.at, event.node, event.source, event.text) == (T, "n1", "kernel log", line.strip())
 
@@ -91,7 +90,7 @@ def test_other_lines_say_nothing(line: str) -> None:
 
 def test_xid_154_none_takes_all_earlier_advice_back() -> None:
     line = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
-    events = faults_in(line, T, names=NAMES)
+    events = faults_in(line, T, names=GPU_NAMES)
     assert {event.assertion for event in events} == {Assertion.RECOVER}
     assert {event.code for event in events} == {"154.RESET", "154.REBOOT", "154.DRAIN_P2P", "154.DRAIN_RESET"}
 
@@ -302,7 +301,7 @@ def test_a_file_that_comes_later_is_seen_and_waited_for(tmp_path: Path) -> None:
 def test_one_xid_said_twice_at_once_is_one_occurrence(tmp_path: Path) -> None:
     path = tmp_path / "kern.log"
     path.touch()
-    source = KernelFaults(path, node="n1", names=NAMES)
+    source = KernelFaults(path, node="n1", names=GPU_NAMES)
     line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, x\n"
     path.write_text(line + line + "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, x\n")
     assert [event.code for event in source.take(T)] == ["79", "31"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kernel_lines import GPU_NAMES, faults_of
 
 from builders import T
 from holdfast.catalogue.fault_codes import all_codes, canonical
@@ -13,12 +14,7 @@ from holdfast.model.faults import ActiveFault, Remedy
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in
 
-NAMES = {"0000:3b:00": "gpu3", "0000:cb:00": "gpu6", "10003:01:00": "gpu7"}
 FAULT = "PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)"
-
-
-def said(line: str) -> list[tuple[str, str, str]]:
-    return [(event.device, event.code, str(event.assertion)) for event in faults_in(line, T, node="n1", names=NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +62,7 @@ def said(line: str) -> list[tuple[str, str, str]]:
     "prefix", ["[68183.615790] ", "Okt 06 17:59:27 node7 kernel: ", "<4>1 2024-03-05T10:11:12.1+01:00 n7 kernel - - - "]
 )
 def test_what_the_driver_says(prefix: str, line: str, code: str, assertion: str, pid: int | None) -> None:
-    (event,) = faults_in(f"{prefix}NVRM: {line}", T, node="n1", names=NAMES)
+    (event,) = faults_in(f"{prefix}NVRM: {line}", T, node="n1", names=GPU_NAMES)
     assert event.device == "gpu3"
     assert event.code.startswith(code)
     assert code.endswith(".") or event.code == code
@@ -81,14 +77,14 @@ def test_a_syslog_entry_of_the_newer_kind_tells_its_own_time() -> None:
 
 
 def test_a_domain_of_more_than_four_digits_is_another_bus() -> None:
-    assert said("NVRM: Xid (PCI:10003:01:00): 48, x") == [("gpu7", "48", "occur")]
-    assert said("NVRM: Xid (PCI:0003:01:00): 48, x") == [("gpu@0003:01:00", "48", "occur")]
+    assert faults_of("NVRM: Xid (PCI:10003:01:00): 48, x") == [("gpu7", "48", "occur")]
+    assert faults_of("NVRM: Xid (PCI:0003:01:00): 48, x") == [("gpu@0003:01:00", "48", "occur")]
 
 
 def kernel_says(tmp_path: Path, *rows: str, root: Path | None = None) -> list[tuple[str, str, str]]:
     log = tmp_path / "kern.log"
     log.touch()
-    source = KernelFaults(log, node="n1", names=NAMES, root=root or tmp_path)
+    source = KernelFaults(log, node="n1", names=GPU_NAMES, root=root or tmp_path)
     found = []
     for number, row in enumerate(rows):
         with log.open("a") as out:
@@ -131,7 +127,7 @@ def test_a_sentence_that_a_log_daemon_broke_is_read_whole(tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_errors_of_the_bus(line: str, expected: tuple[str, str, str]) -> None:
-    assert said(f"Dec  1 02:16:37 n1 kernel: {line}") == [expected]
+    assert faults_of(f"Dec  1 02:16:37 n1 kernel: {line}") == [expected]
     assert expected[1] in all_codes()
 
 
@@ -162,7 +158,7 @@ def test_errors_of_the_bus(line: str, expected: tuple[str, str, str]) -> None:
     ],
 )
 def test_what_is_no_fault(line: str) -> None:
-    assert said(f"Dec  1 02:16:37 n1 kernel: {line}") == []
+    assert faults_of(f"Dec  1 02:16:37 n1 kernel: {line}") == []
 
 
 @pytest.mark.parametrize(
@@ -194,7 +190,7 @@ def test_what_is_no_fault(line: str) -> None:
     ],
 )  # fmt: skip
 def test_troubles_of_the_node(line: str, code: str, assertion: str) -> None:
-    assert said(f"[ 4711.5] {line}") == [("n1", code, assertion)]
+    assert faults_of(f"[ 4711.5] {line}") == [("n1", code, assertion)]
 
 
 @pytest.fixture
@@ -262,5 +258,5 @@ def test_an_endpoint_is_well_again_when_the_bridge_above_it_says_so(machine: Pat
     [(f"nvidia 0000:3b:00.0: {FAULT}", "AcceleratorLost"), (f"nvme 0000:34:00.0: {FAULT}", "NodeFailed")],
 )
 def test_what_a_death_by_it_is_called(line: str, phrase: str) -> None:
-    (event,) = faults_in(line, T, node="n1", names=NAMES)
+    (event,) = faults_in(line, T, node="n1", names=GPU_NAMES)
     assert phrase_of(ActiveFault(event=event, remedy=Remedy.ISOLATE)) == phrase

@@ -16,26 +16,18 @@ from hypothesis import strategies as st
 
 from conftest import Holdfast
 from holdfast.model.log_time_format import RECORD_BYTES, record, records
-from holdfast.observe.log_file import LogFile, Rotation
+from holdfast.observe.log_file import Rotation
 from holdfast.observe.log_time_writer import FREE_BYTES
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.state_directory import job_dir
 from holdfast.record.timed_logs import has_times, read_on, since_mark
 from holdfast.report.log_files import LogPart
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, Printer, merge, pattern_of
+from log_writing import Wrote, write_log
 
-Wrote = list[tuple[float, bytes]]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 """A Python that imports what this one does."""
 PATTERNS = ["a", "^b", "c$", "^$", "[^a]b", "a*", r"\Aa"]
-
-
-def write(path: Path, wrote: Wrote, rotation: Rotation | None = None) -> LogFile:
-    log = LogFile(path, "w", lambda text, about: None, shown=False, now=0.0, rotation=rotation)
-    for at, block in wrote:
-        log.write(block, at)
-    log.close()
-    return log
 
 
 def read(path: Path, size: int = 1 << 20) -> Wrote:
@@ -61,7 +53,7 @@ def test_every_line_has_the_time_of_its_first_byte(
 ) -> None:
     path = tmp_path_factory.mktemp("logs") / "stdout.log"
     wrote = [(100.0 + number, block) for number, block in enumerate(blocks)]
-    write(path, wrote)
+    write_log(path, wrote)
     assert path.read_bytes() == b"".join(blocks)
     expected: Wrote = []
     for at, block in wrote:
@@ -75,7 +67,7 @@ def test_every_line_has_the_time_of_its_first_byte(
 def test_times_follow_a_log_that_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     wrote = [(100.0 + n, b"line %03d\n" % n) for n in range(60)]
-    write(path, wrote, Rotation(most_bytes=95, kept=2))
+    write_log(path, wrote, Rotation(most_bytes=95, kept=2))
     assert read(path) == wrote[-len(read(path)) :] and len(read(path)) > 20
     copied = tmp_path / "copied"
     shutil.copytree(tmp_path, copied)
@@ -85,31 +77,31 @@ def test_times_follow_a_log_that_is_put_aside(tmp_path: Path) -> None:
 def test_a_job_that_is_killed_keeps_all_times_and_goes_on_behind_half_a_record(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     kill = "import os; os.kill(os.getpid(), 9)"
-    code = f"from test_log_times import *; write(Path({str(path)!r}), [(5.0, b'a\\n'), (6.0, b'b\\n')]); {kill}"
+    code = f"from test_log_times import *; write_log(Path({str(path)!r}), [(5.0, b'a\\n'), (6.0, b'b\\n')]); {kill}"
     subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, check=False, timeout=60)
     assert read(path) == [(5.0, b"a\n"), (6.0, b"b\n")]
     with path.with_name("stdout.times").open("ab") as times:
         times.write(b"half")
     assert read(path) == [(5.0, b"a\n"), (6.0, b"b\n")]
-    write(path, [(7.0, b"c\n")])
+    write_log(path, [(7.0, b"c\n")])
     assert read(path)[-1] == (7.0, b"c\n")
 
 
 def test_a_disk_that_takes_no_times_harms_no_log(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.with_name("stdout.times").mkdir()
-    log = write(path, [(1.0, b"one\n"), (2.0, b"two\n")])
+    log = write_log(path, [(1.0, b"one\n"), (2.0, b"two\n")])
     assert (path.read_bytes(), log.lost_bytes) == (b"one\ntwo\n", 0)
     assert not has_times(path)
     path.with_name("stdout.times").rmdir()
-    write(path, [(3.0, b"three\n")])
+    write_log(path, [(3.0, b"three\n")])
     spans, _ = read_on(path, None, 1000, whole_lines=False)
     assert [(span.at, span.data) for span in spans] == [(None, b"one\ntwo\n"), (3.0, b"three\n")]
 
 
 def test_times_take_a_bounded_part_of_what_the_log_takes(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
-    write(path, [(n * 0.002, b"x\n") for n in range(20_000)])
+    write_log(path, [(n * 0.002, b"x\n") for n in range(20_000)])
     most = FREE_BYTES + path.stat().st_size // 8 + RECORD_BYTES * (40 / 0.1)
     assert FREE_BYTES < path.with_name("stdout.times").stat().st_size < most
 
@@ -143,7 +135,7 @@ def test_merged_logs_are_in_the_order_of_time(
     every = []
     for rank, wrote in enumerate(logs):
         lines = [(1.0 + at, text.replace(b"\n", b"") + b"\n") for at, text in sorted(wrote, key=lambda one: one[0])]
-        write(where / str(rank) / "stdout.log", lines)
+        write_log(where / str(rank) / "stdout.log", lines)
         every += [(at, rank, line) for at, line in lines]
     every.sort(key=lambda one: one[:2])
     parts = [part_of(where / str(rank) / "stdout.log", rank) for rank in range(len(logs))]
@@ -160,7 +152,7 @@ def test_the_search_finds_each_line_and_no_other(
 
     path = tmp_path_factory.mktemp("logs") / "stdout.log"
     text = "".join(f"{line}\n" for line in lines)
-    write(path, [(1.0, text.encode())])
+    write_log(path, [(1.0, text.encode())])
     found = [line for line in lines if re.search(pattern, line)]
     for tail in (None, 0, 2):
         wish = LogLineFilter(pattern=pattern_of(pattern), tail=tail)
@@ -170,7 +162,7 @@ def test_the_search_finds_each_line_and_no_other(
 
 def test_a_window_of_time(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
-    write(path, [(10.0 * n, b"line %d\n" % n) for n in range(1, 6)])
+    write_log(path, [(10.0 * n, b"line %d\n" % n) for n in range(1, 6)])
     log = [part_of(path, 0)]
     assert shown(log, LogLineFilter(since=20.0, until=40.0)) == b"line 2\nline 3\n"
     assert shown(log, LogLineFilter(since=15.0, tail=2)) == b"line 4\nline 5\n"
@@ -185,8 +177,8 @@ def test_a_large_log_is_merged_within_bounds(tmp_path: Path) -> None:
     paths = [tmp_path / str(rank) / "stdout.log" for rank in (0, 1)]
     block = b"step 1 loss 0.25\n" * 50_000
     for path in paths:
-        write(path, [(float(n), block) for n in range(1, 121)])
-    write(paths[0], [(500.0 + n, b"x" * 1_000_000) for n in range(100)])
+        write_log(path, [(float(n), block) for n in range(1, 121)])
+    write_log(paths[0], [(500.0 + n, b"x" * 1_000_000) for n in range(100)])
     code = f"""
 import resource
 from test_log_times import *
