@@ -6,15 +6,13 @@ import json
 import sys
 
 import pytest
-from test_run_faults_drain import POLLS, UP, Live
+from fault_runs import POLLS, STAYS, Live
 
 from conftest import Holdfast, wait_for
 
 pytestmark = pytest.mark.real
 
 RESTART, IDLE, RETRY, WATCH = "80E01801", "8C0E4E00", "80BB8000", "020000002"
-STAYS = UP + "up()\nwhile not pathlib.Path(f'end-{attempt}').exists(): time.sleep(0.05)\n"
-"""Each attempt stays until it is stopped."""
 
 
 def end(live: Live, *attempts: int) -> None:

@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from test_run_faults_drain import UP, Live
+from fault_runs import STAYS, Live
 
 from conftest import Holdfast, wait_for
 
 pytestmark = pytest.mark.real
 
-STAYS = UP + "up()\nwhile not pathlib.Path(f'end-{attempt}').exists(): time.sleep(0.05)\n"
 GRACE = "grace: {save_s: 5, heal_s: 1}\n"
 
 
