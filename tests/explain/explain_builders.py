@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from builders import of_log
+from builders import T, of_log
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exit_report import ExitReport
+from holdfast.model.exit_report import ExitReport, WorkerExit
 
 
 def of_files(*files: tuple[str, str]) -> ExitReport:
@@ -21,3 +21,26 @@ def of_texts(*texts: str) -> ExitReport:
 def of_one_log(text: str) -> ExitReport:
     """The report on a log of which nobody says whose it is."""
     return explain(of_log(text))
+
+
+def trace(line: str, frame: str = "/app/train.py") -> str:
+    return f'Traceback (most recent call last):\n  File "{frame}", line 12, in main\n    step()\n{line}\n'
+
+
+def died(
+    rank: int, words: str = "", *, code: int | None = 1, signal: int | None = None, at: float = 0.0, order: int = 0,
+    after_stop: bool = False, node: str = "",
+) -> WorkerEvidence:  # fmt: skip
+    if signal is not None:
+        code = None
+    node = node or f"node{rank}"
+    ended = WorkerExit(
+        role="worker", rank=rank, node=node, attempt=1, pid=1000 + rank, exit_code=code, signal=signal,
+        started_at=T - 100, ended_at=T + at, order=order, after_stop=after_stop, last_words=words,
+    )  # fmt: skip
+    stderr = LogExcerpt(source=f"worker-{rank} stderr", text=words)
+    return WorkerEvidence(rank=rank, node=node, exit=ended, stderr=stderr)
+
+
+def told(*workers: WorkerEvidence, **more: object) -> AttemptEvidence:
+    return AttemptEvidence(workers=workers, job="j1", **more)  # type: ignore[arg-type] # fields by name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from explain_builders import died, told, trace
 from msgspec.structs import replace
 
 from builders import T
@@ -13,7 +14,6 @@ from holdfast.model.evidence import (
     Deadline,
     HangEvidence,
     LeftBehind,
-    LogExcerpt,
     MemoryKill,
     RankSnapshot,
     StopRequest,
@@ -21,7 +21,7 @@ from holdfast.model.evidence import (
     ThreadState,
     WorkerEvidence,
 )
-from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun, WorkerExit
+from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Rerun
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
 GLOO = (
@@ -39,29 +39,6 @@ WATCHDOG = (
     "exception: NCCL communicator was aborted on rank 0.\n"
     "terminate called after throwing an instance of 'c10::DistBackendError'"
 )
-
-
-def trace(line: str, frame: str = "/app/train.py") -> str:
-    return f'Traceback (most recent call last):\n  File "{frame}", line 12, in main\n    step()\n{line}\n'
-
-
-def died(
-    rank: int, words: str = "", *, code: int | None = 1, signal: int | None = None, at: float = 0.0, order: int = 0,
-    after_stop: bool = False, node: str = "",
-) -> WorkerEvidence:  # fmt: skip
-    if signal is not None:
-        code = None
-    node = node or f"node{rank}"
-    ended = WorkerExit(
-        role="worker", rank=rank, node=node, attempt=1, pid=1000 + rank, exit_code=code, signal=signal,
-        started_at=T - 100, ended_at=T + at, order=order, after_stop=after_stop, last_words=words,
-    )  # fmt: skip
-    stderr = LogExcerpt(source=f"worker-{rank} stderr", text=words)
-    return WorkerEvidence(rank=rank, node=node, exit=ended, stderr=stderr)
-
-
-def told(*workers: WorkerEvidence, **more: object) -> AttemptEvidence:
-    return AttemptEvidence(workers=workers, job="j1", **more)  # type: ignore[arg-type] # fields by name
 
 
 @pytest.mark.parametrize(

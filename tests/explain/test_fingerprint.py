@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_explain_attribution import died, told, trace
+from explain_builders import died, told, trace
 
 from holdfast.explain import explain
 from holdfast.explain.fingerprint import normalized

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_explain_secrets import SECRETS
 
 from conftest import Holdfast
 from holdfast.explain.event_masking import mask_text, masked
 from holdfast.explain.secret_masking import mask
 from holdfast.file_modes import distrust
 from holdfast.model.job_spec import JobSpec, Role
+from secret_texts import SECRETS
 
 ROOT = os.geteuid() == 0
 
