@@ -7,19 +7,19 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from contextlib import redirect_stderr
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from notice_inbox import Inbox, inbox
 
 import holdfast
 from holdfast.model.codec import encode
 from holdfast.model.notice_messages import Beginning, Notice, NoticeKind, NoticePlan
 from holdfast.notices.markdown_summary import markdown
+
+__all__ = ["inbox"]  # fixtures
 
 pytestmark = pytest.mark.real
 EVENTS = 3000
@@ -41,38 +41,6 @@ def ran(script: str, **options: Any) -> tuple[holdfast.Report, str]:
     with redirect_stderr(said):
         report = holdfast.run(script, no_checks=True, **options)
     return report, said.getvalue()
-
-
-class Inbox:
-    """What a server has got."""
-
-    def __init__(self) -> None:
-        self.got: list[dict[str, Any]] = []
-        inbox = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                inbox.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *words: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"json://ada:geheim1234@127.0.0.1:{self._server.server_port}/hook"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    server = Inbox()
-    yield server
-    server.close()
 
 
 def test_each_event_starts_the_command_with_json_on_stdin_and_variables() -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_notices import Inbox, inbox
+from notice_inbox import Inbox, inbox
 
 from holdfast.model.codec import encode
 from holdfast.model.notice_messages import NoticeKind
