@@ -9,15 +9,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pytest
 
 from holdfast.cli import main
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 LIMIT_S = 60
 """A command that has not come to its end by then waits for ever."""
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state directory; a test file may have a fixture of this name with jobs in it."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cli(home: Path, tmp_path: Path) -> Cli:
+    """Type a command: (status, stdout, stderr)."""
+
+    def command(*words: str, columns: int | None = None, stdin: str | None = None, **more: str) -> tuple[int, str, str]:
+        env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+        env |= {"HOLDFAST_HOME": str(home)} | ({"COLUMNS": str(columns)} if columns else {})
+        done = typed(*words, cwd=tmp_path, env=env | more, stdin=stdin)
+        return done.returncode, done.stdout, done.stderr
+
+    return command
 
 
 def typed(*words: str, cwd: Path, env: Mapping[str, str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:

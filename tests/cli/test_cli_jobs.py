@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,10 @@ from builders import DAY_S
 from holdfast.cli._job_filter import parse_moment
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
-from typed_here import typed
+from typed_here import Cli, cli, typed
 
-Cli = Callable[..., tuple[int, str, str]]
+__all__ = ["cli"]  # fixtures
+
 NAMES = ("a-model-with-a-name-that-is-long", "a-model-with-a-name-that-is-long", "quick")
 
 
@@ -33,19 +33,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
         subprocess.run([sys.executable, "-m", "holdfast", *words], cwd=where, env=env, capture_output=True, check=False)
     return where / "home"
-
-
-@pytest.fixture
-def cli(home: Path, tmp_path: Path) -> Cli:
-    """Type a command: (status, stdout, stderr)."""
-
-    def typed_here(*words: str, columns: int | None = None, stdin: str | None = None) -> tuple[int, str, str]:
-        env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-        env |= {"HOLDFAST_HOME": str(home)} | ({"COLUMNS": str(columns)} if columns else {})
-        done = typed(*words, cwd=tmp_path, env=env, stdin=stdin)
-        return done.returncode, done.stdout, done.stderr
-
-    return typed_here
 
 
 def ids(cli: Cli, *words: str) -> list[str]:

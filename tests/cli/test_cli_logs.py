@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli import main
 from holdfast.observe.log_file import LogFile
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import JobPlace, claim
@@ -26,29 +25,9 @@ from holdfast.record.rotated_logs import tail_mark
 from holdfast.record.state_directory import job_dir
 from holdfast.report.log_files import LogPart, copy
 from holdfast.wire.control_socket import Control, Line, Reply, StopLine
+from typed_here import Cli, cli, home
 
-Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def cli(home: Path, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Type a command: (status, stdout, stderr)."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main(words)
-        out, err = capfd.readouterr()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, out, err
-
-    return run
+__all__ = ["cli", "home"]  # fixtures
 
 
 @pytest.fixture
@@ -256,14 +235,11 @@ def test_a_refusal_is_said(cli: Cli, job: JobPlace, door: OpenDoor) -> None:
     assert (status, out) == (1, "") and "refused to stop: it is being stopped already" in err
 
 
-def test_a_deep_state_directory_is_no_obstacle(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: OpenDoor
-) -> None:
+def test_a_deep_state_directory_is_no_obstacle(cli: Cli, tmp_path: Path, door: OpenDoor) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
-    monkeypatch.setenv("HOLDFAST_HOME", str(deep))
     place = claim(deep, name="train", now=1000.0)
     door(place, Reply(True, "ok"))
-    status, out, _ = cli("stop", "train", "--reason", "r")
+    status, out, _ = cli("stop", "train", "--reason", "r", HOLDFAST_HOME=str(deep))
     assert (status, out.splitlines()[0]) == (0, f"job {place.job_id} (train): ok")
     place.lock.release()
 

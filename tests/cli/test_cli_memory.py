@@ -7,13 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from holdfast.cli import main
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.events import AgentReported
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Outcome, Rerun
@@ -23,29 +21,9 @@ from holdfast.record import report_file
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.journal import Journal
 from holdfast.report.report_json import to_json_object
+from typed_here import Cli, cli, home
 
-Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def cli(home: Path, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Type a command: (status, stdout, stderr)."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main(words)
-        out, err = capfd.readouterr()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, out, err
-
-    return run
+__all__ = ["cli", "home"]  # fixtures
 
 
 def _begin(home: Path, name: str, now: float) -> JobPlace:

@@ -10,7 +10,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,10 @@ from holdfast.record.job_pruning import DAY_S, PrunableJob, RetentionLimits, bey
 from holdfast.record.job_views import JobState, JobView
 from holdfast.record.owner_lock import OwnerInfo, OwnerLiveness, OwnerLock, life_of
 from holdfast.record.state_directory import job_dir
-from typed_here import typed
+from typed_here import Cli, cli
 
-Cli = Callable[..., tuple[int, str, str]]
+__all__ = ["cli"]  # fixtures
+
 NOW = 1_000 * DAY_S
 
 
@@ -44,20 +44,6 @@ def home(three_jobs: Path, tmp_path: Path) -> Path:
     """A copy of them for each test."""
     shutil.copytree(three_jobs / "home", tmp_path / "home")
     return tmp_path / "home"
-
-
-@pytest.fixture
-def cli(home: Path, three_jobs: Path) -> Cli:
-    def command(*words: str, **more: str) -> tuple[int, str, str]:
-        env = {**os.environ, "HOLDFAST_HOME": str(home), **more}
-        if words[0] == "run":
-            run = [sys.executable, "-m", "holdfast", *words]
-            done = subprocess.run(run, cwd=three_jobs, env=env, capture_output=True, text=True, check=False)
-        else:
-            done = typed(*words, cwd=three_jobs, env=env)
-        return done.returncode, done.stdout, done.stderr
-
-    return command
 
 
 def id_of(cli: Cli, name: str) -> str:
@@ -152,13 +138,19 @@ def test_the_evidence_of_a_held_device_stays(cli: Cli, home: Path) -> None:
     assert names(cli) == ["third", "first"]
 
 
-def test_after_a_run_old_jobs_go_once_a_day_and_one_message_says_so(cli: Cli, home: Path) -> None:
+def test_after_a_run_old_jobs_go_once_a_day_and_one_message_says_so(cli: Cli, home: Path, three_jobs: Path) -> None:
+    def ran(*words: str, **more: str) -> str:
+        command = [sys.executable, "-m", "holdfast", "run", "--no-checks", *words, "t.py"]
+        env = {**os.environ, "HOLDFAST_HOME": str(home), **more}
+        done = subprocess.run(command, cwd=three_jobs, env=env, capture_output=True, text=True, check=False)
+        return done.stderr
+
     os.utime(home / "pruned", (0, 0))  # the last look was long ago
-    err = cli("run", "--no-checks", "--name", "fourth", "t.py", HOLDFAST_KEEP_JOBS="2")[2]
+    err = ran("--name", "fourth", HOLDFAST_KEEP_JOBS="2")
     assert "2 old jobs were thrown away" in err and "HOLDFAST_KEEP_JOBS: keep-jobs 2" in err
     assert "try: holdfast prune --dry-run" in err
     assert names(cli) == ["fourth", "third"]
-    assert "thrown away" not in cli("run", "--no-checks", "t.py", HOLDFAST_KEEP_JOBS="1")[2]
+    assert "thrown away" not in ran(HOLDFAST_KEEP_JOBS="1")
 
 
 def test_the_limits_that_are_built_in_keep_a_thousand_jobs_of_half_a_year(cli: Cli) -> None:
