@@ -16,12 +16,12 @@ import zipapp
 from typing import Any
 
 import pytest
-
-from conftest import Holdfast
 from warm_scripts import PROGRAMS, Program
 from warm_scripts_more import MORE
 from warm_scripts_torch import DRAWS, KINDS, KINDS_NUMPY, KINDS_TORCH, TORCH, TRAINING
 from warm_scripts_tried import TRIED
+
+from conftest import Holdfast
 
 pytestmark = pytest.mark.real
 

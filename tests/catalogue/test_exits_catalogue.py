@@ -135,7 +135,7 @@ def test_a_broken_row_is_skipped_and_said(tmp_path: Path) -> None:
     assert "re2" in result.stderr
 
 
-def test_openpai_rows_by_openpais_broken_rules(tmp_path: Path) -> None:
+def test_openpai_rows_by_openpais_rules(tmp_path: Path) -> None:
     spec = [
         {"code": 221, "phrase": "First", "type": "USER_FAILURE", "behavior": "PERMANENT", "solution": ["a", "b"],
          "pattern": {"runtimeContainerPatterns": [
@@ -196,16 +196,16 @@ def test_lint_finds_nothing_in_good_rows(tmp_path: Path) -> None:
 )
 def test_lint(change: tuple[str, str], rule: str) -> None:
     assert change[0] in OWN
-    found = broken_broken_rules(OWN.replace(*change))
+    found = broken_rules(OWN.replace(*change))
     assert (rule in found) if rule else not found
 
 
 def test_lint_duplicates_and_shadows() -> None:
-    assert {"duplicate-phrase", "duplicate-id"} <= broken_broken_rules(OWN + OWN)
+    assert {"duplicate-phrase", "duplicate-id"} <= broken_rules(OWN + OWN)
     later = (
         OWN.replace("LicenceServerDown", "Other").replace("licence-down", "other").replace("rerun: later", "rerun: now")
     )
-    assert "shadowed" in broken_broken_rules(OWN + later)
+    assert "shadowed" in broken_rules(OWN + later)
 
 
 def test_lint_of_openpais_schema() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import msgspec
+from faults_naive import Happening, Naive
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from faults_naive import Happening, Naive
 from holdfast.decide.faults.engine_snapshot import EngineState
 from holdfast.decide.faults.fault_engine import FaultEngine, LevelChange
 from holdfast.decide.faults.fault_policy import NEVER_S, DurationRule, FrequencyRule, Policy

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hdfs_server import hdfs_server
 
 from fetched import PLAIN, fetch, nothing_counts
-from hdfs_server import hdfs_server
 from web_server import web_server
 
 pytestmark = [pytest.mark.real, pytest.mark.extras]
