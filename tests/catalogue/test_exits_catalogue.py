@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from catalogue_builders import broken_rules
 from click.testing import CliRunner, Result
 
 from holdfast.catalogue import exit_rows

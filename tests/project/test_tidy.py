@@ -65,9 +65,11 @@ DOORS = frozenset(
         "node.explain_files",
         "owner.nodes.operator_client",
         "platforms.kubernetes.remote",
-        "platforms.kubernetes.submit",
         "platforms.slurm.node_health",
         "platforms.slurm.submit",
+        "platforms.platform",
+        "platforms.platform_registry",
+        "platforms.submission",
         "platforms.submitting",
         "wire.control_socket",
     }

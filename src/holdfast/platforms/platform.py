@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.model.events import PlatformSaid
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
     from holdfast.settings.resolved_settings import Settings
@@ -149,6 +150,21 @@ class Platform:
     def exit_status(self, code: int) -> int:
         """The exit status of the owner's process where the job's final code is `code`."""
         return code
+
+    # ------------------------------------------------------------------------------------------------ submit
+
+    judges_submissions = False
+    """A server judges a job file before it is submitted: `submit --dry-run=server`."""
+    beyond_options = ""
+    """Where `submit` takes what is no option: `batch script`."""
+
+    def submit_options(self) -> tuple[SubmitOption, ...]:
+        """The options of `holdfast submit` for this platform."""
+        return ()
+
+    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
+        """The job file, judged and ready to be handed over. `text`: of the file. Raises `BadUsage`."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------ requeue
 

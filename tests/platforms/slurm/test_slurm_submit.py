@@ -23,7 +23,7 @@ from holdfast.platforms.slurm.submit.slurm_submit import _handed_on, prepare
 from holdfast.platforms.slurm.text.allocation import Allocation
 from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, script
 from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions, SlurmValue, slurm_options
-from holdfast.platforms.submitting.submit_request import SubmitRequest
+from holdfast.platforms.submission import SubmitRequest
 from holdfast.settings.resolved_settings import resolve
 from holdfast.settings.run_options import RunOptions
 from holdfast.settings.yaml_sections import section

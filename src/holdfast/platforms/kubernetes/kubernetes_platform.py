@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
+    from holdfast.settings.resolved_settings import Settings
 
 
 class KubernetesPlatform(Platform):
@@ -29,6 +31,8 @@ class KubernetesPlatform(Platform):
     name = object_names.PLATFORM
     title = "Kubernetes"
     explains_signals = True
+    judges_submissions = True
+    beyond_options = "section `kubernetes:` of the job file"
     key_from = "the job's Secret"
     owner_wait_s = 600.0
     """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
@@ -67,6 +71,16 @@ class KubernetesPlatform(Platform):
         """A Kubernetes Job decides by it whether another pod is to try. So every verdict has the same status, and the
         termination message has the code itself."""
         return object_names.DO_NOT_RETRY
+
+    def submit_options(self) -> tuple[SubmitOption, ...]:
+        from holdfast.platforms.kubernetes.submit.section_options import SUBMIT_OPTIONS
+
+        return SUBMIT_OPTIONS
+
+    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
+        from holdfast.platforms.kubernetes.submit.kubernetes_submission import KubernetesSubmission
+
+        return KubernetesSubmission(request, settings, text)
 
     def adopted(self, home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
         from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file_mistakes import malformed
-from holdfast.model.noun_base import Noun
-from holdfast.platforms.kubernetes.objects.object_names import PLATFORM as KUBERNETES
-from holdfast.platforms.slurm.job_identity import NAME as SLURM
+from holdfast.platforms.platform import Platform
+from holdfast.platforms.platform_registry import platform_named
+from holdfast.platforms.submission import SubmitRequest
+from holdfast.settings.settings_table import SECTIONS
 from holdfast.settings.yaml_sections import has_section
 from holdfast.untrusted import Malformed
 
 if TYPE_CHECKING:
     from holdfast.launch.jobfile.job_file import JobFile
 
-PLATFORMS = (SLURM, KUBERNETES)
-
-
-class TypedValue(Noun, frozen=True, kw_only=True):
-    """A value of a platform's section that was given as an option."""
-
-    value: Any
-    option: str
-
-
-class SubmitRequest(Noun, frozen=True, kw_only=True):
-    """What was typed."""
-
-    path: Path
-    platform: str | None
-    options: Mapping[str, TypedValue]
-    """Names of the section that were given as options."""
-    run_words: tuple[str, ...]
-    """Further options of `holdfast run`, judged already."""
-    home: Path
+PLATFORMS = tuple(SECTIONS)
+"""The built-in platforms that take job files: their sections stand in job files and in the files of settings."""
 
 
 def must_be_a_job_file(path: Path) -> None:
@@ -73,8 +56,19 @@ def must_know_its_names(path: Path, job: JobFile, secrets: Iterable[str], enviro
     check_names(job.spec, {**environment, **{secret_variable(name): "" for name in secrets}}, f"job file {path}")
 
 
-def platform_of(request: SubmitRequest, text: bytes) -> str:
-    """Which platform is meant. Raises `BadUsage`."""
+def submit_platforms() -> tuple[Platform, ...]:
+    """The built-in platforms that take job files."""
+    return tuple(found for name in PLATFORMS if (found := platform_named(name)) is not None)
+
+
+def platform_meant(request: SubmitRequest, text: bytes) -> Platform:
+    """The platform that is meant. Raises `BadUsage`."""
+    found = platform_named(_name_meant(request, text))
+    assert found is not None, "its name was looked up"
+    return found
+
+
+def _name_meant(request: SubmitRequest, text: bytes) -> str:
     asked = request.platform
     if asked is None:
         try:
@@ -92,7 +86,7 @@ def platform_of(request: SubmitRequest, text: bytes) -> str:
             f"{request.path} has no section of a platform: expected `slurm:` or `kubernetes:` in it, or --platform",
             hint=f"holdfast submit --platform slurm {request.path}",
         )
-    if asked not in PLATFORMS:
+    if asked not in PLATFORMS and not _takes_jobs(asked):
         import difflib  # for a mistake only
 
         near = difflib.get_close_matches(asked.lower(), PLATFORMS, n=1)
@@ -102,3 +96,9 @@ def platform_of(request: SubmitRequest, text: bytes) -> str:
             hint=f"holdfast submit --platform {(near or PLATFORMS)[0]} {request.path}",
         )
     return asked
+
+
+def _takes_jobs(name: str) -> bool:
+    """Whether a package's platform of this name takes job files."""
+    found = platform_named(name)
+    return found is not None and bool(found.submit_options())

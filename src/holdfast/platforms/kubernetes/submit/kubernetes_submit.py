@@ -28,7 +28,8 @@ from holdfast.platforms.kubernetes.objects.kubernetes_options import (
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, in_words, shapes
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal
 from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
-from holdfast.platforms.submitting.submit_request import SubmitRequest, must_know_its_names
+from holdfast.platforms.submission import SubmitRequest
+from holdfast.platforms.submitting.submit_request import must_know_its_names
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
+    from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
 
@@ -25,6 +27,7 @@ class SlurmPlatform(Platform):
     name = job_identity.NAME
     title = "Slurm"
     explains_signals = True
+    beyond_options = "batch script"
     key_from = "srun, on standard input"
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
@@ -65,6 +68,16 @@ class SlurmPlatform(Platform):
         from holdfast.platforms.slurm.owner.orphan_agent import orphan
 
         return orphan(reactor, say, environment, done) is not None
+
+    def submit_options(self) -> tuple[SubmitOption, ...]:
+        from holdfast.platforms.slurm.submit.sbatch_options import SUBMIT_OPTIONS
+
+        return SUBMIT_OPTIONS
+
+    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
+        from holdfast.platforms.slurm.submit.slurm_submission import SlurmSubmission
+
+        return SlurmSubmission(request, settings, text)
 
     def restarts(self, environment: Mapping[str, str]) -> int:
         return job_identity.restarts(environment)

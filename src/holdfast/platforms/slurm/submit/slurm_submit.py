@@ -17,7 +17,8 @@ from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTroubl
 from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, SbatchRefusal, sbatch_refusal
 from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, directives, script
 from holdfast.platforms.slurm.text.slurm_options import BY_KEY, SlurmOptions, SlurmValue, nearest, slurm_options
-from holdfast.platforms.submitting.submit_request import SubmitRequest, must_know_its_names
+from holdfast.platforms.submission import SubmitRequest
+from holdfast.platforms.submitting.submit_request import must_know_its_names
 from holdfast.record.submitted_jobs import SubmissionRecord, job_file_place, keep_job_file, write_submission
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import defaults, section

@@ -1,0 +1,30 @@
+"""The keys of a job file's section `slurm:` that are options of `holdfast submit` too."""
+
+from __future__ import annotations
+
+from holdfast.platforms.submission import SHARED, SubmitOption
+
+# fmt: off
+SUBMIT_OPTIONS = (
+    *SHARED,
+    SubmitOption("partition", ("--partition", "-p"), "NAME", "The partition."),
+    SubmitOption("account", ("--account", "-A"), "NAME", "The account that pays."),
+    SubmitOption("qos", ("--qos", "-q"), "NAME", "The quality of service."),
+    SubmitOption("time", ("--time", "-t"), "LIMIT", "The time limit: minutes, H:M:S, D-H."),
+    SubmitOption("signal", ("--signal",), "SIGNAL@S", "A signal before the time limit."),
+    SubmitOption("comment", ("--comment",), "TEXT", "A comment."),
+    SubmitOption("constraint", ("--constraint", "-C"), "FEATURES", "Features that the nodes must have."),
+    SubmitOption("exclude", ("--exclude", "-x"), "NODES", "Nodes that are not wanted."),
+    SubmitOption("reservation", ("--reservation",), "NAME", "The reservation."),
+    SubmitOption("array", ("--array", "-a"), "INDICES", "One job for each index: 0-19%4."),
+    SubmitOption("output", ("--output", "-o"), "FILE", "Where what is printed goes.  [slurm-%j.out]"),
+    SubmitOption("report", ("--report",), "FILE", "Also write report.json there; %j and %A_%a are filled in."),
+    SubmitOption("replace-wait", ("--replace-wait",), "SECONDS",
+                 "With too few nodes left: how long another is waited for."),
+    SubmitOption("python", ("--python",), "PATH", "The Python that has holdfast on the nodes.  [this one]"),
+    SubmitOption("requeue", ("--requeue/--no-requeue",), "", "Whether Slurm may start it again.  [yes]"),
+    SubmitOption("requeue-at-limit", ("--requeue-at-limit/--no-requeue-at-limit",), "",
+                 "At the time limit: save, and have Slurm start the job again.  [no]"),
+    SubmitOption("sbatch", ("--sbatch",), "NAME[=VALUE]", "Any other option of sbatch; repeated.", further=True),
+)
+# fmt: on
