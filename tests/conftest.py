@@ -15,7 +15,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from containers import Container
     from eyes import Eyes
     from real_kubernetes import Kubernetes
-    from real_slurm import Slurm
+    from real_slurm import Pool, Slurm
 
     from drilling import Cluster
 
@@ -56,6 +56,7 @@ OURS = (
 _HOME = "HOLDFAST_TESTS_HOME"
 """The home directory of this test run; the processes of xdist share it."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
+_FAILED = pytest.StashKey[bool]()
 
 
 def _leave_the_machine_alone() -> None:
@@ -176,6 +177,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     suites.must_be_able_to_run(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """For fixtures: whether their test has failed."""
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -306,25 +316,46 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         yield make
 
 
+@pytest.fixture(scope="session")
+def slurm_pool() -> Iterator[Pool]:
+    from real_slurm import Pool
+
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def slurm_of() -> Iterator[Callable[..., Slurm]]:
-    """`slurm_of(nodes=2, kill_wait_s=30)`: a real cluster; once its jobs are over, nothing of them may live."""
-    from real_slurm import Slurm, missing
+def slurm_of(request: pytest.FixtureRequest, slurm_pool: Pool) -> Iterator[Callable[..., Slurm]]:
+    """`slurm_of(nodes=2, kill_wait_s=30)`: a real cluster; once its jobs are over, nothing of them may live.
 
-    with ExitStack() as stack:
-        clusters: list[Slurm] = []
+    Tests that ask for it in the same words share one, unless a test breaks it (a node off, a daemon killed, a drain).
+    """
+    from real_slurm import missing
 
-        def make(nodes: int = 3, **how: Any) -> Slurm:
-            if why := missing(db=bool(how.get("db"))):
-                pytest.fail(why, pytrace=False)
-            clusters.append(stack.enter_context(Slurm(nodes, token=new_token(), **how)))
-            return clusters[-1]
+    clusters: list[Slurm] = []
 
-        yield make
+    def make(nodes: int = 3, **how: Any) -> Slurm:
+        if why := missing(db=bool(how.get("db"))):
+            pytest.fail(why, pytrace=False)
+        clusters.append(slurm_pool.take(nodes, new_token(), **how))
+        return clusters[-1]
+
+    yield make
+    whole = _FAILED not in request.node.stash
+    try:
         for cluster in clusters:
-            print(cluster.told())  # pytest shows it where the test failed
-            cluster.end_jobs()
-            cluster.nothing_left()
+            if whole:
+                cluster.end_jobs()
+                cluster.nothing_left()
+            else:
+                print(cluster.told())  # pytest shows it with the failure
+    except BaseException:
+        whole = False
+        raise
+    finally:
+        for cluster in clusters:
+            slurm_pool.give_back(cluster, whole=whole)
 
 
 @pytest.fixture

@@ -154,7 +154,20 @@ class Node:
 
     @property
     def on(self) -> bool:
-        return self._outside is not None
+        return bool(self._init)
+
+    def attach(self, init: int) -> None:
+        """A node that another process has booted: process 1 of it, as this machine sees it; 0: the node is off."""
+        self._init = init
+
+    def number_output_from(self, number: int) -> None:
+        """Several processes start commands in one node: files of their output have numbers of their own."""
+        self._started = number
+
+    @property
+    def init(self) -> int:
+        """Process 1 of the node, as this machine sees it; 0: the node is off."""
+        return self._init
 
     @property
     def _enter(self) -> tuple[str, ...]:
@@ -199,7 +212,7 @@ class Node:
         assert self._outside is not None
         self.link_down()
         _end(self._outside)
-        self._outside = None
+        self._outside, self._init = None, 0
         self.net.on_switch("ip", "link", "delete", f"e{self.number}", check=False)
 
     def link_down(self) -> None:
@@ -259,14 +272,8 @@ class Node:
 
     def processes(self) -> Iterator[psutil.Process]:
         """All that live in this node, zombies left out."""
-        mine = Path(f"/proc/{self._init}/ns/pid").stat().st_ino
-        for process in psutil.process_iter():
-            try:
-                here = process.pid != self._init and Path(f"/proc/{process.pid}/ns/pid").stat().st_ino == mine
-                if here and process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
-            except (OSError, psutil.NoSuchProcess):
-                continue  # it has just left
+        for _, process in self.net.processes_of([self]):
+            yield process
 
     def named(self, comm: str) -> list[int]:
         """The processes whose name in /proc/PID/comm is this one, oldest first."""
@@ -331,7 +338,7 @@ class Net:
         for node in self._nodes.values():
             if node._outside is not None:
                 _end(node._outside)
-                node._outside = None
+                node._outside, node._init = None, 0
         for process in self.left:
             _end(process)
         if self._switch is not None:
@@ -350,6 +357,18 @@ class Net:
         node = self._nodes[number] = Node(self, number, host or f"node{number}", self.place / f"node{number}")
         node.boot()
         return node
+
+    def processes_of(self, nodes: Sequence[Node]) -> Iterator[tuple[Node, psutil.Process]]:
+        """All that live in these nodes, zombies left out. One walk through /proc: it has many processes of others."""
+        mine = {Path(f"/proc/{node._init}/ns/pid").stat().st_ino: node for node in nodes if node.on}
+        for pid in psutil.pids() if mine else ():
+            try:
+                if node := mine.get(Path(f"/proc/{pid}/ns/pid").stat().st_ino):
+                    process = psutil.Process(pid)
+                    if process.pid != node._init and process.status() != psutil.STATUS_ZOMBIE:
+                        yield node, process
+            except (OSError, psutil.NoSuchProcess):
+                continue  # it has just left
 
     def on_switch(self, *words: str, check: bool = True) -> str:
         """A command in the switch's network."""

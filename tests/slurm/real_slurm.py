@@ -35,6 +35,9 @@ WAIT_S = 90.0
 """A limit for what always happens: it is long since the machine may be busy."""
 DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "slurmdbd", "mariadbd")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+HOOKS = ("prolog", "epilog", "health")
+OWN_PLACES = (Path("/run"), Path("/var/tmp"))
+"""Where each node has files that its neighbours do not see."""
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_LOCK = Path("/tmp/holdfast-slurm-cgroups.lock")
 NEEDED = tuple({Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parent.parent.parent})
@@ -106,8 +109,12 @@ class Slurm:
         self.token = token
         self.net = self._net()
         self.jobs: list[int] = []
+        self.spent = False
+        """Whether a test has broken something of the cluster, so that no other test may have it."""
         self._numbers = {name: number for number, name in enumerate([*([] if flat else self.names), CTL], 1)}
         self._daemons: dict[str, Started] = {}
+        self._files: list[tuple[Node, set[Path]]] = []
+        """The files that each node alone has after its start."""
         self._stack = ExitStack()
 
     def _net(self) -> Net:
@@ -144,8 +151,8 @@ class Slurm:
             self._stack.enter_context(_alone())
         for name in ("etc", "run", "log", "spool", "state", "munge", "home"):
             (self.place / name).mkdir()
-        for name in ("prolog", "epilog", "health"):
-            self.hook(name, "exit 0")
+        for name in HOOKS:
+            self._write_hook(name, "exit 0")
         (self.place / "etc" / "passwd").write_text(
             Path("/etc/passwd").read_text() + f"{USER_NAME}:x:{USER}:{USER}::{self.home}:/bin/sh\n"
         )
@@ -167,6 +174,9 @@ class Slurm:
         for name in self.names:
             self.startd(name)
         self.wait(lambda: self.idle() == set(self.names), "all nodes are idle")
+        self._files = [
+            (node, {file for place in OWN_PLACES for file in node.inside(place).iterdir()}) for node in self.net
+        ]
 
     def down(self) -> None:
         """Everything ends at once, and leaves no file."""
@@ -274,14 +284,17 @@ class Slurm:
                 "ConstrainRAMSpace=yes\nConstrainSwapSpace=no\nAllowedRAMSpace=100\n"
             )
 
-    def hook(self, name: str, script: str) -> Path:
+    def hook(self, name: str, script: str) -> None:
         """What `prolog`, `epilog` or `health` does from now on: the lines of a shell script."""
+        self.spent = True  # Slurm may run it once more after the test
+        self._write_hook(name, script)
+
+    def _write_hook(self, name: str, script: str) -> None:
         path = self.place / "etc" / f"{name}.sh"
         new = path.with_suffix(".new")
         new.write_text(f"#!/bin/sh\n{script}\n")
         new.chmod(0o755)
         new.rename(path)
-        return path
 
     # --------------------------------------------------------------------------------------------------- daemons
 
@@ -342,6 +355,7 @@ class Slurm:
         if 0 in changed:
             saved = self.place / "state" / "job_state"
             self.wait(lambda: saved.exists() and saved.stat().st_mtime > at, "slurmctld has saved its jobs")
+        self.spent = True
         self._kill("slurmctld")
 
     def startd(self, name: str) -> None:
@@ -352,6 +366,7 @@ class Slurm:
 
     def killd(self, name: str) -> None:
         """SIGKILL to the node's slurmd alone: its jobs live on."""
+        self.spent = True
         self._kill(name)
 
     def _kill(self, daemon: str) -> None:
@@ -366,6 +381,7 @@ class Slurm:
 
     def off(self, name: str) -> None:
         """Power cut: the link is down, then everything on the node is killed."""
+        self.spent = True
         self.node(name).power_cut()
 
     def boot(self, name: str) -> None:
@@ -377,6 +393,7 @@ class Slurm:
 
     def cut(self, name: str) -> None:
         """The node's link is down."""
+        self.spent = True
         self.node(name).link_down()
 
     def join(self, name: str) -> None:
@@ -454,10 +471,15 @@ class Slurm:
     def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
         """Until this holds; an AssertionError with what Slurm and the jobs said if it does not."""
         until = time.monotonic() + timeout_s
-        while not what():
-            if time.monotonic() > until:
+        while True:
+            began = time.monotonic()
+            if what():
+                return
+            now = time.monotonic()
+            if now > until:
                 raise AssertionError(f"not within {timeout_s:g} s: {why}\n{self.told()}")
-            time.sleep(0.05)
+            # Most looks start processes: a look that takes long must not take the core that the job needs.
+            time.sleep(min(0.5, max(0.05, 4 * (now - began))))
 
     def wait_state(self, job: int | str, *states: str, timeout_s: float = WAIT_S) -> Fields:
         """Until the job is in one of these states; its record then."""
@@ -481,17 +503,18 @@ class Slurm:
 
     def left(self, word: str = "") -> list[str]:
         """Processes on the nodes, but for Slurm's own services: `n2: 1234 python train.py`; those with this word."""
+        names = [CTL] if self.flat else self.names
         found = []
-        for name in [CTL] if self.flat else self.names:
-            node = self.node(name)
-            for process in node.processes() if node.on else ():
-                with suppress(psutil.NoSuchProcess):
-                    if process.name() not in DAEMONS:
-                        found.append(f"{name}: {process.pid} {' '.join(process.cmdline())}")
+        for node, process in self.net.processes_of([self.node(name) for name in names]):
+            with suppress(psutil.NoSuchProcess):
+                if process.name() not in DAEMONS:
+                    found.append(f"{node.host}: {process.pid} {' '.join(process.cmdline())}")
         return [line for line in found if word in line]
 
     def end_jobs(self) -> None:
-        """Cancel all jobs that still wait or run."""
+        """Cancel all jobs that still wait or run; Slurm's hooks do nothing more."""
+        for name in HOOKS:
+            self._write_hook(name, "exit 0")
         if "slurmctld" in self._daemons:
             for user in ("root", USER_NAME):
                 self.start("scancel", f"--user={user}").wait()
@@ -500,6 +523,28 @@ class Slurm:
     def nothing_left(self) -> None:
         """No process of any job lives on any node, once all of them are over."""
         self.wait(lambda: not self.left(), "no process outlives its job", 20)
+
+    def reusable(self) -> bool:
+        """Make the cluster as it was at its start, once its jobs are over; False: that is not possible."""
+        if self.spent:
+            return False
+        self.jobs.clear()
+        for file in self.home.iterdir():
+            _remove(file)
+        for node, old in self._files:
+            for place in OWN_PLACES:
+                for file in node.inside(place).iterdir():
+                    if file not in old:
+                        _remove(file)
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            states = dict(map(str.split, self("sinfo", "-h", "-N", "-o", "%N %t").splitlines()))
+            if set(states.values()) == {"idle"}:
+                return True
+            if not set(states.values()) <= {"idle", "comp", "mix", "alloc"}:
+                return False  # drained, or down
+            time.sleep(0.1)
+        return False
 
     def told(self) -> str:
         """What everybody wrote last: for the message of a failed test."""
@@ -515,6 +560,44 @@ class Slurm:
                     asked.wait(20)
                 parts += [f"--- {words[0]}", *asked.out.splitlines()]
         return "\n".join([*parts, "--- processes on the nodes", *self.left()])
+
+
+class Pool:
+    """The clusters of this process. A test gets one that another test has left as it was, or else a new one."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, list[Slurm]] = {}
+        self._words: dict[Slurm, str] = {}
+
+    def take(self, nodes: int, token: str, **how: Any) -> Slurm:
+        words = repr((nodes, sorted(how.items())))
+        if free := self._free.get(words):
+            return free.pop()
+        slurm = Slurm(nodes, token=token, **how)
+        slurm.__enter__()
+        self._words[slurm] = words
+        return slurm
+
+    def give_back(self, slurm: Slurm, *, whole: bool) -> None:
+        """After a test. `whole`: it has not failed, and its jobs are over."""
+        words = self._words[slurm]
+        # A cluster with control groups keeps those of other processes waiting.
+        if whole and not slurm.cgroup and slurm.reusable():
+            self._free.setdefault(words, []).append(slurm)
+        else:
+            del self._words[slurm]
+            slurm.down()
+
+    def close(self) -> None:
+        for slurm in self._words:
+            slurm.down()
+
+
+def _remove(file: Path) -> None:
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def _remove_what_was_killed() -> None:

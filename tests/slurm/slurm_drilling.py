@@ -11,6 +11,23 @@ from real_slurm import WAIT_S, Fields, Slurm
 
 from drilling import TRAINER, Workers
 
+PREEMPTION = [
+    # Without a time limit a job may have no EndTime in its grace: it depends on which of Slurm's schedulers started it.
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=REQUEUE",
+    "PartitionName=low Nodes=n[1-3] PriorityTier=1 PreemptMode=REQUEUE GraceTime=15 MaxTime=1-0 State=UP",
+    "PartitionName=high Nodes=n[1-3] PriorityTier=10 PreemptMode=OFF State=UP",
+]
+WITHOUT_GRACE = [line.replace("GraceTime=15 ", "") for line in PREEMPTION]
+ACCOUNTING: dict[str, Any] = {
+    "db": True,
+    "kill_wait_s": 10,
+    "lines": WITHOUT_GRACE,
+    "conf": {"AccountingStoreFlags": "job_comment"},
+}
+"""One cluster for all tests that take accounting: its database takes seconds to start."""
+STEP_S = "0.1"
+"""Of a trainer: three ranks that step three times as often take a sixth of a core."""
 GLOO = Path(__file__).with_name("gloo_trainer.py")
 
 
@@ -29,7 +46,7 @@ class Job(Workers):
         self,
         *options: str,
         trainer: Path = TRAINER,
-        words: Sequence[str] = (),
+        words: Sequence[str] = (STEP_S,),
         before: str = "",
         user: int | None = None,
     ) -> Job:

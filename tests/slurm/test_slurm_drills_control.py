@@ -12,11 +12,11 @@ def test_slurmctld_is_killed_and_comes_back_and_nothing_ends(slurm: Slurm) -> No
     job = Job(slurm, "-N3").submit()
     job.common_step(1)
     slurm.ctld_kill()
-    job.common_step(1, more=20)
+    job.common_step(1, more=8)
     job.order(1, "kill")
     job.common_step(2)  # a restart in place asks Slurm for nothing
     slurm.ctld_start()
-    job.common_step(2, more=20)
+    job.common_step(2, more=8)
     job.finish()
     record = job.ended()
     assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "0")

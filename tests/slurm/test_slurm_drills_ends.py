@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 from real_slurm import Slurm
-from slurm_drilling import Job
+from slurm_drilling import STEP_S, Job
 
 from drilling import phrases
 
-LISTENS = ("0.03", "drains")
+LISTENS = (STEP_S, "drains")
 
 
 @pytest.fixture

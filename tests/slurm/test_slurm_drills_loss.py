@@ -9,7 +9,7 @@ from drilling import phrases
 
 
 def test_a_job_over_three_nodes_of_an_allocation_just_runs(slurm: Slurm) -> None:
-    job = Job(slurm, "-N3").submit(trainer=GLOO)
+    job = Job(slurm, "-N3").submit()
     job.common_step(1)
     assert job.hosts(1) == {0: "n1", 1: "n2", 2: "n3"}
     job.finish()

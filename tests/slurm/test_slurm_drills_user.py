@@ -32,9 +32,9 @@ def test_a_slurmd_that_is_killed_ends_nothing(flat: Slurm) -> None:
     job = Job(flat, "-N3").submit()
     job.common_step(1)
     flat.killd("n3")
-    job.common_step(1, more=50)
+    job.common_step(1, more=16)
     flat.startd("n3")
-    job.common_step(1, more=20)
+    job.common_step(1, more=8)
     job.finish()
     assert job.ended()["JobState"] == "COMPLETED"
     assert phrases(job.report) == ["Succeeded"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from real_slurm import USER, Slurm, fields
+from slurm_drilling import ACCOUNTING
 
 from leftovers import living
 
@@ -78,7 +79,7 @@ def test_a_memory_limit_is_kept_by_a_cgroup(slurm_of: SlurmOf) -> None:
 
 
 def test_sacct_has_each_run_of_a_job(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(nodes=1, db=True)
+    slurm = slurm_of(**ACCOUNTING)
     job = slurm.sbatch("exit 3")
     slurm.ended(job)
     slurm.wait(lambda: any(row["ExitCode"] == "3:0" for row in slurm.sacct(job)), "sacct has the status")

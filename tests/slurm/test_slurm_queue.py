@@ -79,8 +79,7 @@ def test_a_job_that_waits_is_shown_with_slurms_reason_and_stop_takes_it_out(slur
 
 
 def test_the_logs_of_a_job_that_waits_are_followed_from_its_beginning(slurm: Slurm) -> None:
-    running = [_submit(slurm, "--name", f"job{index}") for index in range(3)]
-    _running(slurm, *running)
+    slurm.wait_state(slurm.sbatch("while [ ! -e go ]; do sleep 0.1; done", "-N3", "--exclusive"), "RUNNING")
     waits = _submit(slurm, "--name", "late")
     follows = slurm.holdfast("logs", "--follow", waits)
     slurm.wait(lambda: "there are none before it begins" in follows.err, "it says that the job waits")
@@ -91,8 +90,7 @@ def test_the_logs_of_a_job_that_waits_are_followed_from_its_beginning(slurm: Slu
 
 
 def test_the_wait_for_logs_ends_with_the_job_that_never_begins(slurm: Slurm) -> None:
-    running = [_submit(slurm, "--name", f"job{index}") for index in range(3)]
-    _running(slurm, *running)
+    slurm.wait_state(slurm.sbatch("while [ ! -e go ]; do sleep 0.1; done", "-N3", "--exclusive"), "RUNNING")
     waits = _submit(slurm, "--name", "late")
     follows = slurm.holdfast("logs", "--follow", waits)
     slurm.wait(lambda: "there are none before it begins" in follows.err, "it says that the job waits")

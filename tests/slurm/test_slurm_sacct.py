@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from real_slurm import USER, Slurm
+from slurm_drilling import ACCOUNTING
 
 SlurmOf = Callable[..., Slurm]
 
@@ -55,7 +56,7 @@ def test_a_job_that_succeeds_at_once_and_one_that_asks_for_none_have_no_comment(
 
 
 def test_sacct_shows_class_and_reason_where_the_cluster_keeps_comments(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(nodes=1, db=True, conf={"AccountingStoreFlags": "job_comment"})
+    slurm = slurm_of(**ACCOUNTING)
     (slurm.home / "job.py").write_text(FAILING)
     job = slurm.sbatch(f"{RUN} job.py always", "--comment=mine")
     slurm.ended(job)

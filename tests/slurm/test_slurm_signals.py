@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from real_slurm import Slurm
-from slurm_drilling import Job
+from slurm_drilling import ACCOUNTING, PREEMPTION, WITHOUT_GRACE, Job
 
 SlurmOf = Callable[..., Slurm]
 
@@ -33,12 +33,12 @@ told.wait()
 sys.exit(0)
 """
 DEAF = "import os, pathlib, time\npathlib.Path('up-' + os.environ['RANK']).touch()\ntime.sleep(600)\n"
-PREEMPTION = [
-    "PreemptType=preempt/partition_prio",
-    "PreemptMode=REQUEUE",
-    "PartitionName=low Nodes=n[1-3] PriorityTier=1 PreemptMode=REQUEUE GraceTime=15 State=UP",
-    "PartitionName=high Nodes=n[1-3] PriorityTier=10 PreemptMode=OFF State=UP",
-]
+
+
+@pytest.fixture
+def patient(slurm_of: SlurmOf) -> Slurm:
+    """A cluster that preempts, and that waits 10 s before it kills."""
+    return slurm_of(lines=PREEMPTION, kill_wait_s=10)
 
 
 class Listening:
@@ -47,12 +47,19 @@ class Listening:
     def __init__(
         self, slurm: Slurm, nodes: int, *sbatch: str, trainer: str = "", save_s: float = 0.2, run: str = ""
     ) -> None:
-        (slurm.home / "train.py").write_text(trainer or TRAINER.replace("SAVE_S", str(save_s)))
         self.slurm, self.ranks = slurm, range(nodes)
-        self.said = slurm.home / "report.json"
+        self.dir = slurm.home / f"listening-{len(slurm.jobs)}"
+        self.dir.mkdir()
+        (self.dir / "train.py").write_text(trainer or TRAINER.replace("SAVE_S", str(save_s)))
+        self.said = self.dir / "report.json"
         words = run or f"exec holdfast run --no-checks --report {self.said} --nproc-per-node 1 train.py"
-        self.id = slurm.sbatch(words, "--no-kill", "--open-mode=append", f"-N{nodes}", *sbatch)
-        slurm.wait(lambda: all((slurm.home / f"up-{rank}").exists() for rank in self.ranks), "all ranks are up")
+        output = ("--open-mode=append", f"--output={slurm.home}/slurm-%j.out", f"--chdir={self.dir}")
+        self.id = slurm.sbatch(words.replace("REPORT", str(self.said)), "--no-kill", *output, f"-N{nodes}", *sbatch)
+
+    def up(self) -> Listening:
+        """Until all ranks are up."""
+        self.slurm.wait(lambda: all(self.file("up", rank).exists() for rank in self.ranks), "all ranks are up")
+        return self
 
     @property
     def report(self) -> dict[str, Any]:
@@ -65,7 +72,7 @@ class Listening:
         return [json.loads(self.file("told", rank).read_text()) for rank in self.ranks]
 
     def file(self, name: str, rank: int) -> Path:
-        return self.slurm.home / f"{name}-{rank}"
+        return self.dir / f"{name}-{rank}"
 
     def ended(self) -> str:
         """The state of Slurm's record."""
@@ -74,42 +81,52 @@ class Listening:
         return state
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_scancel(slurm_of: SlurmOf, nodes: int) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    job = Listening(slurm, nodes)
-    slurm("scancel", str(job.id))
-    assert {notice["reason"] for notice in job.told()} == {f"scancel of job {job.id}"}
-    assert all(0 < notice["seconds"] < 10 for notice in job.told())
-    assert job.ended() == "CANCELLED"
-    assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
-    assert job.report["collateral"] == []
+def preempt(slurm: Slurm) -> None:
+    """Another job gets all nodes."""
+    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+
+
+def on_one_and_two_nodes(slurm: Slurm, *sbatch: str, trainer: str = "") -> list[Listening]:
+    """Two jobs at once: one of one node has no step for its agents."""
+    jobs = [Listening(slurm, nodes, *sbatch, trainer=trainer) for nodes in (1, 2)]
+    return [job.up() for job in jobs]
+
+
+def test_scancel(patient: Slurm) -> None:
+    jobs = on_one_and_two_nodes(patient)
+    patient("scancel", *(str(job.id) for job in jobs))
+    for job in jobs:
+        assert {notice["reason"] for notice in job.told()} == {f"scancel of job {job.id}"}
+        assert all(0 < notice["seconds"] < 10 for notice in job.told())
+    for job in jobs:
+        assert job.ended() == "CANCELLED"
+        assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
+        assert job.report["collateral"] == []
 
 
 def test_under_cgroups_only_holdfast_gets_the_signal_and_the_workers_still_save(slurm_of: SlurmOf) -> None:
     slurm = slurm_of(kill_wait_s=10, cgroup=True)
-    job = Listening(slurm, 2, "--mem=1500")
+    job = Listening(slurm, 2, "--mem=1500").up()
     slurm("scancel", str(job.id))
     job.told()
     assert job.ended() == "CANCELLED"
     assert job.report["reason"] == f"scancel of job {job.id}"
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_ranks_that_die_of_slurms_own_sigterm_are_not_to_blame(slurm_of: SlurmOf, nodes: int) -> None:
+def test_ranks_that_die_of_slurms_own_sigterm_are_not_to_blame(patient: Slurm) -> None:
     """Without cgroups it reaches them before holdfast can say anything."""
-    slurm = slurm_of(kill_wait_s=10)
-    job = Listening(slurm, nodes, trainer=DEAF)
-    slurm("scancel", str(job.id))
-    assert job.ended() == "CANCELLED"
-    assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
-    assert job.report["collateral"] == list(job.ranks)
-    assert job.report["original"]["signal"] == "SIGTERM"
+    jobs = on_one_and_two_nodes(patient, trainer=DEAF)
+    patient("scancel", *(str(job.id) for job in jobs))
+    for job in jobs:
+        assert job.ended() == "CANCELLED"
+        assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
+        assert job.report["collateral"] == list(job.ranks)
+        assert job.report["original"]["signal"] == "SIGTERM"
 
 
 def test_the_report_is_there_before_slurm_kills_what_does_not_leave(slurm_of: SlurmOf) -> None:
     slurm = slurm_of(kill_wait_s=5)
-    job = Listening(slurm, 2, save_s=600)
+    job = Listening(slurm, 2, save_s=600).up()
     slurm("scancel", str(job.id))
     assert job.ended() == "CANCELLED"
     assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
@@ -117,7 +134,7 @@ def test_the_report_is_there_before_slurm_kills_what_does_not_leave(slurm_of: Sl
 
 
 def test_scancel_with_a_signal_leaves_the_job_to_itself(slurm: Slurm) -> None:
-    job = Listening(slurm, 2)
+    job = Listening(slurm, 2).up()
     slurm("scancel", "--signal=TERM", str(job.id))
     assert job.ended() == "FAILED"
     assert job.report["phrase"] == "StoppedByOperator"
@@ -135,45 +152,45 @@ pathlib.Path("up-" + os.environ["RANK"]).touch()
 while not pathlib.Path("got-0").exists():
     time.sleep(0.05)
 """
-    job = Listening(slurm, 2, trainer=handles)
+    job = Listening(slurm, 2, trainer=handles).up()
     slurm("scancel", "--signal=USR1", str(job.id))
     assert job.ended() == "COMPLETED"
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_a_preemption_with_a_grace(slurm_of: SlurmOf, nodes: int) -> None:
-    """One node has no step of its own, and hears of it by one that only listens."""
-    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10)
-    job = Listening(slurm, nodes, "-p", "low", "--no-requeue")
-    if nodes == 1:
-        slurm.wait(lambda: slurm("squeue", "-h", "-s", "-o", "%j").count("holdfast-listens") == 1, "a step listens")
-    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
-    for notice in job.told():
-        assert notice["reason"].startswith(f"Slurm preempts job {job.id}: another job gets the nodes at ")
-        assert 0 < notice["seconds"] < 15
-    job.ended()
-    assert job.report["phrase"] == "Preempted"
+def test_a_preemption_with_a_grace(patient: Slurm) -> None:
+    """Each hears of it by a step that only listens."""
+    jobs = on_one_and_two_nodes(patient, "-p", "low", "--no-requeue")
+    listens = ("squeue", "-h", "-s", "-o", "%j")
+    patient.wait(lambda: patient(*listens).count("holdfast-listens") == 2, "a step of each listens")
+    preempt(patient)
+    for job in jobs:
+        for notice in job.told():
+            assert notice["reason"].startswith(f"Slurm preempts job {job.id}: another job gets the nodes at ")
+            assert 0 < notice["seconds"] < 15
+    for job in jobs:
+        job.ended()
+        assert job.report["phrase"] == "Preempted"
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_a_checkpoint_in_the_last_seconds_before_a_time_limit(slurm_of: SlurmOf, nodes: int) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    job = Listening(slurm, nodes, "--time=1")
-    for notice in job.told():
-        assert notice["reason"].startswith(f"Slurm's time limit of 0:01:00 (job {job.id}) is over at ")
-        assert 0 < notice["seconds"] < 30
-    job.ended()
-    assert (job.report["phrase"], job.report["attempt"]) == ("TimeLimitReached", 1)
+def test_a_checkpoint_in_the_last_seconds_before_a_time_limit(patient: Slurm) -> None:
+    jobs = on_one_and_two_nodes(patient, "--time=1")
+    for job in jobs:
+        for notice in job.told():
+            assert notice["reason"].startswith(f"Slurm's time limit of 0:01:00 (job {job.id}) is over at ")
+            assert 0 < notice["seconds"] < 30
+    for job in jobs:
+        job.ended()
+        assert (job.report["phrase"], job.report["attempt"]) == ("TimeLimitReached", 1)
 
 
 @pytest.mark.parametrize("typed", [False, True])
 def test_the_signal_that_was_ordered_is_the_notice_of_the_time_limit(slurm_of: SlurmOf, typed: bool) -> None:
     """In the script, or on sbatch's command line, which accounting has."""
-    slurm = slurm_of(kill_wait_s=10, db=typed)
-    word = "--signal=B:USR1@170"
+    slurm = slurm_of(**ACCOUNTING) if typed else slurm_of(lines=PREEMPTION, kill_wait_s=10)
+    word = "--signal=B:USR1@200"
     line = "" if typed else f"#SBATCH {word}\n"
     run = f"#!/bin/bash\n{line}exec holdfast run --no-checks --report report.json train.py\n"
-    job = Listening(slurm, 1, "--time=4", *([word] if typed else []), run=run)
+    job = Listening(slurm, 1, "--time=4", *([word] if typed else []), run=run).up()
     for notice in job.told():
         assert notice["reason"].startswith(f"Slurm's time limit of 0:04:00 (job {job.id}) is over at ")
         assert notice["seconds"] > 60
@@ -182,7 +199,7 @@ def test_the_signal_that_was_ordered_is_the_notice_of_the_time_limit(slurm_of: S
 
 
 def test_a_signal_while_slurmctld_is_away_stops_the_job_and_says_what_is_not_known(slurm: Slurm) -> None:
-    job = Listening(slurm, 2)
+    job = Listening(slurm, 2).up()
     slurm.ctld_kill()
     slurm("sh", "-c", "kill -TERM $(pgrep -o holdfast-guard)", on="n1")
     job.told()
@@ -192,11 +209,10 @@ def test_a_signal_while_slurmctld_is_away_stops_the_job_and_says_what_is_not_kno
     assert f"job {job.id} got SIGTERM, and why is not known: slurmctld" in job.report["reason"]
 
 
-def test_srun_holdfast_run_hears_of_scancel_on_each_node(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    run = f"srun holdfast run --no-checks --report {slurm.home}/report.json --nproc-per-node 1 train.py"
-    job = Listening(slurm, 2, run=run)
-    slurm("scancel", str(job.id))
+def test_srun_holdfast_run_hears_of_scancel_on_each_node(patient: Slurm) -> None:
+    run = "srun holdfast run --no-checks --report REPORT --nproc-per-node 1 train.py"
+    job = Listening(patient, 2, run=run).up()
+    patient("scancel", str(job.id))
     job.told()
     assert job.ended() == "CANCELLED"
     assert job.report["reason"] == f"scancel of job {job.id}"
@@ -223,51 +239,46 @@ def phrases(job: Listening) -> list[str]:
     return [attempt["report"]["phrase"] for attempt in job.report["attempts"]]
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_a_preempted_job_saves_and_goes_on_when_it_has_nodes_again(slurm_of: SlurmOf, nodes: int) -> None:
-    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10)
-    job = Listening(slurm, nodes, "-p", "low", "--requeue")
-    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
-    job.told()
-    assert job.ended() == "COMPLETED"
-    assert phrases(job) == ["Preempted", "Succeeded"]
-    assert not job.report["attempts"][0]["decision"]["charged"]
+def saves_and_goes_on(slurm: Slurm, *sbatch: str) -> None:
+    jobs = on_one_and_two_nodes(slurm, "-p", "low", "--requeue", *sbatch)
+    preempt(slurm)
+    for job in jobs:
+        job.told()
+    for job in jobs:
+        assert job.ended() == "COMPLETED"
+        assert phrases(job) == ["Preempted", "Succeeded"]
+        assert not job.report["attempts"][0]["decision"]["charged"]
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_under_cgroups_a_preempted_job_saves_and_goes_on(slurm_of: SlurmOf, nodes: int) -> None:
-    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10, cgroup=True)
-    job = Listening(slurm, nodes, "-p", "low", "--requeue", "--mem=1500")
-    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
-    job.told()
-    assert job.ended() == "COMPLETED"
-    assert phrases(job) == ["Preempted", "Succeeded"]
+def test_a_preempted_job_saves_and_goes_on_when_it_has_nodes_again(patient: Slurm) -> None:
+    saves_and_goes_on(patient)
 
 
-def test_scontrol_requeue_is_an_operators_and_the_job_goes_on(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    job = Listening(slurm, 2, "--requeue")
-    slurm("scontrol", "requeue", str(job.id))
+def test_under_cgroups_a_preempted_job_saves_and_goes_on(slurm_of: SlurmOf) -> None:
+    saves_and_goes_on(slurm_of(lines=PREEMPTION, kill_wait_s=10, cgroup=True), "--mem=1500")
+
+
+def test_scontrol_requeue_is_an_operators_and_the_job_goes_on(patient: Slurm) -> None:
+    job = Listening(patient, 2, "--requeue").up()
+    patient("scontrol", "requeue", str(job.id))
     assert {notice["reason"] for notice in job.told()} == {f"scontrol requeue of job {job.id}"}
     assert job.ended() == "COMPLETED"
     assert phrases(job) == ["StoppedByOperator", "Succeeded"]
 
 
-def test_at_a_time_limit_the_job_requeues_itself_where_its_user_allows_it(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    run = f"exec holdfast run --no-checks --requeue-at-limit --report {slurm.home}/report.json train.py"
-    job = Listening(slurm, 2, "--time=1", "--requeue", run=run)
+def test_at_a_time_limit_the_job_requeues_itself_where_its_user_allows_it(patient: Slurm) -> None:
+    run = "exec holdfast run --no-checks --requeue-at-limit --report REPORT train.py"
+    job = Listening(patient, 2, "--time=1", "--requeue", run=run).up()
     job.told()
     assert job.ended() == "COMPLETED"
     assert phrases(job) == ["TimeLimitReached", "Succeeded"]
-    assert "in its queue again" not in slurm.output(job.id), "the job has asked for it: the signals are no news"
+    assert "in its queue again" not in patient.output(job.id), "the job has asked for it: the signals are no news"
 
 
-def test_at_a_time_limit_the_job_says_why_slurm_does_not_start_it_again(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    run = f"exec holdfast run --no-checks --requeue-at-limit --report {slurm.home}/report.json train.py"
-    job = Listening(slurm, 1, "--time=1", "--no-requeue", run=run)
-    slurm.wait(lambda: "warning: --requeue-at-limit" in slurm.output(job.id), "it says so at its start")
+def test_at_a_time_limit_the_job_says_why_slurm_does_not_start_it_again(patient: Slurm) -> None:
+    run = "exec holdfast run --no-checks --requeue-at-limit --report REPORT train.py"
+    job = Listening(patient, 1, "--time=1", "--no-requeue", run=run).up()
+    patient.wait(lambda: "warning: --requeue-at-limit" in patient.output(job.id), "it says so at its start")
     job.told()
     job.ended()
     assert phrases(job) == ["TimeLimitReached"]
@@ -275,23 +286,21 @@ def test_at_a_time_limit_the_job_says_why_slurm_does_not_start_it_again(slurm_of
 
 
 SLOW = """#!/bin/sh
-[ "$*" = "{words}" ] && sleep {seconds}
+[ "$*" = "{words}" ] && sleep 4
 exec /usr/bin/scontrol "$@"
 """
 
 
-@pytest.mark.parametrize(("words", "seconds"), [("show config", 4), ("show job 1", 4), ("show partition low", 4)])
-def test_a_preemption_is_told_as_one_in_whatever_order_slurm_answers(
-    slurm_of: SlurmOf, words: str, seconds: int
-) -> None:
-    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10)
+@pytest.mark.parametrize("words", ["show config", "show job $SLURM_JOB_ID", "show partition low"])
+def test_a_preemption_is_told_as_one_in_whatever_order_slurm_answers(patient: Slurm, words: str) -> None:
+    slurm = patient
     slow = slurm.home / "slow"
     slow.mkdir()
-    (slow / "scontrol").write_text(SLOW.format(words=words, seconds=seconds))
+    (slow / "scontrol").write_text(SLOW.format(words=words))
     (slow / "scontrol").chmod(0o755)
-    run = f"export PATH={slow}:$PATH\nexec holdfast run --no-checks --report {slurm.home}/report.json train.py"
-    job = Listening(slurm, 1, "-p", "low", "--requeue", run=run)
-    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+    run = f"export PATH={slow}:$PATH\nexec holdfast run --no-checks --report REPORT train.py"
+    job = Listening(slurm, 1, "-p", "low", "--requeue", run=run).up()
+    preempt(slurm)
     for notice in job.told():
         assert notice["reason"].startswith(f"Slurm preempts job {job.id}: another job gets the nodes at ")
     assert job.ended() == "COMPLETED"
@@ -301,18 +310,14 @@ def test_a_preemption_is_told_as_one_in_whatever_order_slurm_answers(
 @pytest.mark.parametrize("db", [False, True])
 def test_a_preemption_without_a_grace_is_told_from_a_requeue_by_hand(slurm_of: SlurmOf, db: bool) -> None:
     """By slurmstepd's line in the output of the batch script, or by accounting."""
-    lines = [line.replace("GraceTime=15 ", "") for line in PREEMPTION]
-    slurm = slurm_of(lines=lines, kill_wait_s=10, db=db)
-    job = Listening(slurm, 2, "-p", "low", "--requeue")
+    slurm = slurm_of(**ACCOUNTING) if db else slurm_of(lines=WITHOUT_GRACE, kill_wait_s=10)
+    job = Listening(slurm, 2, "-p", "low", "--requeue").up()
     slurm("scontrol", "requeue", str(job.id))
     job.told()
     assert job.ended() == "COMPLETED"
     assert phrases(job) == ["StoppedByOperator", "Succeeded"]
-    for rank in job.ranks:
-        job.file("saved", rank).unlink()
-        job.file("up", rank).unlink()
-    job = Listening(slurm, 2, "-p", "low", "--requeue")
-    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+    job = Listening(slurm, 2, "-p", "low", "--requeue").up()
+    preempt(slurm)
     job.told()
     assert job.ended() == "COMPLETED"
     assert phrases(job) == ["Preempted", "Succeeded"]

@@ -53,7 +53,7 @@ def test_a_batch_script_takes_all_nodes_and_ends_with_the_status_of_the_job(slur
 
 @pytest.mark.parametrize("asked", [("--ntasks-per-node=2", "--gpus-per-task=1"), ("--gpus=4",)])
 def test_gpus_that_are_counted_by_the_task_or_by_the_job_are_all_used(slurm_of: SlurmOf, asked: Sequence[str]) -> None:
-    slurm = slurm_of(nodes=2, gpus=2)
+    slurm = slurm_of(gpus=2)
     seen = """'print("rank", rank, "sees", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)'"""
     job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)} {seen}", "-N2", "--no-kill", *asked)
     assert slurm.ended(job)["ExitCode"] == "0:0"
@@ -61,7 +61,7 @@ def test_gpus_that_are_counted_by_the_task_or_by_the_job_are_all_used(slurm_of: 
 
 
 def test_gpus_that_slurm_spreads_unevenly_are_told(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(nodes=2, gpus=2)
+    slurm = slurm_of(gpus=2)
     (slurm.home / "train.py").write_text("")
     job = slurm.sbatch("exec holdfast run --no-checks --nproc-per-node 1 train.py", "-N2", "--no-kill", "--gpus=3")
     assert slurm.ended(job)["ExitCode"] == "0:0"
@@ -117,7 +117,7 @@ def test_more_nodes_than_the_allocation_has_are_refused(slurm: Slurm) -> None:
 
 
 def test_a_node_of_its_own_needs_no_step(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(nodes=1, gpus=2)
+    slurm = slurm_of(gpus=2)
     job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)}", "--gres=gpu:2")
     assert slurm.ended(job)["JobState"] == "COMPLETED"
     assert ranks(slurm.output(job)) == ["0 of 2 on n1 -", "1 of 2 on n1 -"]
@@ -230,6 +230,7 @@ def test_a_script_that_is_as_it_should_be_is_not_warned_of(slurm: Slurm) -> None
 
 def test_a_node_that_cannot_run_the_agent_ends_the_start_at_once(slurm: Slurm) -> None:
     """Not after --join-timeout; and with a range the others begin without it."""
+    slurm.spent = True
     slurm.node("n3")("mount", "-t", "tmpfs", "tmpfs", Path(sys.executable).parent)
     run = f"exec holdfast run --no-checks --last-call 1 {script(slurm)}"
     job = slurm.sbatch(run, "-N3", "--no-kill")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 from real_slurm import Slurm
+from slurm_drilling import ACCOUNTING
 
 
 def _job(command: str) -> str:
@@ -40,7 +41,7 @@ def test_the_final_code_is_slurms_exit_code(slurm: Slurm) -> None:
 
 
 def test_accounting_has_the_final_code(slurm_of: Callable[..., Slurm]) -> None:
-    slurm = slurm_of(nodes=1, db=True)
+    slurm = slurm_of(**ACCOUNTING)
     number, _ = _ended(slurm, "exit 210")
     # sacct prints a status from 128 on less 128.
     slurm.wait(lambda: [row["ExitCode"] for row in slurm.sacct(number)][:1] in (["82:0"], ["210:0"]), "sacct has it")
