@@ -155,7 +155,7 @@ class StopIsCharged(AttemptJudge):
 class AvoidsNothing(Gang):
     def leave_out(self, names: Any, reason: str) -> None:
         super().leave_out(names, reason)
-        self.avoid.clear()
+        self.avoid = frozenset()
 
 
 class BelievesNobody(Gang):
@@ -232,7 +232,7 @@ class UsesUnsecured(AttemptNumbers):
         self.course = course
 
     def may_prepare(self, now: float) -> bool:
-        self.course.trial.sent = True
+        self.course.trial.mark_sent()
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from holdfast.decide.gang import Gang
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
 from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.faults import DeviceStanding
 
 
 class BeginsAgain(Gang):
@@ -23,17 +25,30 @@ class BeginsAgain(Gang):
 
 
 class ForgetsHistory(Gang):
-    def handle(self, event: ev.Event, now: float) -> list[Action]:
-        if isinstance(event, ev.JobResumed):
-            self.records.clear()
-        return super().handle(event, now)
+    since: list[AttemptRecord] | None = None
+
+    def resume(self, event: ev.JobResumed) -> None:
+        super().resume(event)
+        self.records = self.since = []
+
+    def record(self, record: AttemptRecord) -> None:
+        super().record(record)
+        if self.since is not None:
+            self.since.append(record)
 
 
 class ForgetsAvoided(Gang):
-    def handle(self, event: ev.Event, now: float) -> list[Action]:
-        if isinstance(event, ev.JobResumed):
-            self.avoid.clear()
-        return super().handle(event, now)
+    def resume(self, event: ev.JobResumed) -> None:
+        self.avoid = frozenset()
+        super().resume(event)
+
+    def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
+        super().keep_out(kept, names := tuple(names))
+        self.avoid = {*self.avoid, *names}
+
+    def leave_out(self, names: Sequence[str], reason: str) -> None:
+        super().leave_out(names, reason)
+        self.avoid = {*self.avoid, *names}
 
 
 class RequeueIsCharged(AttemptJudge):

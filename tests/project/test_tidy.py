@@ -137,7 +137,7 @@ def _nodes(path: Path, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
 def forget() -> Iterator[None]:
     """The syntax trees of all files take 200 MB: tests elsewhere need them no more."""
     yield
-    for kept in (_text, _tree, _by_kind, _ours):
+    for kept in (_text, _tree, _by_kind, _ours, _state_fields):
         kept.cache_clear()
 
 
@@ -498,6 +498,105 @@ def test_nothing_outside_reaches_into_the_gang() -> None:
     """Its view is what others may see."""
     outside = [path for path in FILES if _station(path) not in ("decide", "holdfast_testing")]
     _all_keep(_reaches_in, outside, "ask for Gang.view()")
+
+
+STATES = {"GangState": SRC / "decide" / "job_state.py", "AttemptState": SRC / "decide" / "attempt_state.py"}
+"""The states of a job and of an attempt, each with the one file that writes its fields."""
+HOLD_A_STATE = frozenset({"course", "_course", "gang", "_gang", "trial", "_trial"})
+"""Names under which other files hold one of them."""
+MUTATORS = frozenset({
+    "append", "add", "pop", "popitem", "clear", "update", "discard", "remove", "extend", "insert", "setdefault",
+    "sort", "reverse", "difference_update", "intersection_update", "symmetric_difference_update",
+})  # fmt: skip
+
+
+@cache
+def _state_fields() -> frozenset[str]:
+    return frozenset(
+        node.attr
+        for name, path in STATES.items()
+        for state in _tree(path).body
+        if isinstance(state, ast.ClassDef) and state.name == name
+        for node in ast.walk(state)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+        and isinstance(node.ctx, ast.Store)
+    )  # fmt: skip
+
+
+def _written(node: ast.AST) -> Iterator[ast.Attribute]:
+    """The attributes that a statement assigns, deletes or mutates, also within a tuple or through an index."""
+    match node:
+        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+            places = targets
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+            places = [target]
+        case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in MUTATORS:
+            places = [value]
+        case _:
+            return
+    while places:
+        place = places.pop()
+        match place:
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                places = [*places, *elements]
+            case ast.Subscript(value=value) | ast.Starred(value=value):
+                places = [*places, value]
+            case ast.Attribute():
+                yield place
+
+
+def _writes_a_state(path: Path) -> Iterator[str]:
+    tree = _tree(path)
+    inherits = {
+        id(node)
+        for state in ast.walk(tree)
+        if isinstance(state, ast.ClassDef) and {"Gang", *STATES} & {ast.unparse(base) for base in state.bases}
+        for node in ast.walk(state)
+    }
+    for node in ast.walk(tree):
+        for attribute in _written(node):
+            holder = ast.unparse(attribute.value).split(".")[-1]
+            if attribute.attr in _state_fields() and (
+                holder in HOLD_A_STATE or (holder == "self" and id(attribute) in inherits)
+            ):
+                yield f"line {attribute.lineno}: {ast.unparse(attribute)}"
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr in _state_fields():
+            holder = ast.unparse(node.value).split(".")[-1]
+            if holder in HOLD_A_STATE:
+                yield f"line {node.lineno}: {ast.unparse(node)} is private"
+
+
+def test_only_its_own_file_writes_the_state_of_a_job_or_an_attempt() -> None:
+    """A planted bug may: it breaks on purpose."""
+    others = [path for path in FILES if path not in {*STATES.values(), *BROKEN}]
+    _all_keep(_writes_a_state, others, "add a method to the state, with a name that says what has happened")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = course.phase = 1",
+        "self._course.trial.stop = None",
+        "a, course.trial.found = 1, 2",
+        "trial.ports['a'] = 1",
+        "course.records.append(1)",
+        "del self.gang.absent['a']",
+        "course.highest += 1",
+        "trial._said",
+        "class Other(Gang):\n    def f(self):\n        self.due = 1",
+    ],
+)
+def test_a_write_to_a_state_is_found(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.py"
+    path.write_text(line, encoding="utf-8")
+    assert len(list(_writes_a_state(path))) == 1
+
+
+@pytest.mark.parametrize("line", ["course.say('x')", "x = course.phase", "self.due = 1", "known.state = 1"])
+def test_a_read_or_a_call_is_no_write(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.py"
+    path.write_text(line, encoding="utf-8")
+    assert list(_writes_a_state(path)) == []
 
 
 READS_A_CLOCK: dict[str, str] = {

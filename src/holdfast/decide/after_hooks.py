@@ -47,8 +47,11 @@ class AfterHooks:
             code=report.code,
             reason=report.reason,
         )
-        trial.hooks = RunHooks(
-            attempt=course.attempt, nodes=nodes, end=end, limit_s=limit_s, within_s=self._left(now), cause=course.cause
+        within_s = self._left(now)
+        trial.run_hooks(
+            RunHooks(
+                attempt=course.attempt, nodes=nodes, end=end, limit_s=limit_s, within_s=within_s, cause=course.cause
+            )
         )
         self._ask(now)
         return True
@@ -58,7 +61,7 @@ class AfterHooks:
         course, trial = self._course, self._course.trial
         if trial.hooks is None or trial.found is None or event.attempt != course.attempt:
             return
-        trial.hooks = None
+        trial.run_hooks(None)
         if event.unanswered:
             self._say_unanswered(event.unanswered)
         if trial.completed and event.failures:
@@ -76,7 +79,7 @@ class AfterHooks:
         trial.limit(request, now)
         grace_s = spec.timers.grace_s if request.grace_s is None else request.grace_s
         within = [seconds for seconds in (grace_s, self._left(now), trial.hooks.within_s) if seconds is not None]
-        trial.hooks = replace(trial.hooks, within_s=min(within), stop=True)
+        trial.run_hooks(replace(trial.hooks, within_s=min(within), stop=True))
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
@@ -86,10 +89,11 @@ class AfterHooks:
             return
         left = tuple(name for name in trial.hooks.nodes if name != node)
         if left:
-            trial.hooks = replace(trial.hooks, nodes=left)
-            course.out.append(trial.hooks)
+            fewer = replace(trial.hooks, nodes=left)
+            trial.run_hooks(fewer)
+            course.emit(fewer)
             return
-        trial.hooks = None
+        trial.run_hooks(None)
         course.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
@@ -97,7 +101,7 @@ class AfterHooks:
         course = self._course
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)
-        course.trial.hooks = None
+        course.trial.run_hooks(None)
         course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
@@ -113,7 +117,7 @@ class AfterHooks:
         assert order is not None, "it is asked for"
         within_s = order.limit_s if order.within_s is None else min(order.limit_s, order.within_s)
         course.arm(TimerKind.DEADLINE, now + within_s + ANSWER_S)
-        course.out.append(order)
+        course.emit(order)
 
     def _left(self, now: float) -> float | None:
         """Seconds until the platform kills all processes of the attempt."""

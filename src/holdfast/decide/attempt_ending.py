@@ -10,7 +10,7 @@ from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.requeue_rules import ANSWER_S, RequeueBudget, requeues
 from holdfast.explain import explain
 from holdfast.explain.grace_kills import fate, outstayed
-from holdfast.model.actions import FinishJob, RecordAttempt, Requeue
+from holdfast.model.actions import Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, GangShortfall, StopRequest
 from holdfast.model.exit_report import ExitReport
@@ -29,8 +29,7 @@ class AttemptRecorder:
 
     def record(self, record: AttemptRecord) -> None:
         course = self._course
-        course.records.append(record)
-        course.out.append(RecordAttempt(record=record, cause=course.cause))
+        course.record(record)
         # The report of the job follows every other decision and has imported all of this.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             why = f"{record.report.phrase}: {record.report.reason}"
@@ -38,21 +37,22 @@ class AttemptRecorder:
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:
         course = self._course
-        course.report = JobReport(
-            job_id=course.job_id,
-            name=course.spec.name,
-            outcome=outcome(kind, report),
-            report=report,
-            attempts=tuple(course.records),
+        course.finish(
+            JobReport(
+                job_id=course.job_id,
+                name=course.spec.name,
+                outcome=outcome(kind, report),
+                report=report,
+                attempts=tuple(course.records),
+            )
         )
-        course.out.append(FinishJob(report=course.report, cause=course.cause))
 
     def finish_between(self, request: StopRequest, now: float) -> None:
         """A request to stop arrives between two attempts."""
         course = self._course
         left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
-            course.unrecorded += 1
+            course.count_requeue()
             course.move(PhaseTrigger.REQUEUE, now, request.reason)
             self.queue(now, f"{left.cost()}: {request.reason}", self._stopped(request), DecisionKind.STOP)
             return
@@ -84,7 +84,7 @@ class AttemptRecorder:
         """
         course = self._course
         if course.stop is not None:
-            course.trial.stop = course.stop
+            course.trial.end_by(course.stop)
         left = self.requeues() if elsewhere or (course.stop is not None and course.stop.requeue) else None
         if left is not None and left.refusal is None:
             trigger, kind, reason = PhaseTrigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
@@ -125,7 +125,7 @@ class AttemptRecorder:
         if left.refusal is None:
             last = course.records[-1] if course.records else None
             if last is None or last.decision.charged or last.attempt <= course.began_after:
-                course.unrecorded += 1  # else the decision on that attempt has paid for it
+                course.count_requeue()  # else the decision on that attempt has paid for it
             course.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
@@ -140,7 +140,7 @@ class AttemptRecorder:
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
         """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends if it refuses."""
         course = self._course
-        course.asked = PendingRequeue(reason, report, kind)
+        course.ask_requeue(PendingRequeue(reason, report, kind))
         course.arm(TimerKind.DEADLINE, now + ANSWER_S)
         self.ask_again(reason)
 
@@ -151,7 +151,7 @@ class AttemptRecorder:
         # Where all others fell silent at once, the link of the owner's machine failed, not these nodes.
         names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
-        course.out.append(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
+        course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
     def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
         """Too few nodes joined for a first attempt."""

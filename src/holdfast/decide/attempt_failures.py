@@ -73,17 +73,17 @@ class AttemptFailures:
         if node not in trial.roster:
             return
         if course.phase in LIVE:
-            trial.silent_since[node] = now - event.silent_s
+            trial.fall_silent(node, now - event.silent_s)
             trial.lose(node, event.silent_s, words_s=event.words_s)
             self._draining.stop_for(f"no word from {node} for {event.silent_s:.0f} s", now)
         elif course.phase is Phase.DRAINING:
-            trial.silent_since.setdefault(node, now - event.silent_s)
+            trial.fall_silent(node, now - event.silent_s)
             self._draining.lose(node, event.silent_s, words_s=event.words_s)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """A node has left for good."""
         course = self._course
-        course.trial.left.add(event.node)
+        course.trial.leave(event.node)
         if course.phase is Phase.CHECKING and event.node in course.trial.asked:
             course.trial.lose(event.node, 0.0, event.reason)
         if event.node not in course.trial.roster:
@@ -99,7 +99,7 @@ class AttemptFailures:
         if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
             request = replace(request, requeue=False)
         if request.final and _counts(course.stop, request) and course.phase is not Phase.DONE:
-            course.stop = request
+            course.end_with(request)
         if course.phase in LIVE:
             self._draining.stop_for(request.reason, now, request)
         elif course.phase is Phase.DRAINING:
@@ -123,7 +123,7 @@ class AttemptFailures:
         fault = event.fault
         if event.avoid:
             course.leave_out(course.names_on(fault.node, event.avoid), event.why)
-        course.reset_s = max(course.reset_s, event.reset_s)
+        course.allow_resets(event.reset_s)
         if course.phase not in LIVE and course.phase is not Phase.DRAINING:
             return
         seats = [seat for seat in course.trial.roster.seats if fault.node in ("", seat.node)]
@@ -133,7 +133,7 @@ class AttemptFailures:
         if not ranks:
             return  # no worker of this attempt uses it
         stops = event.stop and course.phase in LIVE
-        course.trial.faults.append(
+        course.trial.add_fault(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
         )
         if stops:
@@ -144,7 +144,7 @@ class AttemptFailures:
         """The gang hangs."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
-            course.trial.hang = event.evidence
+            course.trial.hang_found(event.evidence)
             why = f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}"
             self._draining.stop_for(why, now)
 
@@ -152,7 +152,7 @@ class AttemptFailures:
         """A check during the job has failed."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
-            course.trial.check = event.failure
+            course.trial.fail_check(event.failure)
             self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
 
     def overdue(self, now: float) -> None:
@@ -161,7 +161,7 @@ class AttemptFailures:
         timers, roster = course.spec.timers, course.trial.roster
         if course.phase is Phase.CHECKING:
             message = f"the checks did not finish within {timers.check_s + fetch_limit_s(course.spec):g} s"
-            course.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
+            course.trial.fail_check(CheckFailure(check="all", message=message, inconclusive=True))
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
         elif course.phase is Phase.PREPARING:
             limit_s = timers.prepare_s + hooks_before_s(course.spec.runtime)
@@ -173,8 +173,7 @@ class AttemptFailures:
 
     def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
         course = self._course
-        course.trial.deadline, course.trial.late = what, tuple(ranks)
-        course.trial.late_words = tuple(self._last_word(rank, now) for rank in ranks[:LATE_NAMED])
+        course.trial.miss_deadline(what, ranks, [self._last_word(rank, now) for rank in ranks[:LATE_NAMED]])
         names = ", ".join(str(rank) for rank in ranks)
         self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
 

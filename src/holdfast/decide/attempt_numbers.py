@@ -34,21 +34,21 @@ class AttemptNumbers:
             if self._speakers.may_be_waited_for(now) or self._speakers.outlived(course.attempt):
                 return False
             if not trial.secured:
-                course.out.append(Secure(attempt=course.attempt, cause=course.cause))
+                course.emit(Secure(attempt=course.attempt, cause=course.cause))
                 return False
-        trial.sent = True
+        trial.mark_sent()
         return True
 
     def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
         """The journal's answer. Returns a request to end the job where the journal has been in trouble for too long."""
         course = self._course
         if not event.trouble:
-            course.trial.secured = True
+            course.trial.mark_secured()
         elif now >= course.entered_at + course.spec.timers.owner_wait_s:
             last = course.records[-1].report if course.records else None
             return gang_wording.unsaved(event.trouble, last, now)
         elif not course.trial.told_unsaved:
-            course.trial.told_unsaved = True
+            course.trial.mark_told_unsaved()
             limit_s = course.spec.timers.owner_wait_s
             course.say(
                 f"attempt {course.attempt} waits for the journal, at most {limit_s:g} s: over several nodes no attempt "
@@ -70,10 +70,9 @@ class AttemptNumbers:
     def take(self, report: Report, now: float) -> None:
         """The owner takes over the forgotten attempt's number. It may live on any node."""
         course = self._course
-        course.highest = max(course.highest, report.attempt)
+        course.raise_highest(report.attempt)
         if course.phase is Phase.DONE:
             return  # the floor in every acknowledgement ends it
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
-            course.attempt = course.highest
-            course.try_next(now)
+            course.adopt_highest(now)
         course.trial.drain_again(tuple(course.known))

@@ -52,12 +52,7 @@ class AttemptStart:
         if course.places() is None:
             self._ending.finish_without_places(now)
             return
-        course.attempt = course.highest = course.highest + 1
-        waited = {"backoff": max(0.0, now - course.entered_at)}
-        if course.phase is Phase.ASSEMBLING:
-            waited = {"backoff": course.trial.parts.get("backoff", 0.0), "assembling": waited["backoff"]}
-        course.try_next(now, waited)
-        course.entered_at = now
+        course.begin_attempt(now)
         course.move(trigger, now, f"attempt {course.attempt}")
         self.ask_checks(now)
 
@@ -68,10 +63,8 @@ class AttemptStart:
         limit_s, fetch_s = course.spec.timers.check_s, fetch_limit_s(course.spec)
         course.arm(TimerKind.DEADLINE, now + limit_s + fetch_s + course.reset_s)
         nodes = course.here()
-        course.trial.asked = frozenset(nodes)
-        course.trial.meet_on = course.first_node() if course.many else ""
-        course.trial.ports = course.ports_to_ask()
-        course.out.append(
+        course.trial.begin_round(nodes, course.first_node() if course.many else "", course.ports_to_ask())
+        course.emit(
             RunChecks(
                 attempt=course.attempt,
                 round=course.trial.round,
@@ -80,7 +73,7 @@ class AttemptStart:
                 deadline_s=limit_s,
                 fetch_s=fetch_s,
                 meet_on=course.trial.meet_on,
-                ports=course.trial.ports,
+                ports=dict(course.trial.ports),
                 cause=course.cause,
             )
         )
@@ -90,14 +83,14 @@ class AttemptStart:
         course, trial = self._course, self._course.trial
         if (event.attempt, event.round) != (course.attempt, trial.round) or course.phase is not Phase.CHECKING:
             return
-        trial.checks = event.taken
+        passed = event.state is not CheckState.FAIL
+        trial.take_checks(event.taken, event.meeting if passed else trial.meeting)
         for warning in event.warnings:
             course.say(warning)
-        if event.state is not CheckState.FAIL:
-            trial.meeting = event.meeting
+        if passed:
             self._prepare(event, now)
             return
-        trial.check = event.failure
+        trial.fail_check(event.failure)
         what = event.failure.message if event.failure else "a check failed"
         if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
             fail_unstarted(course, self._draining, f"{event.failure.check}: {what}", now)
@@ -128,23 +121,22 @@ class AttemptStart:
 
     def _ask_again(self, now: float) -> None:
         """The attempt goes on without the node or device that failed its checks: that is not the cause of its end."""
-        trial = self._course.trial
-        trial.check, trial.lost = None, {}
-        trial.round += 1
+        self._course.trial.next_round()
         self.ask_checks(now)
 
     # ------------------------------------------------------------------------------------------ its seats
 
     def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
         course, trial = self._course, self._course.trial
-        course.reset_s = 0.0
+        course.end_resets()
         seats = course.places(among=trial.asked)
         changed = course.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
             return  # a node was left out while the checks ran: another node has to hold the port
         if seats is None:
             # The step between the attempts that was to help (a reset) failed: the job keeps the last attempt's cause.
-            check = trial.check = self._ending.too_few()
+            check = self._ending.too_few()
+            trial.fail_check(check)
             last = course.records[-1].report if course.records else None
             self._ending.finish_unstarted(
                 PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
@@ -155,8 +147,7 @@ class AttemptStart:
                 return
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
-        trial.seat(seats, course.addresses() if course.many else {})
-        course.line = trial.roster.nodes
+        course.seat(seats)
         course.move(PhaseTrigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
         course.arm(TimerKind.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
         self._orders.send(now)

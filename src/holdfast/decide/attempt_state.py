@@ -1,11 +1,13 @@
 """All state of one attempt, in one object that is thrown away with it.
 
-The gang keeps nothing about an attempt anywhere else: so an old failure cannot reach a new attempt.
+The gang keeps nothing about an attempt anywhere else: so an old failure cannot reach a new attempt. Other files read
+the fields and call the methods; only this file writes the fields (`tests/project/test_tidy.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from signal import Signals
 
 import msgspec
@@ -56,7 +58,9 @@ class AttemptState:
     ) -> None:
         self.attempt = attempt
         self.started_at = started_at
-        self.parts: dict[str, float] = dict(waited or {})
+        self._parts: dict[str, float] = dict(waited or {})
+        self.parts: Mapping[str, float] = self._parts
+        """Where its time went: seconds, by phase."""
         self.round = 1
         self.asked: frozenset[str] = frozenset()
         """The nodes that this round of checks asked."""
@@ -64,7 +68,7 @@ class AttemptState:
         """The node that this round was given as rank 0's."""
         self.meeting: Meeting | None = None
         """Where its workers meet, where there are several nodes."""
-        self.ports: dict[str, int] = {}
+        self.ports: Mapping[str, int] = {}
         """How many ports each node was asked to reserve in this round."""
         self.peers: Peers | None = None
         """Where its tasks are reached; None: the job does not ask for it."""
@@ -108,41 +112,180 @@ class AttemptState:
         self.completed = False
         self.collecting = False
         self.unkillable = False
-        self.lost: dict[str, LeftBehind] = {}
-        self.left: set[str] = set()
+        self._lost: dict[str, LeftBehind] = {}
+        self.lost: Mapping[str, LeftBehind] = self._lost
+        self._left: set[str] = set()
+        self.left: AbstractSet[str] = self._left
         """The nodes that have left for good."""
-        self.silent_since: dict[str, float] = {}
+        self._silent_since: dict[str, float] = {}
         """When each of its silent nodes was last heard."""
         self.cut_off = ""
         """The owner's own node, where all others fell silent at once."""
-        self.fenced: set[str] = set()
-        self.spoke: dict[str, float] = {}
+        self._fenced: set[str] = set()
+        self.fenced: AbstractSet[str] = self._fenced
+        self._spoke: dict[str, float] = {}
+        self.spoke: Mapping[str, float] = self._spoke
         """When each node of this attempt last reported a change; since the owner came back, if it did."""
-        self.undrained: list[str] = []
+        self._undrained: list[str] = []
         """Nodes that may still have to drain; read from the end, so that a drain counts each node once."""
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
         self.checks: ChecksTaken | None = None
-        self.faults: list[ActiveFault] = []
-        self.said: list[Evidence] = []
+        self._faults: list[ActiveFault] = []
+        self.faults: Sequence[ActiveFault] = self._faults
+        self._said: list[Evidence] = []
+        self.said: Sequence[Evidence] = self._said
         """What the platform reports about its nodes and the job."""
         self.hooks: RunHooks | None = None
         """The hooks after the attempt, until the nodes have answered."""
         self.resumed = ""
         """Why the job goes on in another run, where the end of the run before has ended this attempt."""
 
+    def charge(self, part: str, seconds: float) -> None:
+        """Add seconds to a part of the attempt's time."""
+        self._parts[part] = self._parts.get(part, 0.0) + seconds
+
+    # ------------------------------------------------------------------------------------------ its checks and seats
+
+    def begin_round(self, nodes: Iterable[str], meet_on: str, ports: Mapping[str, int]) -> None:
+        """The checks of this round are asked for. `meet_on`: rank 0's node; `ports`: how many each node reserves."""
+        self.asked, self.meet_on, self.ports = frozenset(nodes), meet_on, ports
+
+    def next_round(self) -> None:
+        """Ask anew, without the node or device that failed: that is not the cause of the attempt's end."""
+        self.check = None
+        self._lost.clear()
+        self.repeat_round()
+
+    def repeat_round(self) -> None:
+        self.round += 1
+
+    def take_checks(self, taken: ChecksTaken | None, meeting: Meeting | None) -> None:
+        """The checks have answered. `meeting`: where its workers meet, if they passed."""
+        self.checks, self.meeting = taken, meeting
+
+    def fail_check(self, failure: CheckFailure | None) -> None:
+        self.check = failure
+
+    def reach_peers(self, peers: Peers | None) -> None:
+        self.peers = peers
+
     def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
         """Where its ranks are. `addresses`: of nodes, by name; empty where there is one."""
         self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
         self._addresses = dict(addresses)
-        self.undrained = list(self.nodes)
+        self._undrained[:] = self.nodes
+
+    def mark_secured(self) -> None:
+        self.secured = True
+
+    def mark_sent(self) -> None:
+        self.sent = True
+
+    def mark_told_unsaved(self) -> None:
+        self.told_unsaved = True
+
+    def let_go(self, now: float) -> None:
+        """All its workers are prepared, and get their GO."""
+        self.go_at = now
+
+    # ------------------------------------------------------------------------------------------ its nodes and troubles
+
+    def hear(self, node: str, now: float) -> None:
+        """The node's agent has reported at `now`."""
+        self._spoke[node] = now
+
+    def forget_agents(self) -> None:
+        """The owner was away: it trusts no state of a member until its agent is heard."""
+        self.roster.forget()
+        self._spoke.clear()
+
+    def fall_silent(self, node: str, since: float) -> None:
+        self._silent_since.setdefault(node, since)
+
+    def leave(self, node: str) -> None:
+        """The node has left for good."""
+        self._left.add(node)
+
+    def fence(self, node: str) -> None:
+        """No process lives on the node any more."""
+        self._fenced.add(node)
+
+    def suspect_peer(self, event: str) -> None:
+        """A failure blames a peer. `event`: what reported it."""
+        self.suspect = event
+
+    def hang_found(self, evidence: HangEvidence) -> None:
+        self.hang = evidence
+
+    def add_fault(self, fault: ActiveFault) -> None:
+        self._faults.append(fault)
+
+    def add_said(self, words: Evidence) -> None:
+        """The platform reports something about its nodes or the job."""
+        self._said.append(words)
+
+    def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
+        """These ranks were not ready in time. `words`: for the first of them, what its node last reported about it."""
+        self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
+
+    # ------------------------------------------------------------------------------------------ its stop
+
+    def complete(self) -> None:
+        """The completion policy is met."""
+        self.completed = True
+
+    def fail_in(self, phase: str, reason: str) -> None:
+        self.failed_in, self.reason = phase, reason
+
+    def end_by(self, request: StopRequest | None) -> None:
+        """This request ends the attempt; None: its own trouble does."""
+        self.stop = request
+
+    def plan_stop(self, reason: str, grace_s: float, save_s: float, asked_at: float) -> None:
+        """Its workers are to stop. Times: how long they may take after the signal, and to save before it."""
+        self.reason, self.stop_asked_at = reason, asked_at
+        self.shorten_stop(grace_s, save_s)
+
+    def shorten_stop(self, grace_s: float, save_s: float) -> None:
+        self.grace_s, self.save_s = grace_s, save_s
+
+    def cut(self, words: str, drained_s: float, queued_s: float) -> None:
+        """Its run of the job is over, and every process with it. `words`: why the job goes on in another run."""
+        self.charge("draining", drained_s)
+        self._parts["queued"] = queued_s
+        self.resumed = words
+        self._fenced.update(self.nodes)
+        self._undrained.clear()
+        self.hooks = None
+
+    def has_drained(self, is_stopped: Callable[[str], bool]) -> bool:
+        """Whether each of its nodes has stopped all its processes. A node that has is not looked at again."""
+        while self._undrained and is_stopped(self._undrained[-1]):
+            self._undrained.pop()
+        return not self._undrained
+
+    def outlive_kill(self) -> None:
+        """Some of its processes could not be killed."""
+        self.unkillable = True
+
+    def collect(self, now: float) -> None:
+        """Its last process is gone, and its evidence is asked for."""
+        self.collecting, self.drained_at = True, now
+
+    def find(self, found: Conclusion) -> None:
+        self.found = found
+
+    def run_hooks(self, hooks: RunHooks | None) -> None:
+        """These hooks run after the attempt; None: they are over."""
+        self.hooks = hooks
 
     def drain_again(self, nodes: tuple[str, ...]) -> None:
         """More than the owner knew of has to be stopped: it may live on these nodes, and on any that joins later."""
         self.forgotten = True
         self.nodes = nodes
-        self.undrained = list(self.nodes)
+        self._undrained[:] = self.nodes
         self.collecting = False
         self.found = None
 
@@ -181,7 +324,7 @@ class AttemptState:
         memory_kill: MemoryKill | None = None,
     ) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))
-        self.lost[node] = LeftBehind(
+        self._lost[node] = LeftBehind(
             node=node,
             silent_s=silent_s,
             ranks=ranks,
@@ -197,7 +340,7 @@ class AttemptState:
 
         With two machines it is unknown whose link it was.
         """
-        since = self.silent_since
+        since = self._silent_since
         others = [node for node in self.roster.nodes if not known[node].here]
         self.cut_off = ""
         if len(others) < 2 or any(node not in since or node not in self.lost for node in others):

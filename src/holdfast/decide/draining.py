@@ -142,8 +142,8 @@ class Draining:
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
-        trial.failed_in = course.phase.value
-        trial.stop = stop
+        trial.fail_in(course.phase.value, reason)
+        trial.end_by(stop)
         if stop is not None:
             trial.ask_with(stop)
             trial.limit(stop, now)
@@ -156,15 +156,14 @@ class Draining:
     def complete(self, now: float) -> None:
         """The completion policy is met: only the other workers are left to stop."""
         self._course.caused_by_this()
-        self._course.trial.completed = True
+        self._course.trial.complete()
         grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
         self._begin(PhaseTrigger.COMPLETED, "the job is complete", grace_s, now)
 
     def _begin(self, trigger: PhaseTrigger, reason: str, grace_s: float, now: float, save_s: float = 0.0) -> None:
         course, trial = self._course, self._course.trial
         course.move(trigger, now, reason)
-        trial.reason, trial.grace_s, trial.stop_asked_at = reason, grace_s, now
-        trial.save_s = save_s
+        trial.plan_stop(reason, grace_s, save_s, now)
         self._limit(now)
         self._orders.send(now)
         self.look(now)
@@ -185,19 +184,14 @@ class Draining:
         """
         course, trial = self._course, self._course.trial
         if course.phase is not Phase.DRAINING:
-            trial.failed_in = course.phase.value
-            trial.stop, trial.reason, trial.stop_asked_at = request, request.reason, then
+            trial.fail_in(course.phase.value, request.reason)
+            trial.end_by(request)
+            trial.plan_stop(request.reason, trial.grace_s, trial.save_s, then)
             course.move(PhaseTrigger.TROUBLE, then, request.reason)
-        parts = trial.parts
-        parts["draining"] = parts.get("draining", 0.0) + max(0.0, then - course.entered_at)
-        parts["queued"] = now - then
-        course.entered_at = now
-        trial.resumed = words
-        trial.fenced.update(trial.nodes)
-        trial.undrained.clear()
-        trial.hooks = None
+        trial.cut(words, drained_s=max(0.0, then - course.entered_at), queued_s=now - then)
+        course.count_since(now)
         if trial.found is None:
-            trial.collecting, trial.drained_at = True, now
+            trial.collect(now)
             self.understand(trial.evidence(course.phase, course.job_id), now)
         else:
             course.arm(TimerKind.DECIDE, now)
@@ -210,18 +204,18 @@ class Draining:
             return
         trial.ask_with(request)
         if trial.stop is None and trial.found is None and trial.died_of(request):
-            trial.stop = request
+            trial.end_by(request)
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
             # Several signals of a platform do not mean hurry: the platform has announced how much time it leaves.
             trial.limit(request, now)
-            trial.grace_s, trial.save_s = grace_s, min(trial.save_s, request.save_s)
+            trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
             self._limit(now)
             self._orders.send(now)
             return
         if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
             # A user is in a hurry: shorten the stop that is under way. Or the workers need no signal.
-            trial.grace_s, trial.save_s = grace_s, 0.0
+            trial.shorten_stop(grace_s, 0.0)
             self._limit(now)
             self._orders.send(now)
 
@@ -252,7 +246,7 @@ class Draining:
     def fence(self, node: str, now: float) -> None:
         """The node's lease has surely ended: no process lives there."""
         if self._course.phase is Phase.DRAINING:
-            self._course.trial.fenced.add(node)
+            self._course.trial.fence(node)
             if self._course.trial.hooks is not None:
                 self.aftermath.lose(node, now)
             self.look(now)
@@ -260,9 +254,8 @@ class Draining:
     def look(self, now: float, *, settled: bool = False) -> None:
         """Once no process of the attempt lives, ask for the evidence, once."""
         course, trial = self._course, self._course.trial
-        while trial.undrained and self._speakers.is_stopped(trial.undrained[-1]):
-            trial.undrained.pop()
-        if trial.collecting or trial.undrained:
+        drained = trial.has_drained(self._speakers.is_stopped)
+        if trial.collecting or not drained:
             return
         # A fenced node could not report how its workers ended; what other nodes know may be on its way. It had enough
         # time where the last worker ended long before the fence.
@@ -282,7 +275,7 @@ class Draining:
             self.understand(trial.evidence(course.phase, course.job_id), now)
             return
         alive = ", ".join(node for node in trial.nodes if not self._speakers.is_stopped(node))
-        trial.unkillable = True
+        trial.outlive_kill()
         course.say(
             f"attempt {course.attempt}: processes on {alive} outlived SIGKILL by {course.spec.timers.kill_s:g} s"
         )
@@ -301,12 +294,11 @@ class Draining:
 
     def _collect(self, now: float) -> None:
         course, trial = self._course, self._course.trial
-        trial.collecting = True
-        trial.drained_at = now
+        trial.collect(now)
         trial.find_cut_off(course.known, 2 * course.spec.timers.beat_s)
         course.arm(TimerKind.DEADLINE, now + EVIDENCE_S)
         evidence = trial.evidence(course.phase, course.job_id)
-        course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
+        course.emit(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Evidence of an older attempt, or after its deadline, explains nothing."""
@@ -323,8 +315,8 @@ class Draining:
             evidence = replace(evidence, platform=tuple(course.trial.said))  # some came after the question
         if evidence.stop is None and course.trial.stop is not None:
             evidence = replace(evidence, stop=course.trial.stop)  # the cause of these exits was reported only now
-        course.trial.found = self._judge.understand(
-            course.trial, evidence, course.records, course.spec.restarts, course.catalogue
+        course.trial.find(
+            self._judge.understand(course.trial, evidence, course.records, course.spec.restarts, course.catalogue)
         )
         if hooked or not course.spec.runtime.hooks or not self.aftermath.begin(now):
             course.arm(TimerKind.DECIDE, now)
@@ -357,7 +349,7 @@ class Draining:
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
         course.leave_out(decision.avoid, decision.reason)
         if again:
-            course.due = now + decision.delay_s
+            course.pause_until(now + decision.delay_s)
         elif requeue:
             self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
         elif course.stop is not None and trial.stop is not course.stop and not trial.completed:

@@ -2,12 +2,12 @@
 
 It reads no clock, file or random number: `now` comes in, jitter is derived from the job's recorded seed, so replaying
 the journal gives the same actions. A late report of an older attempt is counted, may prove that it has stopped, and
-changes nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` holds what belongs to one attempt.
+changes nothing newer. `phases.TABLE` lists every move it can make; `AttemptState` holds what belongs to one attempt.
 
-This file shows what each event leads to. The parts: `beginning` (of an attempt), `orders` (commands to nodes),
-`numbers` (which may be used), `speakers` (each node's present agent), `troubles` (ends of an attempt besides an exit),
-`nodes` (nodes come and go), `returns` (a restarted agent or owner), `resuming` (another run), `draining` (from a stop
-to a decision).
+This file shows what each event leads to. The parts: `attempt_start`, `node_commands`, `attempt_numbers` (which may be
+used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt besides an exit),
+`node_changes` (nodes come and go), `reconnects` (a restarted agent or owner), `job_resumption` (another run of the
+job), `draining` (from a stop to a decision). They share `GangState` and `AttemptState`, which write their own fields.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Gang(GangState):
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Take one event at `now` (seconds); return the actions that follow, in the order to perform them."""
-        self._view, self.event = None, event
-        self.events += 1
+        self._view = None
+        self.begin_event(event)
         match event:
             case ev.JobSubmitted():
                 self._submitted(event, now)
@@ -141,9 +141,7 @@ class Gang(GangState):
                 self._tick(now)
             case _:
                 assert_never(event)
-        self.handled_at = now
-        out, self.out = self.out, []
-        return out
+        return self.end_event(now)
 
     def next_wake(self) -> float | None:
         """When a `Tick` is due, in seconds on the clock of `now`; None: only an event can change anything."""
@@ -179,12 +177,7 @@ class Gang(GangState):
     def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
         if self.submitted:
             return
-        self.job_id, self.spec, self.seed, self.run = event.job_id, event.spec, event.seed, event.run
-        self.known = {node.name: node for node in event.nodes}
-        self.due = self.entered_at = now
-        self.caused_by_this()
-        self.kept_out, self.utc_offset_s = event.kept_out, event.utc_offset_s
-        self.avoid.update(kept.device for kept in event.kept_out)
+        self.submit(event, now)
         for kept in event.kept_out:
             self.say(f"{kept.device} is {kept.standing} and gets no work: {kept.reason}")
         if event.spec.time_limit_s is not None:
@@ -195,7 +188,7 @@ class Gang(GangState):
         if not self._numbers.is_awaited(event):
             return
         if request := self._numbers.secured(event, now):
-            self.stop = self.stop or request
+            self.end_with(self.stop or request)
             self._draining.stop_for(request.reason, now, request)
         elif not event.trouble:
             self._orders.send(now)
@@ -204,21 +197,21 @@ class Gang(GangState):
 
     def _reported(self, report: Report, now: float) -> None:
         if self.speakers.is_of_before(report):
-            self.stale_reports += 1
+            self.count_stale()
             return
         anew = self.speakers.hear(report)
-        self.trial.spoke[report.node] = now
+        self.trial.hear(report.node, now)
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.term = report.term + 1  # an owner that is unknown to this journal came between
+            self.raise_term(report.term)  # an owner that is unknown to this journal came between
         mine = report.node in self.trial.roster
         if anew and self._returns.agent_is_back(report.node, now):
             return
         if self._numbers.is_ahead(report):
             self._returns.outrun(report, now)
         elif report.attempt != self.attempt:
-            self.stale_reports += 1
+            self.count_stale()
         elif mine and self.phase in LIVE:
             self._advance(self.trial.roster.take(report, now), now)
         elif mine and self.phase is Phase.DRAINING:
@@ -242,7 +235,7 @@ class Gang(GangState):
             self._failure(fallen, now)
         if self.phase is Phase.PREPARING and roster.all_ready():
             self.move(PhaseTrigger.ALL_PREPARED, now, "all prepared")
-            self.trial.go_at = now
+            self.trial.let_go(now)
             self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
         # A gang that waits for a peer's own report stays in this phase: the timer that ends the wait belongs to it.
@@ -270,7 +263,7 @@ class Gang(GangState):
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)
         elif not self.armed(TimerKind.PEER_WAIT):
-            self.trial.suspect = self.this_event()
+            self.trial.suspect_peer(self.this_event())
             self.arm(TimerKind.PEER_WAIT, now + self.spec.timers.peer_wait_s)
 
     # ------------------------------------------------------------------------------------------ time

@@ -36,9 +36,8 @@ class Resuming:
         course.caused_by_this()
         then = min(now, max(course.entered_at, course.handled_at, event.seen_at or 0.0))
         course.say(f"{event.platform} runs again, for the {_nth(event.run + 1)} time: {event.reason}")
-        self._begin_anew(event)
-        if course.stop is not None and course.stop.requeue:
-            course.stop = None  # the request asked for exactly that
+        self._speakers.bury(course.known)
+        course.resume(event)
         request = StopRequest(
             reason=event.reason,
             source=StopSource.PLATFORM,
@@ -51,29 +50,16 @@ class Resuming:
         if course.phase in LIVE or course.phase is Phase.DRAINING:
             self._draining.cut_short(request, words, then, now)
         elif course.phase is Phase.CHECKING or (course.phase is Phase.ASSEMBLING and course.pending):
-            course.trial.stop = request
+            course.trial.end_by(request)
             self._ending.record_unstarted(PhaseTrigger.RESUMED, then, DecisionKind.REQUEUE, words)
-            course.due, course.entered_at = now, now
+            course.pause_until(now)
+            course.count_since(now)
         else:
             if course.phase is not Phase.BACKOFF:
-                course.due = now
+                course.pause_until(now)
                 course.move(PhaseTrigger.RESUMED, then, words)
-            course.entered_at = now
+            course.count_since(now)
         return now - then
-
-    def _begin_anew(self, event: ev.JobResumed) -> None:
-        course = self._course
-        course.run = event.run
-        course.began_after = course.highest
-        course.term += 1
-        self._speakers.bury(course.known)
-        course.known = {node.name: node for node in event.nodes}
-        course.absent, course.left, course.line = {}, set(), ()
-        course.asked = None
-        if event.spec is not None:
-            course.spec = event.spec
-        course.kept_out += event.kept_out
-        course.avoid.update(kept.device for kept in event.kept_out)
 
     def refused(self, event: ev.RequeueRefused, now: float) -> None:
         """The platform does not start the job again. The job ends with the cause that took its nodes."""
@@ -112,7 +98,7 @@ class Resuming:
             node=event.node,
         )
         if words not in course.trial.said:
-            course.trial.said.append(words)
+            course.trial.add_said(words)
 
 
 def _nth(number: int) -> str:

@@ -1,12 +1,14 @@
 """The state of one job: its phase, its attempt, and the few methods that change them.
 
-The gang and each of its parts write here and nowhere else. What a part keeps for itself, no other part reads.
+The gang and each of its parts read the fields and call the methods; only this file writes the fields
+(`tests/project/test_tidy.py`). What a part keeps for itself, no other part reads.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +21,7 @@ from holdfast.decide.phases import FIRST, TABLE, InvalidTransition, Phase, Phase
 from holdfast.decide.placement import on_node, place
 from holdfast.decide.port_gathering import gathered
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, Avoid, Say
+from holdfast.model.actions import Action, Avoid, FinishJob, RecordAttempt, Say
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import ExitReport
@@ -72,17 +74,22 @@ class GangState:
         self.handled_at = 0.0
         """When the event before this one was handled."""
         self.job_id = ""
-        self.known: dict[str, NodeInfo] = {}
+        self._known: dict[str, NodeInfo] = {}
+        self.known: Mapping[str, NodeInfo] = self._known
         """All nodes that have joined, by their names; also those that are absent now."""
-        self.absent: dict[str, str] = {}
+        self._absent: dict[str, str] = {}
+        self.absent: Mapping[str, str] = self._absent
         """Nodes that cannot be used until their agents are heard again, each with the reason."""
-        self.left: set[str] = set()
+        self._left: set[str] = set()
+        self.left: AbstractSet[str] = self._left
         """The absent nodes whose agent has left for good: only a new hello brings such a node back."""
         self.line: tuple[str, ...] = ()
         """The nodes of the last attempt that was placed, in the order of their ranks."""
         self.seed = 0
-        self.records: list[AttemptRecord] = []
-        self.avoid: set[str] = set()
+        self._records: list[AttemptRecord] = []
+        self.records: Sequence[AttemptRecord] = self._records
+        self._avoid: set[str] = set()
+        self.avoid: AbstractSet[str] = self._avoid
         self.kept_out: tuple[DeviceStanding, ...] = ()
         self.utc_offset_s = 0.0
         self.report: JobReport | None = None
@@ -102,7 +109,7 @@ class GangState:
         self.events = 0
         """How many events were handled: the number of this one in the job's journal."""
         self.timers = timers()
-        self.out: list[Action] = []
+        self._out: list[Action] = []
         """The actions that this event leads to, in the order to perform them."""
         self._roster = roster
         self._spec: JobSpec | None = None
@@ -118,10 +125,6 @@ class GangState:
         if self._spec is None:
             raise RuntimeError("the first event of a gang is JobSubmitted")
         return self._spec
-
-    @spec.setter
-    def spec(self, spec: JobSpec) -> None:
-        self._spec = spec
 
     def story(self) -> list[str]:
         """What the gang did and why, oldest first: one line for each move, with the event that caused it."""
@@ -147,19 +150,150 @@ class GangState:
         target = TABLE.get((self.phase, trigger))
         if target is None:
             raise InvalidTransition(self.phase, trigger, self.story())
-        parts, name = self.trial.parts, self.phase.value.lower()
-        parts[name] = parts.get(name, 0.0) + max(0.0, now - self.entered_at)
+        self.trial.charge(self.phase.value.lower(), max(0.0, now - self.entered_at))
         self.phase = target
         self.entered_at = now
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
-    def try_next(self, now: float, waited: dict[str, float] | None = None) -> None:
-        """A new trial with the present number: it keeps nothing of the one before. `waited`: seconds, by phase."""
-        self.trial = AttemptState(self.attempt, now, waited or {"backoff": 0.0}, roster=self._roster)
+    def count_since(self, now: float) -> None:
+        """The time of the present phase counts from now."""
+        self.entered_at = now
+
+    # ------------------------------------------------------------------------------------------ events and actions
+
+    def begin_event(self, event: ev.Event) -> None:
+        self.event = event
+        self.events += 1
+
+    def end_event(self, now: float) -> list[Action]:
+        """The actions that the event leads to, in the order to perform them."""
+        self.handled_at = now
+        out, self._out = self._out, []
+        return out
+
+    def emit(self, *actions: Action) -> None:
+        """Add actions that this event leads to."""
+        self._out.extend(actions)
+
+    def count_stale(self) -> None:
+        """A report came too late to change anything."""
+        self.stale_reports += 1
+
+    # ------------------------------------------------------------------------------------------ the job
+
+    def submit(self, event: ev.JobSubmitted, now: float) -> None:
+        self.job_id, self._spec, self.seed, self.run = event.job_id, event.spec, event.seed, event.run
+        self._known.update((node.name, node) for node in event.nodes)
+        self.due = self.entered_at = now
+        self.caused_by_this()
+        self.keep_out(event.kept_out, (kept.device for kept in event.kept_out))
+        self.utc_offset_s = event.utc_offset_s
+
+    def resume(self, event: ev.JobResumed) -> None:
+        """The platform has started the job again: other nodes, and another owner. A request for that is fulfilled."""
+        self.run, self.began_after = event.run, self.highest
+        self.raise_term()
+        self._known.clear()
+        self._known.update((node.name, node) for node in event.nodes)
+        self._absent.clear()
+        self._left.clear()
+        self.line, self.asked = (), None
+        self._spec = event.spec or self._spec
+        self.keep_out(event.kept_out, (kept.device for kept in event.kept_out))
+        if self.stop is not None and self.stop.requeue:
+            self.stop = None
+
+    def raise_term(self, above: int = 0) -> None:
+        """Another owner speaks for the job. `above`: a term that was seen."""
+        self.term = max(self.term, above) + 1
+
+    def end_with(self, request: StopRequest) -> None:
+        """This request ends the job as soon as its attempt ends."""
+        self.stop = request
+
+    def ask_requeue(self, asked: PendingRequeue) -> None:
+        self.asked = asked
+
+    def count_requeue(self) -> None:
+        """A requeue that no attempt's record tells of."""
+        self.unrecorded += 1
+
+    def finish(self, report: JobReport) -> None:
+        """The job is over, and this is its one report."""
+        self.report = report
+        self.emit(FinishJob(report=report, cause=self.cause))
+
+    # ------------------------------------------------------------------------------------------ its nodes
+
+    def join(self, node: NodeInfo) -> None:
+        self._known[node.name] = node
+        self._absent.pop(node.name, None)
+        self._left.discard(node.name)
+
+    def miss(self, node: str, why: str) -> None:
+        self._absent[node] = why
+
+    def find_again(self, node: str) -> None:
+        del self._absent[node]
+
+    def leave(self, node: str) -> None:
+        """The agent of the node has left for good."""
+        self._left.add(node)
+
+    def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
+        """These devices get no work. `names`: the job's names for them."""
+        self.kept_out += tuple(kept)
+        self._avoid.update(names)
+
+    def allow_resets(self, reset_s: float) -> None:
+        """Resets may delay the next attempt's checks by as long."""
+        self.reset_s = max(self.reset_s, reset_s)
+
+    def end_resets(self) -> None:
+        self.reset_s = 0.0
+
+    # ------------------------------------------------------------------------------------------ its attempts
+
+    def begin_attempt(self, now: float) -> None:
+        """A new attempt with the next number. The wait before it is a part of its time."""
+        self.attempt = self.highest = self.highest + 1
+        waited = {"backoff": max(0.0, now - self.entered_at)}
+        if self.phase is Phase.ASSEMBLING:
+            waited = {"backoff": self.trial.parts.get("backoff", 0.0), "assembling": waited["backoff"]}
+        self._try_next(now, waited)
+        self.entered_at = now
+
+    def raise_highest(self, attempt: int) -> None:
+        """A node has reported an attempt with this number."""
+        self.highest = max(self.highest, attempt)
+
+    def adopt_highest(self, now: float) -> None:
+        """The highest attempt that any node has reported is the present one."""
+        self.attempt = self.highest
+        self._try_next(now, {"backoff": 0.0})
+
+    def _try_next(self, now: float, waited: dict[str, float]) -> None:
+        """A new state with the present number: it keeps nothing of the attempt before. `waited`: seconds, by phase."""
+        self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
+
+    def seat(self, seats: tuple[Seat, ...]) -> None:
+        """The attempt's ranks get these seats, and its nodes keep their order for the next attempt."""
+        self.trial.seat(seats, self.addresses() if self.many else {})
+        self.line = self.trial.roster.nodes
+
+    def record(self, record: AttemptRecord) -> None:
+        """The attempt has ended."""
+        self._records.append(record)
+        self.emit(RecordAttempt(record=record, cause=self.cause))
+
+    def pause_until(self, due: float) -> None:
+        self.due = due
+
+    # ------------------------------------------------------------------------------------------ words and timers
 
     def say(self, text: str, *, cause: str = "") -> None:
         """Add one line for the user. `cause`: the event, where it is not the one that led to the present state."""
-        self.out.append(Say(text=text, cause=cause or self.cause))
+        self.emit(Say(text=text, cause=cause or self.cause))
 
     def arm(self, timer: TimerKind, due: float) -> None:
         self.timers.arm(timer, due, self.attempt, self.phase)
@@ -254,8 +388,8 @@ class GangState:
     def leave_out(self, names: Sequence[str], reason: str) -> None:
         fresh = tuple(name for name in names if name not in self.avoid)
         if fresh:
-            self.avoid.update(fresh)
-            self.out.append(Avoid(names=fresh, reason=reason, cause=self.cause))
+            self._avoid.update(fresh)
+            self.emit(Avoid(names=fresh, reason=reason, cause=self.cause))
 
     def lease_s(self) -> float:
         """After this many seconds of silence, no process of the silent node can live."""

@@ -37,11 +37,8 @@ class Assembly:
         if course.known.get(node.name) == node and node.name not in course.absent and not fresh:
             return False
         back = " again" if node.name in course.known else ""
-        course.known[node.name] = node
-        course.absent.pop(node.name, None)
-        course.left.discard(node.name)
-        course.kept_out += tuple(fresh)
-        course.avoid.update(names)
+        course.join(node)
+        course.keep_out(fresh, names)
         where = f" ({node.address})" if node.address else ""
         if fit(course.spec, [node], course.avoid, ()):
             self._able.add(node.name)
@@ -59,7 +56,7 @@ class Assembly:
         course = self._course
         if node in course.absent or node not in course.known:
             return
-        course.absent[node] = why
+        course.miss(node, why)
         self._able.discard(node)
         if node not in course.trial.nodes:
             course.say(f"{node} is gone: {why}", cause=course.this_event())
@@ -69,7 +66,7 @@ class Assembly:
         course = self._course
         if node not in course.absent or node in course.left:
             return False
-        del course.absent[node]
+        course.find_again(node)
         self._judged_by = (-1, 0)
         course.say(f"{node} is back: {self._counted()}", cause=course.this_event())
         return True

@@ -64,7 +64,7 @@ class Nodes:
         if self._speakers.is_dead(event.node, event.boot):
             return
         self._assembly.missed(event.node, event.reason)
-        course.left.add(event.node)
+        course.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
             # No agent is left there that could report that its workers have ended.

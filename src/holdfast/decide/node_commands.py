@@ -54,7 +54,7 @@ class Orders:
                 commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]
             case _:
                 return
-        course.out.extend(Send(node=node, command=command, cause=course.cause) for node, command in commands)
+        course.emit(*(Send(node=node, command=command, cause=course.cause) for node, command in commands))
         if commands:
             course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
 

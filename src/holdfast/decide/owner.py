@@ -59,13 +59,13 @@ class Owner:
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
         """A report has arrived at `now` (seconds). Returns the event for the gang; None where it changes nothing."""
         if self.gang.speakers.is_dead(report.node, report.boot):
-            self.gang.stale_reports += 1
+            self.gang.count_stale()
             return None  # of a run of the job that is over
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
-            self.gang.stale_reports += 1
+            self.gang.count_stale()
             return None  # a later report has overtaken it: it can only describe the past
         self.clocks.learn(report, now)
         self.said[report.node] = report
@@ -86,7 +86,7 @@ class Owner:
             gang.known.get(node.name) != node
             or node.name in gang.absent
             or gang.speakers.boots.get(node.name) != joined.boot
-            or not gang.avoid.issuperset(gang.names_on(node.name, (kept.device for kept in joined.kept_out)))
+            or not gang.avoid >= set(gang.names_on(node.name, (kept.device for kept in joined.kept_out)))
         )
         return joined if news else None
 

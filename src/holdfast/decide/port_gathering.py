@@ -21,7 +21,7 @@ def gathered(
 
     A node that was asked for enough and has reserved fewer fails the start: `trial.check` says so.
     """
-    trial.peers = gather(spec, seats, addresses, reserved)
+    trial.reach_peers(gather(spec, seats, addresses, reserved))
     if trial.peers is not None:
         return ""
     needed = ports_needed(spec, seats)
@@ -29,5 +29,5 @@ def gathered(
     if any(trial.ports.get(node, 0) < needed[node] for node in short):
         return "the nodes have changed: others have to reserve ports"
     message = f"{short[0]} has reserved {len(reserved.get(short[0], ()))} of {needed[short[0]]} ports"
-    trial.check = CheckFailure(check="ports", message=message, nodes=(short[0],), blame="platform")
+    trial.fail_check(CheckFailure(check="ports", message=message, nodes=(short[0],), blame="platform"))
     return message

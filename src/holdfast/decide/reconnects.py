@@ -70,20 +70,19 @@ class Reconnects:
     def owner_is_back(self, now: float) -> None:
         """The owner has replayed its journal. Repeat what was under way; trust no member until its agent is heard."""
         course = self._course
-        course.term += 1
+        course.raise_term()
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
-            course.trial.sent = True  # or it was about to be sent; the seats are the same
+            course.trial.mark_sent()  # or it was about to be sent; the seats are the same
         if course.phase is Phase.ASSEMBLING:
             # While there was no owner, no node could send its hello.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:
-            course.trial.round += 1
+            course.trial.repeat_round()
             self._beginning.ask_checks(now)
         elif course.phase in LIVE:
-            course.trial.roster.forget()
-            course.trial.spoke.clear()
+            course.trial.forget_agents()
             course.arm(TimerKind.CONFIRM, now + course.lease_s())
             self._orders.send(now)
         elif course.phase is Phase.DRAINING:
@@ -91,7 +90,7 @@ class Reconnects:
         elif course.phase is Phase.QUEUED and course.asked is not None:
             self._ending.ask_again(course.asked.reason)
         elif course.report is not None:
-            course.out.append(FinishJob(report=course.report, cause=course.cause))
+            course.emit(FinishJob(report=course.report, cause=course.cause))
 
     def confirm(self, now: float) -> None:
         """Every agent has had time to report since the owner came back."""

@@ -14,7 +14,7 @@ def fail_unstarted(course: GangState, draining: Draining, reason: str, now: floa
     """
     trial = course.trial
     course.caused_by_this()
-    trial.failed_in, trial.reason = course.phase.value, reason
+    trial.fail_in(course.phase.value, reason)
     course.move(PhaseTrigger.TROUBLE, now, reason)
-    trial.collecting, trial.drained_at = True, now
+    trial.collect(now)
     draining.understand(trial.evidence(course.phase, course.job_id), now)
