@@ -35,22 +35,37 @@ class Pair:
         self.key.write_bytes(os.urandom(32))
         self.key.chmod(0o600)
         self.a, self.b = holdfast.dir / "a", holdfast.dir / "b"
+        self.checks = ["--no-checks"]
+        """Options of both about their checks."""
         self.runs: list[subprocess.Popen[str]] = []
 
     def start(self, rest: str, *options: str) -> None:
-        script = self.holdfast.script(SCRIPT + rest)
-        for home, hosts in ((self.a, 1), (self.b, 0)):
-            words = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-endpoint", f"127.0.0.1:{self.port}"]
-            words += ["--rdzv-conf", f"is_host={hosts}", "--job-key", str(self.key), "--name", "pair", *options]
-            # The node with the owner comes first, and has rank 0.
-            self.runs.append(self.holdfast.start("run", "--no-checks", *words, script, HOLDFAST_HOME=str(home)))
-            if hosts:
-                deadline = time.monotonic() + 30
-                while not list(home.glob("jobs/*/nodes/*")):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.02)
+        self.start_a(rest, *options)
+        self.start_b(rest, *options)
         wait_for(self.holdfast.dir / "up-0-1")
         wait_for(self.holdfast.dir / "up-1-1")
+
+    def start_a(self, rest: str, *options: str) -> None:
+        """The node with the owner, which comes first and has rank 0."""
+        self._start(self.a, 1, rest, *options)
+        deadline = time.monotonic() + 30
+        while not list(self.a.glob("jobs/*/nodes/*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def start_b(self, rest: str, *options: str) -> None:
+        self._start(self.b, 0, rest, *options)
+
+    def _start(self, home: Path, hosts: int, rest: str, *options: str) -> None:
+        script = self.holdfast.script(SCRIPT + rest)
+        words = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-endpoint", f"127.0.0.1:{self.port}"]
+        words += ["--rdzv-conf", f"is_host={hosts}", "--job-key", str(self.key), "--name", "pair", *options]
+        self.runs.append(self.holdfast.start("run", *self.checks, *words, script, HOLDFAST_HOME=str(home)))
+
+    def configure(self, home: Path, text: str) -> None:
+        """The settings of one node: `config.yaml` in its state directory."""
+        home.mkdir(mode=0o700, exist_ok=True)
+        (home / "config.yaml").write_text(text)
 
     def on(self, home: Path, *words: str) -> Ran:
         return self.holdfast(*words, HOLDFAST_HOME=str(home))

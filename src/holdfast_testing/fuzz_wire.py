@@ -30,6 +30,7 @@ from holdfast.model.check_results import CheckState
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import Ack, Go, Member, MemberState, Prepare, Report, Stop
+from holdfast.model.job_settings import JobSetting
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Role, Seat
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed
@@ -77,7 +78,13 @@ _SAID: dict[Any, tuple[Sent, ...]] = {
     ),
     FromOperator: (Asked(protocol=PROTOCOL, version="1", user="u", host="h", line='{"type":"stop","reason":"r"}'),),
     FromOwner: (
-        Welcome(job_id="i", node="n", spec=_SPEC, term=1, owner="h"),
+        Welcome(
+            job_id="i", node="n", spec=_SPEC, term=1, owner="h",
+            settings=(
+                JobSetting(name="log-size", value="1M", source=2, origin="config.yaml"),
+                JobSetting(name="checks", value=("disk",), source=4, origin="--checks"),
+            ),
+        ),
         Refused(reason="r", hint="h", code=2),
         Prepare(attempt=1, seats=(Seat(rank=0, role="w", role_rank=0, node="n", local_rank=0),)),
         Go(attempt=1),

@@ -18,7 +18,7 @@ PLAN = NodePlan(least=2, most=4)
 
 
 def door() -> AgentAdmission:
-    launch: Any = SimpleNamespace(spec=job_spec(nodes=PLAN))
+    launch: Any = SimpleNamespace(spec=job_spec(nodes=PLAN), settings=None)
     order: Any = SimpleNamespace(job="j", host="10.0.0.1")
     place: Any = SimpleNamespace(job_id="id", home=Path("/"))
     return AgentAdmission(launch, order, place, "node1")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.model import events as ev
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
+from holdfast.model.job_settings import JobSetting
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.untrusted import Malformed
 from holdfast.wire.message_frames import (
@@ -115,5 +116,7 @@ def test_a_hello_of_another_version_says_at_least_which() -> None:
 
 def test_a_welcome_carries_the_job() -> None:
     spec = JobSpec(name="j", roles=(Role(name="w", count=2, command=("x",)),))
-    welcome = Welcome(job_id="id", node="n", spec=spec, term=2, owner="o")
+    values = (True, 5, 2.5, "1M", ("a", "b"))
+    sent = tuple(JobSetting(name="n", value=value, source=2, origin="a file") for value in values)
+    welcome = Welcome(job_id="id", node="n", spec=spec, term=2, owner="o", settings=sent)
     assert read(frame(welcome, 0.0), FromOwner) == [welcome]

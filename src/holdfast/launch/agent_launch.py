@@ -17,32 +17,18 @@ from msgspec.structs import replace
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
-from holdfast.launch.multi_node import MultiNodeJob, endpoint, identity, owner_wait_s, port_range, slots_of, with_plan
+from holdfast.launch.multi_node import MultiNodeJob, endpoint, identity, slots_of, with_plan
 from holdfast.launch.torchrun_options import number
 from holdfast.model.job_spec import NodePlan
 from holdfast.model.noun_base import Noun
-from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.resolved_settings import Settings
 from holdfast.settings.run_options import RunOptions
+from holdfast.settings.settings_table import SETTINGS, Scope
 from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
-TOLD = ("on_event", "on_end", "notify", "summary", "traces", "notice_timeout")
-"""Not sent: the owner notifies others, and addresses in `notify` are secret."""
-#: Not sent: options for the machine where the user typed them, and those that are sent in another form.
-_NOT_SENT = (
-    "hosts",
-    "hostfile",
-    "ssh",
-    "report",
-    "metrics_file",
-    *TOLD,
-    "json",
-    "events",
-    "job_key",
-    "name",
-    "stdin",
-)
-
+#: Fields of options that are not sent: what each run has for itself, and the name, which the order has.
+_NOT_SENT = (*(setting.param for setting in SETTINGS if setting.scope is Scope.RUN), "name")
 _UNSET = RunOptions()
 _DIAL_S = 5.0
 
@@ -93,8 +79,8 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
     """The node's neighbourhood, as the platform reports it."""
     key_from: str = ""
     """How the platform passes the job's key, for messages."""
-    owner_wait_s: float | None = None
-    """How long the agent waits for a lost owner unless the user says it; None: as everywhere."""
+    owner_wait_s: float = 60.0
+    """How long the agent waits for a lost owner unless the user says it."""
 
 
 def order_for_agents(
@@ -189,8 +175,7 @@ def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joi
         hosts_why="the command was typed elsewhere",
         is_host=False,
         node_rank=order.rank,
-        port_range=port_range(settings),
-        owner_wait_s=_owner_wait_s(joining, settings),
+        usual_owner_wait_s=joining.owner_wait_s,
         name=order.host,
         labels=joining.labels,
         starter_fd=joining.starter_fd,
@@ -198,9 +183,3 @@ def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joi
         quiet=True,
     )
     return MultiNodeJob(with_plan(options, job, order.plan, slots), nodes, ())
-
-
-def _owner_wait_s(joining: AgentJoin, settings: Settings) -> float:
-    if joining.owner_wait_s is not None and settings.source("owner-wait") is SettingSource.DEFAULT:
-        return joining.owner_wait_s
-    return owner_wait_s(settings)

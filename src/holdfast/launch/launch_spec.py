@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
     from holdfast.model.notice_messages import NoticePlan
     from holdfast.observe.log_file import Rotation
+    from holdfast.settings.resolved_settings import Settings
 
 
 class Render(Protocol):
@@ -108,6 +109,8 @@ class NodesOrder(msgspec.Struct, frozen=True):
     """First and last port: MASTER_PORT and the ports of pairwise checks are in this range. None: any port."""
     owner_wait_s: float = 60.0
     """How long an agent whose lease has ended tries to reach the owner again."""
+    #: The same where nobody has set `owner-wait`.
+    usual_owner_wait_s: float = 60.0
     starter: Starter | None = None
     """None: the user typed the command on every node."""
     takes_part: bool = True
@@ -138,12 +141,14 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     render: Render
     """How the report looks on the terminal."""
     environment: Mapping[str, str]
-    checks: CheckPlan | None
-    """None: DISABLED."""
     redirects: StdChoice
     tee: StdChoice
     shown_ranks: frozenset[int] | None = None
     """Local ranks whose output goes to the terminal; None: all."""
+    #: Resolved on this node; those of scope `job` are the owner's once it has let this node in.
+    settings: Settings | None = None
+    checks: CheckPlan | None = None
+    """None: DISABLED."""
     log_dir: Path | None = None
     report_path: Path | None = None
     metrics_path: Path | None = None
@@ -172,6 +177,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     """The Python that runs the workers, where their command does not name one."""
     no_warmth: str = ""
     """Why workers cannot start warm under it; empty: they can."""
+    #: Finds the Python for warm starts in a user's container, where it is another one than `python`; None: it is not.
+    image_python: Callable[[], Interpreter] | None = None
     stdin: int | None = 0
     """The rank that reads holdfast's stdin; None: no rank does."""
     faults: FaultOptions = FaultOptions()
@@ -180,6 +187,9 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     """Lines to print first: options that have no meaning here."""
     warm: WarmStartOptions | None = None
     """None: every worker starts cold."""
+    #: `warm` and `preload` of the job file.
+    warm_in_file: bool | None = None
+    preload_in_file: tuple[str, ...] = ()
     rotation: Rotation | None = None
     """The rotation of the workers' logs; None: they grow without a limit."""
     kept_attempts: int | None = None

@@ -13,18 +13,12 @@ from holdfast.errors import BadUsage
 from holdfast.record.state_directory import home_of
 
 if TYPE_CHECKING:
-    from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.launch.agent_launch import AgentJoin
-    from holdfast.launch.check_plan import CheckPlan
-    from holdfast.launch.jobfile.job_file import JobFile
-    from holdfast.launch.launch_spec import Interpreter, MultiNodeRunner, Render, WarmStartOptions
+    from holdfast.launch.launch_spec import Interpreter, MultiNodeRunner, Render
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
-
-WARM_UNLESS_TOLD = False
-"""docs/internals/decisions/0006-warm-default.md"""
 
 
 def start(
@@ -73,21 +67,19 @@ def _launch(
     """Every mistake is found here, before anything is started."""
     from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
     from holdfast.launch.launch_spec import LaunchSpec
-    from holdfast.launch.log_limits import rotation_of
     from holdfast.launch.notice_plan import notice_plan
     from holdfast.launch.stream_choice import parse_std
     from holdfast.launch.torchrun_options import check_devices, meeting_place, number, ranks, refuse
     from holdfast.main.platform_choice import job_here, over_machines
     from holdfast.node.devices.visible_devices import must_fit
+    from holdfast.node.job_settings import with_job_settings
     from holdfast.settings.resolved_settings import SettingSource
 
     python = _interpreter(options, settings)
     job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
     refuse(options, many=many is not None)
-    spec, warm = job.spec, _warm(job, settings)
-    if warm is not None and python.own and in_tree(sys.prefix):
-        python = _of_image(options, settings, settings.text("python"), warm=True)  # the job file asked for it
+    spec = job.spec
     if many is None:
         must_fit(spec, options.job or "")
     environment = dict(os.environ)
@@ -105,14 +97,6 @@ def _launch(
     check_devices(options, here)
     addr, port = (None, None) if many else meeting_place(options)
     _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
-    catalogue, exit_notes = _catalogue(settings)
-    fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
-    fault_notes: tuple[str, ...] = ()
-    if fault_codes or fault_rules:
-        from holdfast.node.devices.policy_files import load_policy
-
-        # The user learns about mistakes in the files before anything starts, not when a fault occurs.
-        fault_notes = load_policy(fault_codes, fault_rules).warnings
     if not python.own:
         from holdfast.launch.interpreter import with_our_part
 
@@ -122,13 +106,12 @@ def _launch(
     # Every stream is teed unless redirected; the user's own tee wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
-    return LaunchSpec(
+    launch = LaunchSpec(
         render=render,
         spec=spec,
         home=where,
         cwd=Path.cwd(),
         environment=environment,
-        checks=_checks(spec, settings),
         redirects=parse_std(settings.text("redirects") or "0"),
         tee=parse_std(tee or "0", "--tee"),
         shown_ranks=ranks(options),
@@ -146,18 +129,16 @@ def _launch(
         virtual_local_rank=options.virtual_local_rank,
         python=python.path,
         no_warmth=python.cold,
+        image_python=partial(_of_image, options, settings, settings.text("python"), warm=True)
+        if python.own and in_tree(sys.prefix)
+        else None,
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=_notes(options, staying, many)
         + job.notes
         + ((python.note,) if python.note else ())
         + _unused_settings(where)
-        + _standing_by(warm, settings)
-        + _stackless(spec)
-        + exit_notes
-        + fault_notes,
+        + _stackless(spec),
         faults=FaultOptions(
-            codes=fault_codes,
-            rules=fault_rules,
             kernel_log=settings.text("kernel-log") or KERNEL_LOG,
             socket=_new_file("--fault-socket", settings.text("fault-socket")),
             file=_new_file("--fault-file", settings.text("fault-file")),
@@ -165,13 +146,11 @@ def _launch(
             reset_command=_reset_command(settings),
             reset_group=settings.count("reset-group") or 1,
         ),
-        rotation=rotation_of(settings),
-        kept_attempts=settings.count("log-attempts"),
-        disk_limit=settings.limit("disk-limit"),
-        warm=warm,
-        catalogue=catalogue,
+        warm_in_file=job.warm,
+        preload_in_file=job.preload,
         nodes=many.order if many else None,
     )
+    return with_job_settings(launch, settings)
 
 
 def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
@@ -229,17 +208,6 @@ def _room_for_files(workers: int, nodes: int) -> None:
         )
 
 
-def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """The rows that explain exits, where the user brings some, and the parts of those that are left out."""
-    name = settings.text("exits")
-    if name is None:
-        return None, ()
-    from holdfast.node.explain_files import catalogue_with
-
-    catalogue, problems = catalogue_with([name])
-    return catalogue, tuple(problems)
-
-
 _NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
 """Names that a hint proposes for the file of an option."""
 
@@ -278,22 +246,6 @@ def _reset_command(settings: Settings) -> str | None:
     return text
 
 
-def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """The pre-checks of this run. None where the user wants none: then they are not even imported."""
-    names = settings.chosen_checks()
-    plugins = settings.names("plugin") or ()
-    if not plugins and (names == () or (names is None and spec.checks == ())):
-        return None
-    from holdfast.launch.check_plan import choices_from_text
-    from holdfast.node.prechecks.check_planning import plan_checks
-
-    if names is None:
-        choices = spec.checks
-    else:
-        choices = choices_from_text(",".join(names)) if names else ()
-    return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
-
-
 def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
     """The notes about options that mean nothing here."""
     from holdfast.launch.torchrun_options import unused
@@ -302,23 +254,6 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
-
-
-def _warm(job: JobFile, settings: Settings) -> WarmStartOptions | None:
-    """How workers are started warm; None: cold. What the user typed or set beats the job file."""
-    from holdfast.launch.launch_spec import WarmStartOptions
-    from holdfast.settings.resolved_settings import SettingSource
-
-    asked = settings.flag("warm")
-    if asked is None:
-        asked = job.warm
-    if not (WARM_UNLESS_TOLD if asked is None else asked):
-        return None
-    preload = settings.names("preload") if settings.source("preload") is not SettingSource.DEFAULT else job.preload
-    limit_s = settings.number("warm-timeout")
-    return WarmStartOptions(
-        preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
-    )
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
@@ -331,14 +266,6 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
         return ()
     lacks = "py-spy is not installed, so some stacks may be missing from a report about a hang"
     return (f"{lacks}; install it: pip install py-spy",)
-
-
-def _standing_by(warm: WarmStartOptions | None, settings: Settings) -> tuple[str, ...]:
-    from holdfast.settings.resolved_settings import SettingSource
-
-    if warm is None and settings.flag("standby") and settings.source("standby") is SettingSource.OPTION:
-        return ("--standby: nothing is kept waiting, for workers start cold; it goes with --warm",)
-    return ()
 
 
 def _interpreter(options: RunOptions, settings: Settings) -> Interpreter:

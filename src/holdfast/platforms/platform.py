@@ -88,8 +88,8 @@ class Platform:
     """It knows why a signal came (`watch`): no node leaves the job because of one."""
     key_from = ""
     """How an agent gets the job's key, for messages: `srun, on standard input`."""
-    owner_wait_s: float | None = None
-    """How long an agent waits for a lost owner unless the user says it; None: as everywhere."""
+    owner_wait_s = 60.0
+    """How long an agent waits for a lost owner unless the user says it."""
 
     # ------------------------------------------------------------------------------------------------ detect
 

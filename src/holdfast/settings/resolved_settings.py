@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.file_modes import distrust
+from holdfast.model.job_settings import JobSetting
 from holdfast.safe_files import read_file
-from holdfast.settings.settings_table import BY_NAME, SECTIONS, SETTINGS, Setting
+from holdfast.settings.settings_table import BY_NAME, SECTIONS, SETTINGS, Scope, Setting
 from holdfast.settings.value_kinds import DiskLimit, Value, disk_limit, read_value
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
 FILE_NAME = "config.yaml"
+_DEFAULT = "built-in default"
 SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
 
 
@@ -95,6 +97,29 @@ class Settings:
                 return ()
         return self.names("checks")
 
+    def of_job(self) -> tuple[JobSetting, ...]:
+        """The settings of the job that somebody has set: what its owner sends to the agents."""
+        return tuple(
+            JobSetting(name=name, value=value, source=source, origin=origin)
+            for name, (value, source, origin) in self._found.items()
+            if source is not SettingSource.DEFAULT and BY_NAME[name].scope is Scope.JOB
+        )
+
+    def with_job(self, sent: Iterable[JobSetting]) -> Settings:
+        """These settings where those of the job are the owner's. A setting that it has not sent has its default."""
+        unset = {s.name: (s.default, SettingSource.DEFAULT, _DEFAULT) for s in SETTINGS if s.scope is Scope.JOB}
+        theirs = {each.name: (each.value, SettingSource(each.source), each.origin) for each in sent}
+        return Settings({**self._found, **unset, **theirs})
+
+    def without_effect(self, sent: Iterable[JobSetting]) -> list[str]:
+        """The places of this node that set a setting of the job to another value than the owner: options, variables."""
+        theirs = self.with_job(sent)
+        return [each.origin for each in self.of_job() if self._strong(each) and theirs.value(each.name) != each.value]
+
+    @staticmethod
+    def _strong(setting: JobSetting) -> bool:
+        return setting.source >= SettingSource.ENVIRONMENT
+
 
 def resolve(
     cli_values: Mapping[str, object | None],
@@ -118,7 +143,7 @@ def resolve(
     )
     found: dict[str, tuple[Value, SettingSource, str]] = {}
     for setting in SETTINGS:
-        found[setting.name] = (setting.default, SettingSource.DEFAULT, "built-in default")
+        found[setting.name] = (setting.default, SettingSource.DEFAULT, _DEFAULT)
         for source, values, path in reversed(places):
             raw = values.get(setting.name)
             if raw is None or raw == ():

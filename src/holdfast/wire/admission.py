@@ -10,6 +10,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.wire.node_messages import PROTOCOL, Foreign, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
+    from holdfast.model.job_settings import JobSetting
     from holdfast.model.job_spec import JobSpec, NodePlan
 
 MOST_NODES = 20_000
@@ -32,6 +33,8 @@ class AdmissionContext(Noun, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     term: int
+    #: What an admitted agent is sent.
+    settings: tuple[JobSetting, ...] = ()
 
 
 class KnownAgent(Noun, frozen=True, kw_only=True):
@@ -97,7 +100,14 @@ def admit(
     if refused:
         return refused
     name = before.name if before is not None else _name(hello.node.name, address, lodgers, is_live, is_lost)
-    return Welcome(job_id=house.job_id, node=name, spec=house.spec, term=house.term, owner=house.host)
+    return Welcome(
+        job_id=house.job_id,
+        node=name,
+        spec=house.spec,
+        term=house.term,
+        owner=house.host,
+        settings=house.settings,
+    )
 
 
 def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:

@@ -10,6 +10,7 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import MemoryKill
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.gang_protocol import Report
+from holdfast.model.job_settings import JobSetting
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan
 from holdfast.model.noun_base import Message, Noun
 
@@ -30,7 +31,7 @@ class Verb(enum.StrEnum):
     REPORT_FAULT = "faults report"
 
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Rises when a message changes its meaning: two sides with different numbers do not work together."""
 
 
@@ -97,6 +98,8 @@ class Welcome(Message, frozen=True, kw_only=True):
     term: int
     owner: str
     """The host name of the owner's machine."""
+    #: Settings of scope `job` as the owner has resolved them: they count on each node.
+    settings: tuple[JobSetting, ...] = ()
 
 
 class Refused(Message, frozen=True, kw_only=True):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.act.console import Console, open_consoles
 from holdfast.clock import Clock
+from holdfast.errors import BadUsage
 from holdfast.model import events as ev
 from holdfast.node.agent.admitted_node import AdmittedNode
 from holdfast.node.agent.end_report import EndReporter
 from holdfast.node.agent.fault_news_listener import FaultNews
-from holdfast.node.agent.local_node import launch_here
+from holdfast.node.agent.local_node import launch_here, without_effect
 from holdfast.node.agent.owner_connection import OwnerConnection
 from holdfast.node.agent.owner_timeout import OwnerTimeout
 from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN
@@ -185,7 +186,11 @@ class _AgentProcess:
     def welcomed(self, welcome: Welcome, now: float) -> None:
         """The owner has let this agent in, for the first time or after a connection that broke."""
         if self._part is None:
-            self._part = self._begin(welcome, now)
+            try:
+                self._part = self._begin(welcome, now)
+            except BadUsage as error:
+                self._cannot_take_part(welcome, error)
+                return
             self._birth.settled()
         elif self._part.welcome.job_id != welcome.job_id:
             self._owner_is_lost(self._part, now)
@@ -194,6 +199,8 @@ class _AgentProcess:
 
     def _begin(self, welcome: Welcome, now: float) -> AdmittedNode:
         launch, place = launch_here(self._launch, self._order, welcome), self._place(welcome, now)
+        assert launch.nodes is not None, "a job over nodes"
+        self._patience.owner_wait_s = launch.nodes.owner_wait_s
         self._farewell.at(launch, place, owner=welcome.owner)
         if self._owners_place is None:
             self._dialling.note(place.directory, welcome)
@@ -205,6 +212,8 @@ class _AgentProcess:
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
                 f"{welcome.owner}, logs of this node's workers in {place.logs}"
             )
+        if note := without_effect(self._launch, welcome):
+            self._say(note)
         self._news = FaultNews(place.directory, self._reactor, lambda now: self.asked(ReadFaults(), now))
         return AdmittedNode(
             launch,
@@ -220,6 +229,12 @@ class _AgentProcess:
             say=self._say,
         )
 
+    def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
+        """A file that the owner's settings name is missing or wrong here: this node leaves, and the owner hears why."""
+        self._say(f"{error.message}\n  try: {error.hint}")
+        reason = f"it cannot use the settings of the job: {error.message}"
+        self._leave(error.exit_status, ev.NodeLeft(node=welcome.node, boot=self._boot, reason=reason, fenced=True))
+
     def _place(self, welcome: Welcome, now: float) -> JobPlace:
         home = self._launch.home if self._owners_place is None else self._owners_place.home
         return part(
@@ -233,8 +248,8 @@ class _AgentProcess:
 
     def asked(self, request: Request, now: float) -> None:
         """The owner asks for something."""
-        assert self._part is not None, "it was let in"
-        self._part.asked(request, now)
+        if self._part is not None:  # otherwise it leaves: it cannot use the settings of the job
+            self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
         """A person at some node, or the owner for the job's directory, wants to know something of this one."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 from holdfast.node.devices.visible_devices import devices_here, with_cpus
+from holdfast.node.job_settings import with_job_settings
 from holdfast.platforms.platform_registry import node_called, platform_around
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
-    return with_cpus(node, launch.spec)
+    # Whether workers are bound is the owner's to say, so it learns of the CPUs in any case.
+    return with_cpus(node, replace(launch.spec, binds=True))
 
 
 def user_here() -> str:
@@ -45,11 +47,26 @@ def user_here() -> str:
 
 
 def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:
-    """How this node carries out the owner's job: policy and timers are the owner's; command and directory its own."""
+    """How this node carries out the owner's job. Policy, timers and settings of the job are the owner's, command and
+    directory the node's. Raises `BadUsage` where a file that the owner's settings name cannot be read here."""
     own = {role.name: role for role in launch.spec.roles}
     roles = tuple(_role_here(role, own, launch.spec) for role in welcome.spec.roles)
     spec: JobSpec = replace(welcome.spec, roles=roles)
-    return replace(launch, spec=spec, run_id=launch.run_id or welcome.job_id, master_addr=order.local_addr)
+    here = replace(launch, spec=spec, run_id=launch.run_id or welcome.job_id, master_addr=order.local_addr)
+    settings = launch.settings
+    assert settings is not None, "a run over nodes has resolved its settings"
+    if settings.of_job() == welcome.settings and spec.checks == launch.spec.checks:
+        return here
+    return with_job_settings(here, settings.with_job(welcome.settings))
+
+
+def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
+    """The note about options and variables of this node that the owner overrules; empty: there are none."""
+    if launch.settings is None or not (places := launch.settings.without_effect(welcome.settings)):
+        return ""
+    has, are = ("has", "it is a setting") if len(places) == 1 else ("have", "they are settings")
+    named = ", ".join(places)
+    return f"{named} {has} no effect on this node: {are} of the job, and the owner on {welcome.owner} decides"
 
 
 def _role_here(role: Role, own: dict[str, Role], spec: JobSpec) -> Role:

@@ -28,7 +28,8 @@ class OwnerTimeout:
         self._say = say
         self._join_by = now + join_s
         self._join_s = join_s
-        self._owner_wait_s = owner_wait_s
+        #: The owner's, once it has let this node in.
+        self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
 
@@ -60,7 +61,7 @@ class OwnerTimeout:
 
     @property
     def _dials_on_s(self) -> float:
-        return 0.0 if self.starter_gone else self._owner_wait_s
+        return 0.0 if self.starter_gone else self.owner_wait_s
 
     def _notice(self, now: float) -> None:
         """Say what is seen, and again when it is something else."""

@@ -1,0 +1,130 @@
+"""What the settings of a job decide on a node: its checks, logs, fault rules and warm starts.
+
+A run resolves them for the job that it owns. An agent resolves them again from what its owner has sent, because the
+files that they name, and the Python of a warm start, are the node's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.launch.log_limits import rotation_of
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exit_rows import Catalogue
+    from holdfast.launch.check_plan import CheckPlan
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder, WarmStartOptions
+    from holdfast.model.job_spec import JobSpec
+    from holdfast.settings.resolved_settings import Settings
+
+WARM_UNLESS_TOLD = False
+"""docs/internals/decisions/0006-warm-default.md"""
+
+
+def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
+    """The launch with all that settings of scope `job` decide on this node. Raises `BadUsage`."""
+    catalogue, notes = _catalogue(settings)
+    codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
+    if codes or rules:
+        from holdfast.node.devices.policy_files import load_policy
+
+        # The user learns about mistakes in the files before anything starts, not when a fault occurs.
+        notes += load_policy(codes, rules).warnings
+    found = replace(
+        launch,
+        settings=settings,
+        checks=_checks(launch.spec, settings),
+        rotation=rotation_of(settings),
+        kept_attempts=settings.count("log-attempts"),
+        disk_limit=settings.limit("disk-limit"),
+        warm=_warm(launch, settings),
+        catalogue=catalogue,
+        faults=replace(launch.faults, codes=codes, rules=rules),
+        nodes=_nodes(launch.nodes, settings) if launch.nodes is not None else None,
+        notes=launch.notes + notes,
+    )
+    return _cold(found, settings) if found.warm is None else _with_python_of_image(found)
+
+
+def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
+    from holdfast.launch.multi_node import port_range
+    from holdfast.settings.resolved_settings import SettingSource
+
+    wait_s = settings.number("owner-wait") if settings.source("owner-wait") is not SettingSource.DEFAULT else None
+    return replace(
+        order,
+        port_range=port_range(settings),
+        owner_wait_s=order.usual_owner_wait_s if wait_s is None else wait_s,
+    )
+
+
+def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
+    """The rows that explain exits, where the user brings some, and the parts of those that are left out."""
+    name = settings.text("exits")
+    if name is None:
+        return None, ()
+    from holdfast.node.explain_files import catalogue_with
+
+    catalogue, problems = catalogue_with([name])
+    return catalogue, tuple(problems)
+
+
+def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
+    """The pre-checks of this run. None where the user wants none: then they are not even imported."""
+    names = settings.chosen_checks()
+    plugins = settings.names("plugin") or ()
+    if not plugins and (names == () or (names is None and spec.checks == ())):
+        return None
+    from holdfast.launch.check_plan import choices_from_text
+    from holdfast.node.prechecks.check_planning import plan_checks
+
+    if names is None:
+        choices = spec.checks
+    else:
+        choices = choices_from_text(",".join(names)) if names else ()
+    return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
+
+
+def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
+    """How workers are started warm; None: cold. What the user typed or set beats the job file."""
+    from holdfast.launch.launch_spec import WarmStartOptions
+    from holdfast.settings.resolved_settings import SettingSource
+
+    asked = settings.flag("warm")
+    if asked is None:
+        asked = launch.warm_in_file
+    if not (WARM_UNLESS_TOLD if asked is None else asked):
+        return None
+    set_here = settings.source("preload") is not SettingSource.DEFAULT
+    preload = settings.names("preload") if set_here else launch.preload_in_file
+    limit_s = settings.number("warm-timeout")
+    return WarmStartOptions(
+        preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
+    )
+
+
+def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
+    from holdfast.settings.resolved_settings import SettingSource
+
+    if not settings.flag("standby") or settings.source("standby") is not SettingSource.OPTION:
+        return launch
+    note = "--standby: nothing is kept waiting, for workers start cold; it goes with --warm"
+    return replace(launch, notes=(*launch.notes, note))
+
+
+def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
+    """In a user's container, workers are forked from a process of the image's Python."""
+    if launch.image_python is None:
+        return launch
+    from holdfast.launch.interpreter import with_our_part
+
+    python = launch.image_python()
+    return replace(
+        launch,
+        python=python.path,
+        no_warmth=python.cold,
+        environment=launch.environment if python.own else with_our_part(dict(launch.environment)),
+        notes=(*launch.notes, python.note) if python.note else launch.notes,
+    )
