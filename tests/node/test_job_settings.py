@@ -49,7 +49,6 @@ def launch_at(place: Path, text: str, order: NodesOrder = ORDER, **options: Any)
 
 
 def welcome_of(owner: LaunchSpec) -> Welcome:
-    assert owner.settings is not None
     return Welcome(job_id="i", node="b", spec=owner.spec, term=1, owner="a", settings=owner.settings.of_job())
 
 
@@ -85,7 +84,6 @@ def test_what_the_owner_has_not_set_has_its_default_on_a_node_that_sets_it(tmp_p
 def test_a_node_keeps_what_is_its_own(tmp_path: Path) -> None:
     owner = launch_at(tmp_path / "a", "kernel-log: /a\nreset-group: 4\nlog-size: 1M\n")
     settings = launch_here(launch_at(tmp_path / "b", "kernel-log: /b\n"), ORDER, welcome_of(owner)).settings
-    assert settings is not None
     assert (settings.text("kernel-log"), settings.count("reset-group"), settings.text("log-size")) == ("/b", 1, "1M")
 
 

@@ -11,6 +11,7 @@ from holdfast import __version__
 from holdfast.model.job_spec import NodeInfo, NodePlan
 from holdfast.node.agent.local_node import user_here
 from holdfast.owner.nodes.agent_admission import AgentAdmission, own_name
+from holdfast.settings.resolved_settings import DEFAULTS
 from holdfast.wire.node_messages import Foreign, Hello
 from wire_ends import hello
 
@@ -18,7 +19,7 @@ PLAN = NodePlan(least=2, most=4)
 
 
 def door() -> AgentAdmission:
-    launch: Any = SimpleNamespace(spec=job_spec(nodes=PLAN), settings=None)
+    launch: Any = SimpleNamespace(spec=job_spec(nodes=PLAN), settings=DEFAULTS)
     order: Any = SimpleNamespace(job="j", host="10.0.0.1")
     place: Any = SimpleNamespace(job_id="id", home=Path("/"))
     return AgentAdmission(launch, order, place, "node1")

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.launch.fault_options import FaultOptions
 from holdfast.launch.stream_choice import StdChoice
 from holdfast.model.job_spec import JobSpec
+from holdfast.settings.resolved_settings import DEFAULTS, Settings
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
     from holdfast.model.notice_messages import NoticePlan
     from holdfast.observe.log_file import Rotation
-    from holdfast.settings.resolved_settings import Settings
 
 
 class Render(Protocol):
@@ -145,8 +145,9 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     tee: StdChoice
     shown_ranks: frozenset[int] | None = None
     """Local ranks whose output goes to the terminal; None: all."""
-    #: Resolved on this node; those of scope `job` are the owner's once it has let this node in.
-    settings: Settings | None = None
+    #: Resolved on this node; those of scope `job` are the owner's once it has let this node in. The fields below have
+    #: what a setting becomes where it has to be read, loaded or checked before anything starts.
+    settings: Settings = DEFAULTS
     checks: CheckPlan | None = None
     """None: DISABLED."""
     log_dir: Path | None = None

@@ -107,7 +107,7 @@ class Settings:
 
     def with_job(self, sent: Iterable[JobSetting]) -> Settings:
         """These settings where those of the job are the owner's. A setting that it has not sent has its default."""
-        unset = {s.name: (s.default, SettingSource.DEFAULT, _DEFAULT) for s in SETTINGS if s.scope is Scope.JOB}
+        unset = {s.name: DEFAULTS._found[s.name] for s in SETTINGS if s.scope is Scope.JOB}
         theirs = {each.name: (each.value, SettingSource(each.source), each.origin) for each in sent}
         return Settings({**self._found, **unset, **theirs})
 
@@ -119,6 +119,9 @@ class Settings:
     @staticmethod
     def _strong(setting: JobSetting) -> bool:
         return setting.source >= SettingSource.ENVIRONMENT
+
+
+DEFAULTS = Settings({setting.name: (setting.default, SettingSource.DEFAULT, _DEFAULT) for setting in SETTINGS})
 
 
 def resolve(

@@ -54,7 +54,6 @@ def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> Laun
     spec: JobSpec = replace(welcome.spec, roles=roles)
     here = replace(launch, spec=spec, run_id=launch.run_id or welcome.job_id, master_addr=order.local_addr)
     settings = launch.settings
-    assert settings is not None, "a run over nodes has resolved its settings"
     if settings.of_job() == welcome.settings and spec.checks == launch.spec.checks:
         return here
     return with_job_settings(here, settings.with_job(welcome.settings))
@@ -62,7 +61,7 @@ def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> Laun
 
 def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
     """The note about options and variables of this node that the owner overrules; empty: there are none."""
-    if launch.settings is None or not (places := launch.settings.without_effect(welcome.settings)):
+    if not (places := launch.settings.without_effect(welcome.settings)):
         return ""
     has, are = ("has", "it is a setting") if len(places) == 1 else ("have", "they are settings")
     named = ", ".join(places)

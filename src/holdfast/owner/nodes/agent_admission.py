@@ -47,7 +47,7 @@ class AgentAdmission:
             # What each node gets must not grow with the gang.
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
-            settings=launch.settings.of_job() if launch.settings is not None else (),
+            settings=launch.settings.of_job(),
         )
         self._lodgers = KnownAgents()
         self._labels: dict[str, tuple[str, ...]] = {}

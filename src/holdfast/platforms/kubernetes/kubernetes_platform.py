@@ -34,7 +34,7 @@ class KubernetesPlatform(Platform):
     judges_submissions = True
     beyond_options = "section `kubernetes:` of the job file"
     key_from = "the job's Secret"
-    owner_wait_s = 600.0  # it takes 5 minutes and more to replace the owner's pod of a lost node
+    owner_wait_s = 600.0
     """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
