@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli._shared_options import say, survey
 from holdfast.errors import HoldfastError
@@ -14,7 +14,7 @@ from holdfast.record.job_views import Survey
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.platforms.slurm.submit.job_queue import QueueEntry
+    from holdfast.platforms.job_queue import JobQueue, QueueEntry
     from holdfast.record.submitted_jobs import SubmissionRecord
 
 
@@ -67,45 +67,79 @@ def queues() -> Queues:
     again = {view.id: view.platform for view in found.jobs if view.state in waits and view.platform is not None}
     if not notes and not again:
         return Queues(survey=found)
-    from holdfast.platforms.slurm.submit.job_queue import QueueUnknown, cluster, queue
+    rows: list[QueuedJob] = []
+    reasons: dict[str, str] = {}
+    dropped: dict[str, str] = {}
+    for name in sorted({known.platform for known in (*(note.platform for note in notes), *again.values())}):
+        seen = _at_platform(
+            name,
+            [note for note in notes if note.platform.platform == name],
+            {job: known for job, known in again.items() if known.platform == name},
+            begun,
+            found,
+        )
+        rows += seen.rows
+        reasons |= seen.reasons
+        dropped |= dict.fromkeys(seen.dropped, "")
+    if dropped:
+        found = survey(dropped)
+    waiting = tuple(sorted(rows, key=lambda row: row.submitted, reverse=True))
+    return Queues(survey=found, waiting=waiting, again=reasons)
 
-    queued = queue()
+
+class _QueueLook(NamedTuple):
+    """What one platform's queue has answered."""
+
+    rows: list[QueuedJob]
+    reasons: Mapping[str, str] = {}
+    """Why jobs wait to be started again, by id."""
+    dropped: Sequence[str] = ()
+    """Jobs that were to be started again, and are in the queue no more."""
+
+
+def _at_platform(
+    name: str,
+    notes: Sequence[SubmissionRecord],
+    again: Mapping[str, PlatformJob],
+    begun: Collection[str],
+    found: Survey,
+) -> _QueueLook:
+    """`again`: the jobs that wait to be started again. `begun`: ids of the platform's jobs that have begun."""
+    from holdfast.platforms.job_queue import QueueUnknown
+    from holdfast.platforms.platform_registry import queue_of
+    from holdfast.record.job_views import JobState
+
+    queue = queue_of(name)
+    if queue is None:
+        return _QueueLook([_unknown(note) for note in notes])
+    queued = queue.entries()
     if isinstance(queued, QueueUnknown):
         if notes or any(view.state is JobState.QUEUED for view in found.jobs):
             say(f"what waits in the queue is not known: {queued.why}")
-        return Queues(survey=found, waiting=tuple(_unknown(note) for note in reversed(notes)))
-    rows = [row for note in notes for row in _rows(note, queued, begun, found.home)]
+        return _QueueLook([_unknown(note) for note in notes])
+    rows = [row for note in notes for row in _rows(note, queue, queued, begun, found.home)]
     # Another cluster may have the job, whose users share this home: only its own queue says that it is over.
     over = {job: known for job, known in again.items() if known.id not in queued}
-    if dropped := {job: "" for job, known in over.items() if known.cluster and known.cluster == cluster()}:
-        found = survey(dropped)
-    return Queues(
-        survey=found,
-        waiting=tuple(sorted(rows, key=lambda row: row.submitted, reverse=True)),
-        again={
-            job: queued[known.id].reason or queued[known.id].state.lower()
-            for job, known in again.items()
-            if known.id in queued
-        },
-    )
+    dropped = [job for job, known in over.items() if known.cluster and known.cluster == queue.cluster()]
+    waits = {job: queued[known.id] for job, known in again.items() if known.id in queued}
+    return _QueueLook(rows, {job: entry.reason or entry.state.lower() for job, entry in waits.items()}, dropped)
 
 
 def _rows(
-    note: SubmissionRecord, queued: Mapping[str, QueueEntry], begun: Collection[str], home: Path
+    note: SubmissionRecord, queue: JobQueue, queued: Mapping[str, QueueEntry], begun: Collection[str], home: Path
 ) -> Iterator[QueuedJob]:
     """The parts of a submission that have not begun; its note is removed when no part is left in the queue."""
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
     if not ids:
-        from holdfast.platforms.slurm.submit.job_queue import cluster
         from holdfast.record.submitted_jobs import remove_submission
 
-        if note.platform.cluster and note.platform.cluster != cluster():
+        if note.platform.cluster and note.platform.cluster != queue.cluster():
             yield _unknown(note)  # the queue of another cluster has it, or had it
             return
         remove_submission(home, note.platform)
         if not any(each == number or each.startswith(f"{number}_") for each in begun):
-            say(_gone(note))
+            say(_gone(note, queue))
     for each in ids:
         if each in begun:
             continue
@@ -133,12 +167,14 @@ def _unknown(note: SubmissionRecord) -> QueuedJob:
     )
 
 
-def _gone(note: SubmissionRecord) -> str:
-    number = note.platform.id
+def _gone(note: SubmissionRecord, queue: JobQueue) -> str:
+    from holdfast.platforms.platform_registry import title_of
+
+    number, title = note.platform.id, title_of(note.platform.platform)
     output = note.output.replace("%j", number).replace("%A", number)
     return (
-        f"job {number} ({note.name}) is in Slurm's queue no more, and holdfast has never begun in it: it was "
-        f"cancelled, or could not start\n  try: sacct -j {number} -o State,ExitCode,Reason; cat {output}"
+        f"job {number} ({note.name}) is in {title}'s queue no more, and holdfast has never begun in it: it was "
+        f"cancelled, or could not start\n  try: {queue.past_command(number)}; cat {output}"
     )
 
 
@@ -162,40 +198,48 @@ def in_queue(job: str) -> list[QueuedJob]:
 
 def queued_job_text(row: QueuedJob) -> str:
     """One of them in words, for `show` and `logs`."""
+    from holdfast.platforms.platform_registry import queue_of, title_of
     from holdfast.record.local_time import clock
     from holdfast.report.terminal_text import harmless
 
+    title, queue = title_of(row.platform.platform), queue_of(row.platform.platform)
+    look = f"\n  to look    {queue.look_command(row.platform.id)}" if queue is not None else ""
     why = f" ({harmless(row.reason)})" if row.reason else ""
     # Of a job without a time limit Slurm expects the end after a year, and of what waits for it the beginning.
     soon = row.begins is not None and row.begins - row.submitted < _LONG_S
-    begins = f"\n  begins     {clock(row.begins)}, as Slurm expects it now" if row.begins is not None and soon else ""
+    begins = f"\n  begins     {clock(row.begins)}, as {title} expects it now" if row.begins is not None and soon else ""
     return (
-        f"holdfast: Slurm job {row.platform.id} ({harmless(row.name)}) {row.state.upper()}{why}, "
-        f"submitted at {clock(row.submitted)}{begins}\n"
-        f"  to look    scontrol show job {row.platform.id}\n"
+        f"holdfast: {title} job {row.platform.id} ({harmless(row.name)}) {row.state.upper()}{why}, "
+        f"submitted at {clock(row.submitted)}{begins}{look}\n"
         f"  to stop    holdfast stop {row.platform.id} --reason TEXT"
     )
 
 
 def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None]) -> None:
-    """Cancel them, and pass a sentence on each to `queued_job_text`. Raises HoldfastError where Slurm fails."""
-    from holdfast.platforms.slurm.submit.job_queue import begins, cancel
+    """Cancel them, and pass a sentence on each to `told`. Raises HoldfastError where the platform fails."""
+    from holdfast.platforms.platform_registry import queue_of, title_of
     from holdfast.record.submitted_jobs import remove_submission
 
     for number in dict.fromkeys(
         row.platform.id if row.state == "starting" else row.array or row.platform.id for row in rows
     ):
         of_it = [row for row in rows if number in (row.platform.id, row.array)]
-        answer = cancel(number, waiting=all(row.state != "starting" for row in of_it))
+        platform = of_it[0].platform.platform
+        title, queue = title_of(platform), queue_of(platform)
+        if queue is None:
+            raise HoldfastError(f"{title} job {number} was not cancelled: {title} cannot be asked here")
+        answer = queue.cancel(number, waiting=all(row.state != "starting" for row in of_it))
         # It may have begun between the look at the queue and this.
-        began = [row.platform.id for row in of_it if row.state != "starting" and begins(row.platform.id)]
+        began = [row.platform.id for row in of_it if row.state != "starting" and queue.begins(row.platform.id)]
         for one in began:
-            answer = cancel(one, waiting=False) if answer.ok else answer
+            answer = queue.cancel(one, waiting=False) if answer.ok else answer
         if not answer.ok:
-            raise HoldfastError(f"Slurm job {number} was not cancelled: {answer.said}", hint=f"scancel {number}")
+            raise HoldfastError(
+                f"{title} job {number} was not cancelled: {answer.said}", hint=queue.end_command(number)
+            )
         if not of_it[0].array:
             remove_submission(home, of_it[0].platform)
         why = f" ({of_it[0].reason})" if of_it[0].reason else ""
-        tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"Slurm job {number}"
+        tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"{title} job {number}"
         when = "while it began" if began or of_it[0].state == "starting" else "before it began"
         told(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled {when}")

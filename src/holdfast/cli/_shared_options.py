@@ -153,9 +153,7 @@ def _explain_lost(lost: LostOwner) -> ExitReport:
 
 
 def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
-    from holdfast.platforms.slurm.submit.job_queue import (
-        started_again,  # only a platform's job that looks lost needs it
-    )
+    from holdfast.platforms.platform_registry import started_again  # only a platform's job that looks lost needs it
 
     return started_again(jobs)
 

@@ -15,6 +15,7 @@ from holdfast.errors import BadUsage
 from holdfast.record.job_lookup import LAST
 
 if TYPE_CHECKING:
+    from holdfast.model.job_spec import PlatformJob
     from holdfast.record.job_views import JobView, Survey
     from holdfast.record.owner_address import OwnerAddress
     from holdfast.report.merged_logs import LogLineFilter
@@ -90,7 +91,7 @@ def command(
         say(f"{queued_job_text(queued[0]).removeprefix('holdfast: ')}\n  logs       there are none before it begins")
         if not follow:
             return
-        found, view, note = _begun(job)
+        found, view, note = _begun(job, queued[0].platform)
     streams = tuple(name for name, only in zip(STREAMS, (only_stdout, only_stderr), strict=True) if only) or STREAMS
     wish = LogOptions(attempt=attempt, rank=rank, streams=streams, lines=lines, timestamps=timestamps, as_json=as_json)
     if note is not None and view.state in (JobState.RUNNING, JobState.OUT_OF_SIGHT):
@@ -143,13 +144,15 @@ def _lines(since: str | None, until: str | None, grep: str | None, tail: int | N
     )
 
 
-def _begun(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
+def _begun(job: str, platform: PlatformJob) -> tuple[Survey, JobView, OwnerAddress | None]:
     """Wait until a job of the queue begins. Raises `BadUsage` where it leaves the queue without that."""
-    from holdfast.platforms.slurm.submit.job_queue import wait
+    from holdfast.platforms.platform_registry import queue_of
 
+    queue = queue_of(platform.platform)
+    assert queue is not None, "the job waits in it"
     pause_s = FIRST_PAUSE_S
     while True:
-        wait(pause_s)
+        queue.wait(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         waits = in_queue(job)
         try:

@@ -19,6 +19,7 @@ from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import PlatformJob
+    from holdfast.platforms.job_queue import JobQueue
     from holdfast.record.job_views import JobView
     from holdfast.record.owner_address import OwnerAddress
 
@@ -176,10 +177,12 @@ def _stop(job: str, wish: StopOptions, told: StopOutput) -> None:
         told.line(_stop_queued(found.home, view, view.platform, wish), view.id)
         return
     here = socket.gethostname()
-    if view.host != here and view.platform is not None:
-        told.line(_stop_inside(view, view.platform, wish), view.id)
-        return
     if view.host != here:
+        from holdfast.platforms.platform_registry import queue_of
+
+        if view.platform is not None and (queue := queue_of(view.platform.platform)) is not None:
+            told.line(_stop_inside(view, view.platform, queue, wish), view.id)
+            return
         raise BadUsage(
             f"job {view.id} runs on {view.host}, and this is {here}: its supervisor can only be asked there",
             hint=f"ssh {view.host} holdfast stop {view.id} --reason {reason!r}",
@@ -209,11 +212,15 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
     import time
 
     from holdfast.model.evidence import StopRequest
-    from holdfast.platforms.slurm.submit.job_queue import cancel, end_queued
+    from holdfast.platforms.job_takeover import end_queued
+    from holdfast.platforms.platform_registry import queue_of
     from holdfast.record.job_views import JobState
 
-    answer = cancel(platform.id, waiting=False)
-    if not answer.ok and answer.trouble.value != "unknown":
+    queue = queue_of(platform.platform)
+    if queue is None:
+        raise NoAnswer(f"job {view.id} stays in the queue: {platform.platform} cannot be asked here")
+    answer = queue.cancel(platform.id, waiting=False)
+    if not answer.ok and not answer.unknown:
         raise NoAnswer(f"job {view.id} stays in the queue: {answer.said}")
     request = StopRequest(
         reason=wish.reason,
@@ -235,19 +242,19 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
     )
 
 
-def _stop_inside(view: JobView, platform: PlatformJob, wish: StopOptions) -> str:
+def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: StopOptions) -> str:
     """Its owner is on another node of the cluster: the same command runs there, as a step of the job."""
-    from holdfast.platforms.slurm.submit.job_queue import beside
+    from holdfast.platforms.platform_registry import title_of
 
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
     for option, value in (("--solution", wish.solution), ("--phrase", wish.phrase), ("--code", wish.code)):
         words += [option, str(value)] if value not in ("", None) else []
-    answer = beside(platform.number or platform.id, view.host, words)
+    answer = queue.beside(platform.number or platform.id, view.host, words)
     if not answer.ok:
         raise NoAnswer(
-            f"job {view.id} runs on {view.host} as Slurm job {platform.id}, and could not be asked there: "
-            f"{answer.err.strip().removeprefix('holdfast: ') or answer.said}",
-            hint=f"scancel {platform.id}, which ends it without your reason",
+            f"job {view.id} runs on {view.host} as {title_of(platform.platform)} job {platform.id}, and could not be "
+            f"asked there: {answer.err.strip().removeprefix('holdfast: ') or answer.said}",
+            hint=f"{queue.end_command(platform.id)}, which ends it without your reason",
         )
     return answer.out.rstrip()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.events import PlatformSaid
     from holdfast.model.job_spec import JobSpec, PlatformJob
+    from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
     from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
@@ -165,6 +166,12 @@ class Platform:
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
         """The job file, judged and ready to be handed over. `text`: of the file. Raises `BadUsage`."""
         raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------------ look from outside
+
+    def queue(self) -> JobQueue | None:
+        """The jobs that wait to begin; None: the platform has no queue that can be asked."""
+        return None
 
     # ------------------------------------------------------------------------------------------------ requeue
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,8 +18,10 @@ from holdfast.platforms.platform import Platform
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
+    from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
     from holdfast.reactor import Reactor
+    from holdfast.record.job_views import JobView
     from holdfast.settings.resolved_settings import Settings
 
 GROUP = "holdfast.platforms"
@@ -185,3 +187,39 @@ def exit_status(code: int, environment: Mapping[str, str]) -> int:
     """The exit status of the owner's process where the job's final code is `code`."""
     platform = platform_around(environment) if code else None
     return code if platform is None else platform.exit_status(code)
+
+
+# ------------------------------------------------------------------------------------------------------ queues
+
+
+def queue_of(platform: str) -> JobQueue | None:
+    """The queue of a platform; None: it has none, or is not installed here."""
+    found = platform_named(platform)
+    return None if found is None else found.queue()
+
+
+def title_of(platform: str) -> str:
+    """How people call a platform."""
+    found = platform_named(platform)
+    return platform if found is None else found.title
+
+
+def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
+    """Of jobs without a supervisor, those that their platform will or may start again, by id, each with the reason."""
+    from holdfast.platforms.job_queue import QueueUnknown
+
+    found = {}
+    for view in jobs:
+        queue = queue_of(view.platform.platform) if view.platform is not None else None
+        if view.platform is None or queue is None:
+            continue
+        known = queue.entries()
+        if isinstance(known, QueueUnknown):
+            if known.passes:
+                found[view.id] = known.why
+            continue
+        entry = known.get(view.platform.id)
+        if entry is not None and queue.may_begin(entry):
+            why = f" ({entry.reason})" if entry.reason else ""
+            found[view.id] = f"{title_of(view.platform.platform)} has it in its queue: {entry.state}{why}"
+    return found

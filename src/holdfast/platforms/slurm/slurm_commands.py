@@ -106,6 +106,11 @@ class CommandOutput(Noun, frozen=True, kw_only=True):
         return self.trouble is CommandTrouble.NONE
 
     @property
+    def unknown(self) -> bool:
+        """Slurm knows no such job or node."""
+        return self.trouble is CommandTrouble.UNKNOWN
+
+    @property
     def command(self) -> str:
         """As a person would type it."""
         return shlex.join(self.words)

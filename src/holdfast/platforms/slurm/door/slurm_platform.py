@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec, PlatformJob
+    from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
     from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
@@ -78,6 +79,11 @@ class SlurmPlatform(Platform):
         from holdfast.platforms.slurm.submit.slurm_submission import SlurmSubmission
 
         return SlurmSubmission(request, settings, text)
+
+    def queue(self) -> JobQueue | None:
+        from holdfast.platforms.slurm.submit.slurm_queue import QUEUE
+
+        return QUEUE
 
     def restarts(self, environment: Mapping[str, str]) -> int:
         return job_identity.restarts(environment)

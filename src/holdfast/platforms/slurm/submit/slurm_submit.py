@@ -172,7 +172,7 @@ def submit(
     from msgspec.structs import replace
 
     from holdfast.platforms.slurm.blocking_query import query, run_to_end, trouble_of
-    from holdfast.platforms.slurm.submit.job_queue import cluster
+    from holdfast.platforms.slurm.submit.slurm_queue import cluster
 
     home, order = prepared.home, prepared.order
     try:
