@@ -16,11 +16,10 @@ from holdfast.errors import BadUsage
 from holdfast.report.terminal_text import harmless
 
 if TYPE_CHECKING:
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJob, ClusterJobView
+    from holdfast.platforms.remote_jobs import RemoteJob, RemoteJobs, RemoteJobView, RemoteLine
     from holdfast.report.merged_logs import LogLineFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
-PLATFORM = "kubernetes"
 
 
 def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
@@ -33,29 +32,32 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
     return lambda verb: platform(namespace(verb))
 
 
-def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> bool:
-    """Whether the verb is about a cluster. `job`: the job's name; empty where none was typed. Raises `BadUsage`."""
-    if platform == PLATFORM and job == "":
-        raise BadUsage("a job in a cluster has to be named: expected JOB", hint="holdfast jobs --platform kubernetes")
-    if platform not in (None, PLATFORM):
+def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> RemoteJobs | None:
+    """The cluster that the verb is about; None: this machine. `job`: as typed, or empty. Raises `BadUsage`."""
+    if platform is None:
+        if namespace is not None:
+            raise BadUsage(
+                "-n is for jobs in a cluster: expected --platform kubernetes with it",
+                hint=f"--platform kubernetes -n {namespace}",
+            )
+        return None
+    from holdfast.platforms.platform_registry import platform_named  # few verbs look into a cluster
+
+    found = platform_named(platform)
+    cluster = found.remote() if found is not None else None
+    if cluster is None:
         raise BadUsage(
             f"--platform {platform}: expected kubernetes; jobs under Slurm are seen without the option",
             hint="holdfast jobs --platform kubernetes",
         )
-    if platform is None and namespace is not None:
-        raise BadUsage(
-            "-n is for jobs in a cluster: expected --platform kubernetes with it",
-            hint=f"--platform kubernetes -n {namespace}",
-        )
-    return platform is not None
+    if job == "":
+        raise BadUsage("a job in a cluster has to be named: expected JOB", hint="holdfast jobs --platform kubernetes")
+    return cluster
 
 
-def jobs(namespace: str | None, as_json: bool) -> None:
+def jobs(cluster: RemoteJobs, namespace: str | None, as_json: bool) -> None:
     """A table of a namespace's jobs."""
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import jobs as found_by
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
-
-    found, where = with_server(lambda api: (found_by(api, namespace), namespace or api.namespace))
+    found, where = cluster.jobs(namespace)
     if as_json:
         from holdfast.report.report_json import pretty
 
@@ -71,14 +73,14 @@ def jobs(namespace: str | None, as_json: bool) -> None:
     print_line(table([("JOB", "STATE", "PODS", "ATTEMPT", "CODE", "WHAT", "STARTED", "TOOK"), *map(_row, found)]))
 
 
-def _row(job: ClusterJob) -> tuple[str, ...]:
+def _row(job: RemoteJob) -> tuple[str, ...]:
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
     until = time.time() if job.ended is None else job.ended
     return (
         job.name,
-        job.state.value,
+        str(job.state),
         str(job.nodes or "") if job.ended is not None else f"{job.running}/{job.nodes or '?'}",
         str(job.attempt or ""),
         "" if job.code is None else str(job.code),
@@ -88,12 +90,12 @@ def _row(job: ClusterJob) -> tuple[str, ...]:
     )
 
 
-def _plain(job: ClusterJob) -> dict[str, Any]:
+def _plain(job: RemoteJob) -> dict[str, Any]:
     return {
         "name": job.name,
         "namespace": job.namespace,
         "uid": job.uid,
-        "state": job.state.value,
+        "state": str(job.state),
         "code": job.code,
         "phrase": job.phrase,
         "said": job.said,
@@ -103,15 +105,13 @@ def _plain(job: ClusterJob) -> dict[str, Any]:
         "attempt": job.attempt or None,
         "running": job.running,
         "owner": job.owner.name if job.owner is not None else None,
-        "pods": [{"name": pod.name, "node": pod.node, "phase": pod.phase.value} for pod in job.pods],
+        "pods": [{"name": pod.name, "node": pod.node, "phase": str(pod.phase)} for pod in job.pods],
     }
 
 
-def show(namespace: str | None, name: str, as_json: bool, verbose: bool) -> None:
+def show(cluster: RemoteJobs, namespace: str | None, name: str, as_json: bool, verbose: bool) -> None:
     """One job of a cluster."""
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import look, with_server
-
-    found = with_server(lambda api: look(api, namespace, name))
+    found = cluster.look(namespace, name)
     if as_json:
         from holdfast.report.report_json import pretty, to_json_object
 
@@ -136,15 +136,15 @@ def show(namespace: str | None, name: str, as_json: bool, verbose: bool) -> None
     print_line("\n".join(_lines(found)))
 
 
-def _lines(found: ClusterJobView) -> list[str]:
+def _lines(found: RemoteJobView) -> list[str]:
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
     job = found.job
     until = time.time() if job.ended is None else job.ended
     since = f"since {clock(job.created)} ({duration(max(until - job.created, 0.0))})"
-    called = f" ({harmless(found.plan.job)})" if found.plan is not None and found.plan.job != job.name else ""
-    lines = [f"holdfast: job {job.name}{called} {job.state.value.upper()} {since}, in namespace {job.namespace}"]
+    called = f" ({harmless(found.title)})" if found.title and found.title != job.name else ""
+    lines = [f"holdfast: job {job.name}{called} {job.state.upper()} {since}, in namespace {job.namespace}"]
     if (job.said or job.phrase) and found.report is None:
         code = f" (exit code {job.code})" if job.code else ""
         lines.append(f"  why        {harmless(': '.join(filter(None, (job.phrase, job.said))))}{code}")
@@ -160,7 +160,7 @@ def _lines(found: ClusterJobView) -> list[str]:
     options = f"--platform kubernetes -n {job.namespace}"
     lines.append(f"  logs       holdfast logs {job.name} {options}{'' if found.over else ' --follow'}")
     if found.over:
-        lines.append(f"  to delete  kubectl delete job {job.name} -n {job.namespace}")
+        lines.append(f"  to delete  {found.delete_command}")
     else:
         lines.append(f"  to stop    holdfast stop {job.name} {options} --reason TEXT")
     return lines
@@ -171,6 +171,7 @@ def _on(node: str) -> str:
 
 
 def logs(
+    cluster: RemoteJobs,
     namespace: str | None,
     name: str,
     lines: LogLineFilter,
@@ -188,13 +189,11 @@ def logs(
             "--rank, --since, --until, --grep, --tail, --timestamps, --json or --follow",
             hint=f"holdfast logs {name} --platform kubernetes --rank 0",
         )
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
-    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLine
-    from holdfast.platforms.kubernetes.remote.cluster_logs import logs as written
+    from holdfast.platforms.remote_jobs import RemoteLineFilter
     from holdfast.report.merged_logs import pod_line, stamp
 
     out = sys.stdout.buffer
-    wanted = LineFilter(
+    wanted = RemoteLineFilter(
         rank=rank,
         since=lines.since,
         until=lines.until,
@@ -202,7 +201,7 @@ def logs(
         tail=lines.tail,
     )
 
-    def put(line: PodLine) -> None:
+    def put(line: RemoteLine) -> None:
         if as_json:
             out.write(pod_line(line.pod, line.at, line.role, line.rank, line.text))
         else:
@@ -212,17 +211,5 @@ def logs(
         if following:
             out.flush()
 
-    with_server(lambda api: written(api, namespace, name, wanted, out=put, say=say, following=following))
+    cluster.logs(namespace, name, wanted, out=put, say=say, following=following)
     out.flush()
-
-
-def stop(
-    namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
-) -> str:
-    """Stop a job of a cluster. Returns a sentence about the result."""
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
-    from holdfast.platforms.kubernetes.remote.cluster_stop import stop as asked
-
-    return with_server(
-        lambda api: asked(api, namespace, name, reason=reason, solution=solution, phrase=phrase, code=code, who=who)
-    )

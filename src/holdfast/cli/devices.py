@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.cli._cluster_jobs import in_cluster
@@ -11,6 +13,9 @@ from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli._shared_options import utc_option, zone_words
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import json_as
+
+if TYPE_CHECKING:
+    from holdfast.platforms.remote_jobs import RemoteJobs
 
 
 class _OfNode(Noun, frozen=True, kw_only=True):
@@ -33,8 +38,8 @@ def command(
     import socket
     import time
 
-    if in_cluster(platform, None):
-        _of_a_cluster(as_json)
+    if (cluster := in_cluster(platform, None)) is not None:
+        _of_a_cluster(cluster, as_json)
         return
     if job is not None:
         from holdfast.owner.nodes.operator_client import Verb
@@ -90,14 +95,12 @@ def _since(since: object, now: float) -> str:
     return f" (since {clock(since)}, {ago(since, now)})" if isinstance(since, float) and since > 0 else ""
 
 
-def _of_a_cluster(as_json: bool) -> None:
+def _of_a_cluster(cluster: RemoteJobs, as_json: bool) -> None:
     """The nodes that jobs have tainted."""
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
-    from holdfast.platforms.kubernetes.remote.held_nodes import held_nodes
     from holdfast.report.report_json import pretty
     from holdfast.report.terminal_text import harmless
 
-    found = with_server(held_nodes)
+    found = cluster.held_nodes()
     if as_json:
         nodes = [{"node": each.node, "job": each.job, "reason": each.reason, "since": each.since} for each in found]
         print_line(pretty({"schema": "holdfast.held_nodes/1", "nodes": nodes}))

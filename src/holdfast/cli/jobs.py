@@ -66,7 +66,7 @@ def command(
                 f"-n {limit}: expected how many jobs; a namespace is of a cluster", hint="holdfast jobs -n 20"
             )
         namespace, limit = namespace or limit, None
-    if in_cluster(platform, namespace):
+    if (cluster := in_cluster(platform, namespace)) is not None:
         from holdfast.cli._cluster_jobs import jobs
 
         if state or since or name or phrase:
@@ -74,7 +74,7 @@ def command(
                 "--state, --since, --name and --class are for the jobs of this machine",
                 hint="holdfast jobs --platform kubernetes",
             )
-        jobs(namespace, as_json)
+        jobs(cluster, namespace, as_json)
         return
     wish = job_filter(state, since, name, phrase, None if limit is None else int(limit), time.time())
     seen = queues()

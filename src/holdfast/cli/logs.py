@@ -63,12 +63,13 @@ def command(
     One log is printed as it is; of several, the lines come by time, each with its worker and stream in front.
     """
     lines = _lines(since, until, grep, tail, follow)
-    if in_cluster(platform, namespace, job):
+    if (cluster := in_cluster(platform, namespace, job)) is not None:
         from holdfast.cli._cluster_jobs import logs
 
         typed = (("--attempt", attempt), ("--stdout", only_stdout), ("--stderr", only_stderr), ("--path", paths))
         refused = [name for name, given in typed if given]
         logs(
+            cluster,
             namespace,
             job,
             lines,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.cli._cluster_jobs import in_cluster
@@ -9,6 +11,9 @@ from holdfast.cli._fault_options import named, open_fault_log, policy_from, poli
 from holdfast.cli._printing import print_line
 from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli._shared_options import utc_option
+
+if TYPE_CHECKING:
+    from holdfast.platforms.remote_jobs import RemoteJobs
 
 
 @click.command()
@@ -43,8 +48,8 @@ def command(
 
     if not reason.strip():
         raise BadUsage("--reason is empty; why the device may work again was expected", hint="holdfast devices")
-    if in_cluster(platform, None):
-        _of_a_cluster(device, reason, as_json)
+    if (cluster := in_cluster(platform, None)) is not None:
+        _of_a_cluster(cluster, device, reason, as_json)
         return
     if job is not None:
         from holdfast.owner.nodes.operator_client import Verb
@@ -99,12 +104,10 @@ def _tell(lines: list[str], as_json: bool, device: str, node: str, before: str, 
         print_line("\n".join(lines))
 
 
-def _of_a_cluster(node: str, reason: str, as_json: bool) -> None:
-    from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
-    from holdfast.platforms.kubernetes.remote.held_nodes import release
+def _of_a_cluster(cluster: RemoteJobs, node: str, reason: str, as_json: bool) -> None:
     from holdfast.report.terminal_text import harmless
 
-    was = with_server(lambda api: release(api, node))
+    was = cluster.release(node)
     if was is None:
         lines = [f"node {node} is not tainted by holdfast: there is nothing to release"]
         _tell(lines, as_json, node, node, "HEALTHY", "HEALTHY", released=False)

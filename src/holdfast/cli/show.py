@@ -40,11 +40,11 @@ def command(
 ) -> None:
     """Show one job: attempts, causes, decisions. JOB is an id or its beginning, or a name; without it, the last job."""
     if page is not None:
-        refuse_early(page, as_json=as_json, in_cluster=in_cluster(platform, namespace, job))
-    if in_cluster(platform, namespace, job):
+        refuse_early(page, as_json=as_json, in_cluster=in_cluster(platform, namespace, job) is not None)
+    if (cluster := in_cluster(platform, namespace, job)) is not None:
         from holdfast.cli._cluster_jobs import show
 
-        show(namespace, job, as_json, verbose)
+        show(cluster, namespace, job, as_json, verbose)
         return
     from holdfast.record.job_views import detail
     from holdfast.report.report_json import pretty, to_json_object

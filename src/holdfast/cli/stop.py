@@ -73,11 +73,9 @@ def command(
 
         if why := misshapen(phrase, code, who):
             raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
-    if in_cluster(platform, namespace):
-        from holdfast.cli._cluster_jobs import stop
-
+    if (cluster := in_cluster(platform, namespace)) is not None:
         asks = f"{who}, {_who()}" if who else _who()
-        message = stop(namespace, job, reason=reason, solution=solution, phrase=phrase, code=code, who=asks)
+        message = cluster.stop(namespace, job, reason=reason, solution=solution, phrase=phrase, code=code, who=asks)
         StopOutput(as_json).whole(job, message)
         return
     told = StopOutput(as_json)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.remote_jobs import RemoteJobs
     from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
@@ -171,6 +172,10 @@ class Platform:
 
     def queue(self) -> JobQueue | None:
         """The jobs that wait to begin; None: the platform has no queue that can be asked."""
+        return None
+
+    def remote(self) -> RemoteJobs | None:
+        """The jobs of the user's cluster, seen from outside it; None: jobs are seen on this machine."""
         return None
 
     # ------------------------------------------------------------------------------------------------ requeue

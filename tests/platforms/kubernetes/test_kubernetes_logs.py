@@ -51,23 +51,25 @@ def test_lines_come_whole_however_the_blocks_are_cut() -> None:
 
 @pytest.mark.extras
 def test_the_server_is_asked_for_whole_seconds_and_the_rest_is_looked_at_here() -> None:
-    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
+    from holdfast.platforms.kubernetes.remote.cluster_logs import PodLogFilter
+    from holdfast.platforms.remote_jobs import RemoteLineFilter
 
     assert query_of(POD, since=AT / 1e9 + 0.7, lines=None) == {
         "container": object_names.TASK,
         "timestamps": "true",
         "sinceTime": "2026-11-23T10:10:01Z",
     }
-    chosen = PodLogFilter(LOOKED, LineFilter(since=AT / 1e9 + 0.7, until=AT / 1e9 + 2))
+    chosen = PodLogFilter(LOOKED, RemoteLineFilter(since=AT / 1e9 + 0.7, until=AT / 1e9 + 2))
     shown = [chosen.line(POD, AT + tenths * 100_000_000, b"x\n") is not None for tenths in (0, 6, 8, 19, 20, 25)]
     assert shown == [False, False, True, True, False, False]
 
 
 @pytest.mark.extras
 def test_a_search_is_in_what_the_worker_wrote() -> None:
-    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
+    from holdfast.platforms.kubernetes.remote.cluster_logs import PodLogFilter
+    from holdfast.platforms.remote_jobs import RemoteLineFilter
 
-    chosen = PodLogFilter(LOOKED, LineFilter(fits=lambda text: text.startswith(b"loss")))
+    chosen = PodLogFilter(LOOKED, RemoteLineFilter(fits=lambda text: text.startswith(b"loss")))
     found = chosen.line(POD, AT, b"[worker-13] loss 0.5\n")
     assert found is not None
     assert (found.role, found.rank, found.text, found.at) == ("worker", 13, b"loss 0.5", AT / 1e9)
@@ -76,9 +78,10 @@ def test_a_search_is_in_what_the_worker_wrote() -> None:
 
 @pytest.mark.extras
 def test_a_time_as_it_is_printed_means_its_own_line_too() -> None:
-    from holdfast.platforms.kubernetes.remote.cluster_logs import LineFilter, PodLogFilter
+    from holdfast.platforms.kubernetes.remote.cluster_logs import PodLogFilter
+    from holdfast.platforms.remote_jobs import RemoteLineFilter
 
-    [shown] = filter(None, [PodLogFilter(LOOKED, LineFilter()).line(POD, AT + 500_600_000, b"x\n")])
+    [shown] = filter(None, [PodLogFilter(LOOKED, RemoteLineFilter()).line(POD, AT + 500_600_000, b"x\n")])
     printed = parse_moment(stamp(shown.at), 0.0, "--since")
-    assert PodLogFilter(LOOKED, LineFilter(since=printed)).line(POD, AT + 500_600_000, b"x\n") is not None
-    assert PodLogFilter(LOOKED, LineFilter(since=printed)).line(POD, AT + 499_000_000, b"x\n") is None
+    assert PodLogFilter(LOOKED, RemoteLineFilter(since=printed)).line(POD, AT + 500_600_000, b"x\n") is not None
+    assert PodLogFilter(LOOKED, RemoteLineFilter(since=printed)).line(POD, AT + 499_000_000, b"x\n") is None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.remote_jobs import RemoteJobs
     from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
@@ -81,6 +82,11 @@ class KubernetesPlatform(Platform):
         from holdfast.platforms.kubernetes.submit.kubernetes_submission import KubernetesSubmission
 
         return KubernetesSubmission(request, settings, text)
+
+    def remote(self) -> RemoteJobs | None:
+        from holdfast.platforms.kubernetes.remote.kubernetes_jobs import KubernetesJobs
+
+        return KubernetesJobs()
 
     def adopted(self, home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
         from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words

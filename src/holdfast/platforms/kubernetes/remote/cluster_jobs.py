@@ -46,6 +46,15 @@ class ClusterJobView(Noun, frozen=True, kw_only=True):
         return is_over(self.job)
 
     @property
+    def title(self) -> str:
+        """The name of the job itself; empty: unknown."""
+        return self.plan.job if self.plan is not None else ""
+
+    @property
+    def delete_command(self) -> str:
+        return f"kubectl delete job {self.job.name} -n {self.job.namespace}"
+
+    @property
     def placement(self) -> str:
         """Who places its pods."""
         return placement(self.plan) if self.plan is not None else ""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
 from holdfast.errors import BadUsage, HoldfastError
-from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
 from holdfast.platforms.kubernetes.client.pod_log_tail import MOST_PODS, Tail, follow
 from holdfast.platforms.kubernetes.objects import object_names
@@ -18,48 +17,16 @@ from holdfast.platforms.kubernetes.objects.job_status import pod_in_words, rank_
 from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView, look
+from holdfast.platforms.remote_jobs import RemoteLine, RemoteLineFilter
 
 _OF_A_RANK = re.compile(rb"\[([A-Za-z0-9._-]+)-(\d+)\] ")
 """How a pod's console begins a worker's line."""
 
 
-class PodLine(Noun, frozen=True, kw_only=True):
-    """A line of a pod's log."""
-
-    pod: str
-    at: float | None
-    """When it came, in seconds since the epoch, by the clock of its node."""
-    role: str = ""
-    rank: int | None = None
-    """The worker whose line it is; None: one of holdfast's own."""
-    whole: bytes
-    """As it is in the log, with its end."""
-    text: bytes
-    """Without its worker in front, and without its end."""
-
-
-class LineFilter(Noun, frozen=True, kw_only=True):
-    """Which lines are wanted."""
-
-    rank: int | None = None
-    since: float | None = None
-    until: float | None = None
-    """In seconds since the epoch; a line of that moment itself is not meant."""
-    fits: Callable[[bytes], object] | None = None
-    """A search in the text of a line."""
-    tail: int | None = None
-    """So many last ones of each pod."""
-
-    @property
-    def all(self) -> bool:
-        """Each line of a pod's log is wanted, or each of the last ones."""
-        return self.rank is None and self.since is None and self.until is None and self.fits is None
-
-
 class PodLogFilter:
     """Which lines of which pods are wanted."""
 
-    def __init__(self, found: ClusterJobView, wanted: LineFilter) -> None:
+    def __init__(self, found: ClusterJobView, wanted: RemoteLineFilter) -> None:
         """Raises `BadUsage` where the job has no such rank."""
         self.wanted = wanted
         self.index: int | None = None
@@ -83,7 +50,7 @@ class PodLogFilter:
             self.index
         )
 
-    def line(self, of: Pod, came: int | None, line: bytes) -> PodLine | None:
+    def line(self, of: Pod, came: int | None, line: bytes) -> RemoteLine | None:
         """What is shown of it; None: nothing. `came`: in nanoseconds since the epoch."""
         # To the millisecond, as it is printed: a time that was printed means its own line too.
         wanted, at = self.wanted, None if came is None else came // 1_000_000 / 1000
@@ -97,7 +64,7 @@ class PodLogFilter:
         if wanted.rank is not None and rank != wanted.rank:
             return None
         role = said[1].decode() if said else ""
-        return PodLine(pod=of.name, at=at, role=role, rank=rank, whole=line, text=text)
+        return RemoteLine(pod=of.name, at=at, role=role, rank=rank, whole=line, text=text)
 
 
 def _plan(found: ClusterJobView) -> PodPlan:
@@ -113,9 +80,9 @@ def logs(
     api: BlockingClient,
     namespace: str | None,
     name: str,
-    wanted: LineFilter,
+    wanted: RemoteLineFilter,
     *,
-    out: Callable[[PodLine], None],
+    out: Callable[[RemoteLine], None],
     say: Callable[[str], None],
     following: bool,
 ) -> None:
@@ -154,12 +121,12 @@ def logs(
 
 def _lines(
     stack: ExitStack, api: BlockingClient, of: Pod, chosen: PodLogFilter, say: Callable[[str], None]
-) -> Iterator[PodLine]:
+) -> Iterator[RemoteLine]:
     wanted = chosen.wanted
     query = query_of(of, since=wanted.since, lines=wanted.tail if wanted.all else None)
     path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}/log"
 
-    def shown() -> Generator[PodLine]:
+    def shown() -> Generator[RemoteLine]:
         try:
             with api.log(path, query) as blocks:
                 for line in lines_in(blocks):
