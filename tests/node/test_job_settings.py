@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
 from holdfast.launch.agent_launch import options_there, order_for_agents
-from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
+from holdfast.launch.launch_spec import Interpreter, LaunchSpec, NodesOrder
 from holdfast.launch.stream_choice import parse_std
 from holdfast.model.job_settings import JobSetting
-from holdfast.model.job_spec import JobSpec, NodePlan, Role
+from holdfast.model.job_spec import JobSpec, NodePlan, Resources, Role
 from holdfast.node.agent.local_node import launch_here, node_here, without_effect
 from holdfast.node.job_settings import with_job_settings
 from holdfast.settings.resolved_settings import Settings, resolve
@@ -95,8 +96,6 @@ def test_an_owner_with_the_same_settings_changes_nothing(tmp_path: Path) -> None
 
 
 def test_a_pod_waits_longer_for_its_owner_where_nobody_has_said_how_long(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
     order = replace(ORDER, usual_owner_wait_s=600.0)
     waits = []
     for text in ("", "owner-wait: 5\n"):
@@ -105,6 +104,15 @@ def test_a_pod_waits_longer_for_its_owner_where_nobody_has_said_how_long(tmp_pat
         assert here.nodes is not None
         waits.append(here.nodes.owner_wait_s)
     assert waits == [600.0, 5.0]
+
+
+def test_a_warm_start_that_the_owner_asks_for_finds_the_python_of_a_nodes_image_once(tmp_path: Path) -> None:
+    owner = welcome_of(launch_at(tmp_path / "a", "warm: true\n"))
+    cold = replace(launch_at(tmp_path / "b", ""), image_python=lambda: Interpreter("/image/python", own=False))
+    here = launch_here(cold, ORDER, owner)
+    assert (here.python, here.warm is not None) == ("/image/python", True)
+    assert cold.python != "/image/python"
+    assert with_job_settings(here, here.settings).environment == here.environment != cold.environment
 
 
 def test_a_file_that_is_missing_on_the_node_is_named(tmp_path: Path) -> None:
@@ -124,10 +132,6 @@ def test_typed_options_that_the_owner_overrules_are_named_and_those_of_a_file_ar
 
 
 def test_a_node_tells_its_cpus_also_where_its_own_file_binds_nothing(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
-    from holdfast.model.job_spec import Resources
-
     role = Role(name="worker", count=1, command=("x",), resources=Resources(cpus=1))
     unbound = replace(launch_at(tmp_path / "b", ""), spec=replace(SPEC, roles=(role,), binds=False))
     assert node_here(unbound, ORDER).cpus

@@ -72,6 +72,7 @@ def command(as_json: bool) -> None:
                 "value": hidden(setting),
                 "origin": settings.origin(setting.name),
                 "variable": setting.variable,
+                "scope": setting.scope.value,
                 "help": setting.help,
             }
             for setting in SETTINGS

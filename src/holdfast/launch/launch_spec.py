@@ -178,7 +178,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     """The Python that runs the workers, where their command does not name one."""
     no_warmth: str = ""
     """Why workers cannot start warm under it; empty: they can."""
-    #: Finds the Python for warm starts in a user's container, where it is another one than `python`; None: it is not.
+    #: Finds the Python of a user's container, which only a warm start needs to know; None: `python` is the one.
     image_python: Callable[[], Interpreter] | None = None
     stdin: int | None = 0
     """The rank that reads holdfast's stdin; None: no rank does."""

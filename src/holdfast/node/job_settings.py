@@ -125,6 +125,7 @@ def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
         launch,
         python=python.path,
         no_warmth=python.cold,
+        image_python=None,
         environment=launch.environment if python.own else with_our_part(dict(launch.environment)),
         notes=(*launch.notes, python.note) if python.note else launch.notes,
     )

@@ -44,6 +44,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     rdzv_endpoint: str | None = None
     #: The job's identity.
     rdzv_id: str | None = None
+    #: `static` or `c10d`: what ranks the nodes.
     rdzv_backend: str | None = None
     #: KEY=VALUE,KEY=VALUE; `is_host`, `join_timeout` and `last_call_timeout` have a meaning.
     rdzv_conf: str | None = None
@@ -51,10 +52,12 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     standalone: bool = False
     #: The role's name of the workers of a script.
     role: str | None = None
+    #: The host and the port of the endpoint; on one machine MASTER_ADDR and MASTER_PORT.
     master_addr: str | None = None
     master_port: str | None = None
     #: The address at which other nodes reach this one.
     local_addr: str | None = None
+    #: LOCAL_RANK is 0 in every worker, which sees one device.
     virtual_local_rank: bool = False
     #: Local ranks whose output is shown, separated by commas.
     local_ranks_filter: str | None = None
