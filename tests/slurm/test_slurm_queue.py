@@ -196,7 +196,8 @@ def test_wait_ends_with_the_jobs_own_status_and_a_later_edit_changes_nothing(slu
     assert slurm.ended(int(number))["ExitCode"] == "210:0"
 
 
-def test_the_same_text_runs_again_after_a_requeue(slurm: Slurm) -> None:
+def test_the_same_text_runs_again_after_a_requeue(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=30)
     number = _submit(slurm)
     _running(slurm, number)
     (slurm.home / "job.yaml").unlink()

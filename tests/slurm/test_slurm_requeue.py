@@ -10,6 +10,8 @@ from slurm_drilling import Job
 from drilling import phrases
 
 SlurmOf = Callable[..., Slurm]
+PATIENT = 30
+"""KillWait in seconds. Of two, a busy slurmctld needs more than the third in which it is asked about a SIGTERM."""
 QUICK = ("--replace-wait", "1")
 APPEND = "--open-mode=append"
 
@@ -63,7 +65,8 @@ def test_where_slurm_may_not_start_it_again_the_lost_node_ends_the_job(slurm: Sl
     assert "not queued again: Slurm's Requeue=0" in job.printed
 
 
-def test_runs_of_one_node_go_on_with_numbers_and_history(slurm: Slurm) -> None:
+def test_runs_of_one_node_go_on_with_numbers_and_history(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=PATIENT)
     job = Job(slurm, "-N1", APPEND).submit("--nproc-per-node", "2", "--max-restarts", "0")
     for attempt in (1, 2):
         job.common_step(attempt, ranks=2)
@@ -91,7 +94,8 @@ if sys.argv[0].endswith("/holdfast"):
 core."""
 
 
-def test_workers_that_slurms_signal_ends_before_holdfast_has_it_are_not_to_blame(slurm: Slurm) -> None:
+def test_workers_that_slurms_signal_ends_before_holdfast_has_it_are_not_to_blame(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=PATIENT)
     (slurm.home / "late").mkdir()
     (slurm.home / "late" / "sitecustomize.py").write_text(LATE)
     job = Job(slurm, "-N1", APPEND)
@@ -104,7 +108,8 @@ def test_workers_that_slurms_signal_ends_before_holdfast_has_it_are_not_to_blame
     assert phrases(job.report) == ["StoppedByOperator", "Succeeded"]
 
 
-def test_a_state_directory_that_is_not_shared_is_told_of(slurm: Slurm) -> None:
+def test_a_state_directory_that_is_not_shared_is_told_of(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=PATIENT)
     job = Job(slurm, "-N1", APPEND).submit(before="export HOLDFAST_HOME=/var/tmp/holdfast")
     job.common_step(1)
     first = job.hosts(1)[0]
