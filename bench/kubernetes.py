@@ -33,7 +33,7 @@ sys.path.insert(2, str(Path(__file__).resolve().parent.parent / "tests" / "bundl
 
 from containers import exchange
 from pods_at_work import OUT, PYTHON, Job, shown
-from real_kubernetes import Kubernetes, Object, missing
+from real_kubernetes import Kubernetes, Object, missing, shared
 from roots import missing as missing_roots
 
 RANKS, PORT = 3, 4444
@@ -183,9 +183,10 @@ def anew(cluster: Kubernetes, out: Path) -> float:
         raise SystemExit(f"{error}\n{controller.err}") from None
     finally:
         (out / "end").write_text("")
-        cluster.kubectl("delete", "namespace", space, "--wait=false")
-        controller.send(9)
+        if controller.outside.poll() is None:  # it ends by itself where its namespace goes
+            controller.send(9)
         controller.wait()
+        cluster.kubectl("delete", "namespace", space, "--wait=false")
 
 
 def plain_jobs(cluster: Kubernetes, out: Path) -> float:
@@ -245,6 +246,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--write", action="store_true", help="put the result into docs/internals/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="once, cold and anew: whether it works, not how fast")
+    parser.add_argument("--shared", type=Path, help=argparse.SUPPRESS)  # the directory of a test run with its cluster
     options = parser.parse_args()
     if why := missing() or missing_roots():
         print(f"no Kubernetes can be had here: {why}")
@@ -258,7 +260,8 @@ def main() -> None:
     if options.smoke:
         del ways[WARM], ways[JOBS]
     times: dict[str, list[float]] = {way: [] for way in ways}
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, Kubernetes(2) as cluster:
+    own = shared(options.shared) if options.shared else Kubernetes(2)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, own as cluster:
         Path(name).chmod(0o755)
         first = starts(cluster, 2 if options.smoke else 21)
         for number in range(1 if options.smoke else options.runs):

@@ -31,7 +31,7 @@ from leftovers import guard, living, new_token
 if TYPE_CHECKING:
     from containers import Container
     from eyes import Eyes
-    from real_kubernetes import Kubernetes
+    from real_kubernetes import Shared
     from real_slurm import Pool, Slurm
 
     from drilling import Cluster
@@ -44,7 +44,7 @@ settings.register_profile("default", **_PATIENT)
 settings.register_profile("landing", derandomize=True, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-BY_FIXTURE = {"image_of": "bundle", "slurm_of": "slurm", "kubernetes_of": "kubernetes", "chromium": "browser"}
+BY_FIXTURE = {"image_of": "bundle", "slurm_of": "slurm", "kubernetes_shared": "kubernetes", "chromium": "browser"}
 """A test that takes one of these fixtures is of that suite."""
 SHOWN_LINES = 30
 """Lines of a failure that are printed when it happens; the end of the run has all of them."""
@@ -365,29 +365,33 @@ def slurm(slurm_of: Callable[..., Slurm]) -> Slurm:
 
 
 @pytest.fixture(scope="session")
-def kubernetes_of() -> Iterator[Callable[..., Kubernetes]]:
-    """`kubernetes_of(nodes=2, images=[…])`: a real cluster, the same one for all tests that ask for it in these words.
+def kubernetes_shared() -> Iterator[Shared]:
+    """The one real cluster of this test run."""
+    from real_kubernetes import shared
 
-    A test has a namespace of its own there (`kubernetes.namespace()`), and boots the nodes that it switches off.
-    """
-    from real_kubernetes import Kubernetes
-
-    with ExitStack() as stack:
-        clusters: dict[str, Kubernetes] = {}
-
-        def make(nodes: int = 3, **how: Any) -> Kubernetes:
-            words = repr((nodes, sorted(how.items())))
-            if words not in clusters:
-                clusters[words] = stack.enter_context(Kubernetes(nodes, **how))
-            return clusters[words]
-
-        yield make
+    with shared(Path(os.environ[_HOME])) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def kubernetes(kubernetes_of: Callable[..., Kubernetes]) -> Kubernetes:
-    """A real cluster of three nodes, which other tests use before and after."""
-    return kubernetes_of()
+def kubernetes(kubernetes_shared: Shared) -> Iterator[Shared]:
+    """A real cluster, which other tests use at the same time: a test has namespaces of its own there."""
+    with kubernetes_shared.used():
+        yield kubernetes_shared
+
+
+@pytest.fixture
+def kubernetes_breaks(kubernetes_shared: Shared) -> Iterator[Shared]:
+    """The same, for a test that breaks nodes: `cluster.breakable` are for it alone."""
+    with kubernetes_shared.used(breaks=True):
+        yield kubernetes_shared
+
+
+@pytest.fixture
+def kubernetes_alone(kubernetes_shared: Shared) -> Iterator[Shared]:
+    """The same, for a test that nothing else may run beside."""
+    with kubernetes_shared.used(alone=True):
+        yield kubernetes_shared
 
 
 @pytest.fixture(scope="session")

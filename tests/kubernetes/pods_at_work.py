@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from real_kubernetes import Kubernetes, Object
+from real_kubernetes import TOLERATES, Kubernetes, Object, Shared
 
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.job_manifests import OWNER_CONTAINER, OwnerPodSpec, manifests, owned
@@ -18,6 +18,12 @@ from places import ROOT
 PYTHON = sys.executable
 _SHOWN = ("/usr/bin", "/usr/lib", "/lib", "/lib64", "/bin", sys.prefix, sys.base_prefix, str(ROOT))
 OUT = "/out"
+_ELSEWHERE = {
+    "labelSelector": {"matchLabels": {object_names.PART: object_names.AGENT}},
+    "topologyKey": "kubernetes.io/hostname",
+}
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_ELSEWHERE]}}
+"""No two agents of a namespace on one node."""
 
 TRAINER = f"""
 import os, pathlib, signal, sys, time
@@ -128,12 +134,7 @@ class Job:
 
     def said(self) -> str:
         """What the owners have printed."""
-        found = []
-        for pod in self.owners():
-            done = self.cluster.start("kubectl", "-n", self.space, "logs", pod["metadata"]["name"])
-            done.wait()
-            found.append(done.out)
-        return "".join(found)
+        return "".join(self.cluster.logs(pod["metadata"]["name"], self.space) for pod in self.owners())
 
     def at(self, attempt: int) -> dict[int, str]:
         """The ranks that have begun in this attempt, with their pods."""
@@ -202,6 +203,21 @@ class Job:
 
     def delete(self, pod: str, *more: str) -> None:
         self.cluster("kubectl", "-n", self.space, "delete", "pod", pod, "--wait=false", *more)
+
+
+def on_breakable(cluster: Shared) -> Object:
+    """Of a pod's spec: each pod of this kind has a node of its own, one of them not a breakable one."""
+    nodes = [cluster.ordinary[-1], *cluster.breakable]
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+    return {
+        "tolerations": TOLERATES,
+        "affinity": {
+            **APART,
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+            },
+        },
+    }
 
 
 def _shown(out: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

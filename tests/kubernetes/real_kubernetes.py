@@ -14,23 +14,29 @@ import base64
 import fcntl
 import functools
 import hashlib
+import http.client
 import json
 import os
 import secrets
+import select
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 from images import Image, archive, busybox, empty, pause
 
-from netns import Net, Node, Started
+from netns import Net, Node, Started, within
 from netns import missing as missing_nodes
 
 HERE = Path(__file__).parent
@@ -90,8 +96,12 @@ class Kubernetes:
     def __init__(self, nodes: int = 2, *, images: Sequence[Image] = (), token: str = "") -> None:
         """`images`: what nodes have beside localhost/busybox:1 and localhost/host:1; no registry can be reached."""
         _remove_what_was_killed()
-        self.place = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
-        self.place.chmod(0o755)
+        place = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+        place.chmod(0o755)
+        self._describe(place, nodes, images, token)
+
+    def _describe(self, place: Path, nodes: int, images: Sequence[Image] = (), token: str = "") -> None:
+        self.place = place
         self.names = [f"k{number}" for number in range(1, nodes + 1)]
         self.images = (pause(), busybox(), empty(), *images)
         self.home = self.place / "home"
@@ -107,12 +117,18 @@ class Kubernetes:
         if token:
             env[token] = "1"
         self.net = Net(self.place, env=env, hosts=[*self.names, CTL], clocks_apart=False)
+        for node in self.net:
+            node.env = {"HOME": str(self.home), "HOLDFAST_HOME": str(self.home / "state")}
         self._daemons: dict[str, Started] = {}
         self._stack = ExitStack()
+        self._of_thread = threading.local()
+        """`line`: this thread's connection to the API server, which closes it after a while."""
+        self.spaces: list[str] = []
+        """The namespaces that were made here."""
 
     # ------------------------------------------------------------------------------------------------- up and down
 
-    def __enter__(self) -> Kubernetes:
+    def __enter__(self) -> Self:
         try:
             self.up()
         except BaseException:
@@ -130,15 +146,13 @@ class Kubernetes:
         for name in ("pki", "log", "home", "run"):
             (self.place / name).mkdir()
         self._stack.enter_context(self.net)
-        for node in self.net:
-            node.env = {"HOME": str(self.home), "HOLDFAST_HOME": str(self.home / "state")}
         self._keys()
         with ThreadPoolExecutor() as pool:
             file = pool.submit(archive, self._images, self.images)
             self._control_plane()
             file.result()
             list(pool.map(self._boot, self.names))
-        self.wait(lambda: self.start("kubectl", "get", "sa", "default").wait() == 0, "the default account is there")
+        self.wait(lambda: self._ask("GET", _path("sa", "default", "default"))[0] == 200, "the default account is there")
 
     def down(self) -> None:
         """Everything ends at once, and leaves no file."""
@@ -241,7 +255,7 @@ class Kubernetes:
             f"--service-account-signing-key-file={pki}/sa.key",
             name="kube-apiserver",
         )
-        self.wait(lambda: self.start("kubectl", "get", "--raw", "/readyz").wait() == 0, "the API server answers")
+        self.wait(lambda: self._ask("GET", "/readyz")[0] == 200, "the API server answers")
 
     def api_kill(self) -> None:
         """SIGKILL to the API server: nodes and pods go on without it."""
@@ -302,12 +316,13 @@ class Kubernetes:
         """What `podman save` or `archive` has written, on all nodes or on these."""
         for name in on or self.names:
             sock = self.node(name).place / "kube" / "run" / "containerd.sock"
-            self("ctr", "-a", sock, "-n", "k8s.io", "images", "import", file, on=name)
+            self("ctr", "-a", sock, "-n", "k8s.io", "images", "import", file, on=name, timeout_s=300)
 
     def ready(self, name: str) -> bool:
         """Whether Kubernetes calls this node Ready."""
-        done = self.start("kubectl", "get", "node", name, "--no-headers")
-        return done.wait() == 0 and done.out.split()[1:2] == ["Ready"]
+        status, node = self._ask("GET", _path("node", name=name))
+        conditions = json.loads(node)["status"].get("conditions", ()) if status == 200 else ()
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def off(self, name: str) -> None:
         """Power cut: the link is down, then everything on the node is killed."""
@@ -376,48 +391,95 @@ class Kubernetes:
     def kubectl(self, *words: str | Path) -> str:
         return self("kubectl", *words)
 
+    def _ask(self, method: str, path: str, body: Object | None = None) -> tuple[int, bytes]:
+        """A request of the administrator's; status 0: no answer. kubectl takes 50 ms of a core for the same."""
+        merges = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": merges}
+        for line in (getattr(self._of_thread, "line", None), None):
+            try:
+                line = self._of_thread.line = line or self._dial()
+                line.request(method, path, json.dumps(body) if body is not None else None, headers)
+                answer = line.getresponse()
+                return answer.status, answer.read()
+            except (OSError, http.client.HTTPException):  # the server has closed the line, or is away
+                if line is not None:
+                    line.close()
+                self._of_thread.line = None
+        return 0, b""
+
+    def _dial(self) -> http.client.HTTPSConnection:
+        address, trusted = self.node(CTL).address, ssl.create_default_context(cafile=self.place / "pki/apiserver.crt")
+        line = http.client.HTTPSConnection(address, 443, timeout=30, context=trusted)
+        with within(self.node(CTL)):
+            line.connect()
+        return line
+
+    @functools.cached_property
+    def _token(self) -> str:
+        config = json.loads(self.kubeconfig.read_text())
+        return str(config["users"][0]["user"]["token"])
+
+    def _do(self, method: str, path: str, body: Object | None = None) -> Object:
+        status, answer = self._ask(method, path, body)
+        assert 200 <= status < 300, f"{method} {path}: {status} {answer.decode(errors='replace')[:2000]}"
+        found: Object = json.loads(answer)
+        return found
+
     def get(self, kind: str, name: str = "", namespace: str = "default") -> Object:
         """An object, or a list of all that the namespace has."""
-        found: Object = json.loads(
-            self("kubectl", "-n", namespace, "get", kind, *([name] if name else []), "-o", "json")
-        )
-        return found
+        return self._do("GET", _path(kind, namespace, name))
 
     def items(self, kind: str, namespace: str = "default", labels: str = "") -> list[Object]:
-        selector = ("-l", labels) if labels else ()
-        out = self("kubectl", "-n", namespace, "get", kind, *selector, "-o", "json")
-        found: list[Object] = json.loads(out)["items"]
-        return found
+        """`kind` may be several: `jobs,pods`."""
+        selector = f"?labelSelector={urllib.parse.quote(labels)}" if labels else ""
+        found = [self._do("GET", _path(each, namespace) + selector)["items"] for each in kind.split(",")]
+        return [each for some in found for each in some]
 
     def apply(self, *objects: Object) -> None:
-        """Create them, or change them to this."""
-        file = self.place / f"apply-{time.monotonic_ns()}.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-        self("kubectl", "apply", "-f", file)
-        file.unlink()
+        """Create them, or merge this into them."""
+        for each in objects:
+            kind, meta = str(each["kind"]).lower(), each["metadata"]
+            space, name = meta.get("namespace", "default"), meta["name"]
+            status, answer = self._ask("POST", _path(kind, space), each)
+            if status == 409:
+                self._do("PATCH", _path(kind, space, name), each)
+            else:
+                assert status in (200, 201), f"{kind} {name}: {status} {answer.decode(errors='replace')}"
 
     def namespace(self) -> str:
         """A new one, with its default account."""
         name = f"t{time.monotonic_ns()}"
-        self("kubectl", "create", "namespace", name)
-        account = ("kubectl", "-n", name, "get", "sa", "default")
-        self.wait(lambda: self.start(*account).wait() == 0, f"the namespace {name} has its account")
+        self._do("POST", _path("namespace"), {"metadata": {"name": name}})
+        self.spaces.append(name)
+
+        def usable() -> bool:
+            status, account = self._ask("GET", _path("sa", name, "default"))
+            return status == 200 and bool(json.loads(account).get("secrets"))
+
+        self.wait(usable, f"the namespace {name} has its account, and this a token")
         return name
 
-    def logs(self, pod: str, namespace: str = "default", *words: str) -> str:
-        return self("kubectl", "-n", namespace, "logs", pod, *words)
+    def logs(self, pod: str, namespace: str = "default") -> str:
+        """What the pod's one container has printed; empty: it has none yet."""
+        status, answer = self._ask("GET", f"{_path('pod', namespace, pod)}/log")
+        return answer.decode(errors="replace") if status == 200 else ""
 
     def phase(self, pod: str, namespace: str = "default") -> str:
         """A pod's phase; empty: there is no such pod."""
-        done = self.start("kubectl", "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.phase}")
-        return done.out if done.wait() == 0 else ""
+        status, answer = self._ask("GET", _path("pod", namespace, pod))
+        return str(json.loads(answer)["status"].get("phase", "")) if status == 200 else ""
 
     def wait(self, what: Callable[[], bool], words: str, limit_s: float = WAIT_S) -> None:
         """Until this is so; it must become so."""
         until = time.monotonic() + limit_s
-        while not what():
-            assert time.monotonic() < until, f"not so within {limit_s:g} s: {words}\n{self.told()}"
-            time.sleep(0.1)
+        while True:
+            began = time.monotonic()
+            if what():
+                return
+            now = time.monotonic()
+            assert now < until, f"not so within {limit_s:g} s: {words}\n{self.told()}"
+            # A look that starts a process must not take the core that the pods need.
+            time.sleep(min(1, max(0.1, 4 * (now - began))))
 
     def told(self) -> str:
         """The last that each daemon has written: for a test that has failed."""
@@ -454,6 +516,26 @@ oom_score = 0
 """
 
 
+KINDS = {
+    "v1": "pods nodes namespaces secrets configmaps services serviceaccounts events resourcequotas",
+    "batch/v1": "jobs",
+    "rbac.authorization.k8s.io/v1": "roles rolebindings clusterroles clusterrolebindings",
+    "scheduling.k8s.io/v1": "priorityclasses",
+}
+CLUSTER_WIDE = ("nodes", "namespaces", "clusterroles", "clusterrolebindings", "priorityclasses")
+OF = {name: (version, name) for version, names in KINDS.items() for name in names.split()}
+OF |= {name.removesuffix("s"): where for name, where in OF.items()}
+OF |= {"sa": OF["serviceaccounts"], "priorityclass": OF["priorityclasses"]}
+
+
+def _path(kind: str, namespace: str = "", name: str = "") -> str:
+    """Where the API has an object; without a name, all of this kind."""
+    version, plural = OF[kind]
+    api = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+    within = "" if plural in CLUSTER_WIDE else f"/namespaces/{namespace}"
+    return f"{api}{within}/{plural}" + (f"/{name}" if name else "")
+
+
 def _network(name: str, number: int, own: Path) -> Object:
     addresses = {"type": "host-local", "subnet": f"{PODS}.{number}.0/24", "dataDir": f"{own}/run/ipam"}
     addresses["routes"] = [{"dst": "0.0.0.0/0"}]  # type: ignore[assignment]  # JSON: a list among words
@@ -487,6 +569,222 @@ def _kubelet(group: str, dns: str) -> Object:
     }
 
 
+BREAKABLE = 2
+"""So many nodes of the shared cluster, its last ones, are for tests that break nodes: no other pod goes there."""
+BREAKS = "tests/breaks"
+SHARED_NODES = 3 + BREAKABLE
+OPERATIONS = ("off", "boot", "cut", "join", "kubelet_kill", "kubelet_start", "api_kill", "api_start", "mend")
+"""What the process does that has started the cluster: the nodes and daemons are its children."""
+TOLERATES = [{"key": BREAKS, "operator": "Exists"}]
+
+
+class Keeper(Kubernetes):
+    """The one cluster of a test run: a process of its own has it, for all processes that are connected to its socket.
+
+    It ends with the last of them, however that ends: no process of a test run has to outlive the others.
+    """
+
+    def up(self) -> None:
+        super().up()
+        for name in self.names[-BREAKABLE:]:
+            taint = {"key": BREAKS, "value": "1", "effect": "NoSchedule"}
+            self.apply({"kind": "Node", "metadata": {"name": name}, "spec": {"taints": [taint]}})
+
+    def mend(self) -> None:
+        """What a test has left broken."""
+        if "kube-apiserver" not in self._daemons:
+            self.api_start()
+        for name in self.names:
+            if not self.node(name).on:
+                self.boot(name)
+                continue
+            self.join(name)
+            if f"kubelet-{name}" not in self._daemons:
+                self.kubelet_start(name)
+            self.apply({"kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": None}})
+        self.wait(lambda: all(map(self.ready, self.names)), "all nodes are ready")
+
+    def _state(self) -> Object:
+        return {"place": str(self.place), "nodes": len(self.names), "inits": [node.init for node in self.net]}
+
+    def serve(self, listener: socket.socket, first: socket.socket) -> socket.socket:
+        """Answer each line of each process, until the last has gone; its connection, to close when all has ended."""
+        files = {first: first.makefile("rw")}
+        while True:
+            for ready in select.select([listener, *files], (), ())[0]:
+                if ready is listener:
+                    new = listener.accept()[0]
+                    files[new] = new.makefile("rw")
+                    continue
+                line = ""
+                with suppress(OSError):  # killed
+                    line = files[ready].readline()
+                if line:
+                    files[ready].write(json.dumps(self._answer(json.loads(line))) + "\n")
+                    with suppress(OSError):
+                        files[ready].flush()
+                else:
+                    del files[ready]
+                    if not files:
+                        return ready
+                    ready.close()
+
+    def _answer(self, words: list[str]) -> Object:
+        try:
+            if words:
+                assert words[0] in OPERATIONS, words
+                getattr(self, words[0])(*words[1:])
+        except Exception as error:
+            return {"error": repr(error)}
+        return self._state()
+
+
+class Shared(Kubernetes):
+    """The cluster of a Keeper, as one of its processes sees it."""
+
+    def __init__(self, keeper: socket.socket) -> None:
+        self._keeper, self._file = keeper, keeper.makefile("rw")
+        state = self._tell()
+        self._describe(Path(state["place"]), state["nodes"])
+        self._attach(state)
+        for node in self.net:
+            node.number_output_from(os.getpid() * 100_000)
+
+    def _tell(self, *words: str) -> Object:
+        self._file.write(json.dumps(words) + "\n")
+        self._file.flush()
+        line = self._file.readline()
+        if not line:
+            raise ConnectionResetError("the keeper of the cluster has ended")
+        answer: Object = json.loads(line)
+        assert "error" not in answer, f"{words}: {answer['error']}"
+        return answer
+
+    def _attach(self, state: Object) -> None:
+        for node, init in zip(self.net, state["inits"], strict=True):
+            node.attach(init)
+
+    def up(self) -> None:
+        """It is up."""
+
+    def down(self) -> None:
+        """When this is the last process, the cluster has ended upon return."""
+        self.net.close()
+        self._keeper.shutdown(socket.SHUT_WR)
+        self._file.read()
+        self._file.close()
+        self._keeper.close()
+
+    @property
+    def breakable(self) -> list[str]:
+        """The nodes that a test may break that has them for itself."""
+        return self.names[-BREAKABLE:]
+
+    @property
+    def ordinary(self) -> list[str]:
+        return self.names[:-BREAKABLE]
+
+    @contextmanager
+    def used(self, *, breaks: bool = False, alone: bool = False) -> Iterator[None]:
+        """For one test, beside those of other processes. `breaks`: it has the breakable nodes; `alone`: all of it."""
+        with ExitStack() as stack:
+
+            def lock(name: str, how: int = fcntl.LOCK_EX) -> IO[str]:
+                file = stack.enter_context((self.place / name).open("w"))
+                fcntl.flock(file, how)
+                return file
+
+            if breaks:
+                lock("breaks.lock")
+            # Who waits to be alone lets no other begin before.
+            turn = lock("turn.lock")
+            lock("all.lock", fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            turn.close()
+            self._attach(self._tell())
+            try:
+                yield
+            finally:
+                if breaks or alone:
+                    self._attach(self._tell("mend"))
+                while self.spaces:  # a test may have deleted its own
+                    self._ask("DELETE", _path("namespace", name=self.spaces.pop()))
+
+    @contextmanager
+    def once(self, name: str) -> Iterator[bool]:
+        """Whether this is to be done: it is done once in the cluster, and others wait until it is."""
+        with (self.place / f"{name}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            done = self.place / f"{name}.done"
+            yield not done.exists()
+            done.touch()
+
+    def load_archive(self, file: Path, on: Sequence[str] = ()) -> None:
+        super().load_archive(file, on or self.ordinary)
+
+    def off(self, name: str) -> None:
+        self._attach(self._tell("off", name))
+
+    def boot(self, name: str) -> None:
+        self._attach(self._tell("boot", name))
+
+    def cut(self, name: str) -> None:
+        self._tell("cut", name)
+
+    def join(self, name: str) -> None:
+        self._tell("join", name)
+
+    def kubelet_kill(self, name: str) -> None:
+        self._tell("kubelet_kill", name)
+
+    def kubelet_start(self, name: str) -> None:
+        self._tell("kubelet_start", name)
+
+    def api_kill(self) -> None:
+        self._tell("api_kill")
+
+    def api_start(self) -> None:
+        self._tell("api_start")
+
+
+def shared(where: Path) -> Shared:
+    """The cluster of all processes that name this directory: the first of them has it started."""
+    path = where / "kubernetes.sock"
+    with (where / "kubernetes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keeper = socket.socket(socket.AF_UNIX)
+        try:
+            keeper.connect(str(path))
+            return Shared(keeper)
+        except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
+            keeper.close()  # there is none, or it is about to end
+        ours, its = socket.socketpair()
+        words = [sys.executable, __file__, "--keep", str(path)]
+        with (where / "kubernetes.err").open("w") as err, its:
+            # The first connection is there before the cluster is: it ends also where this process is killed meanwhile.
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            subprocess.run(
+                ["setsid", "--fork", *words], stdin=its.fileno(), stdout=err, stderr=err, env=env, check=True
+            )
+        try:
+            return Shared(ours)
+        except ConnectionResetError:
+            said = (where / "kubernetes.err").read_text()
+            raise AssertionError(f"the cluster does not start:\n{said}") from None
+
+
+def keep(path: Path) -> None:
+    """The keeper's process. Its standard input is the connection of who has started it."""
+    first = socket.socket(fileno=os.dup(0))
+    with Keeper(SHARED_NODES) as cluster:
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen(64)
+            last = cluster.serve(listener, first)
+            path.unlink()
+    last.close()
+
+
 def _remove_what_was_killed() -> None:
     for lock in Path("/tmp").glob(f"{PREFIX}*/held"):
         with suppress(OSError), lock.open() as held:
@@ -512,6 +810,9 @@ def _remove_cgroups(start: str) -> None:
 
 def main() -> None:
     words = sys.argv[1:]
+    if words[:1] == ["--keep"]:
+        keep(Path(words[1]))
+        return
     nodes = int(words[words.index("-n") + 1]) if "-n" in words else 2
     if why := missing():
         raise SystemExit(why)

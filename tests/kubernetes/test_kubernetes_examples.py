@@ -14,7 +14,7 @@ from typing import Any
 from containers import exchange
 from images import busybox
 from pods_at_work import shown
-from real_kubernetes import Kubernetes
+from real_kubernetes import Shared
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kubernetes"
 TREE = "/opt/holdfast/tree"
@@ -39,7 +39,7 @@ def of_this_machine(home: Path) -> None:
     (home / "config.yaml").write_text(json.dumps({"kubernetes": said}))
 
 
-def submitted(cluster: Kubernetes, home: Path, file: Path) -> tuple[str, str]:
+def submitted(cluster: Shared, home: Path, file: Path) -> tuple[str, str]:
     """The namespace, and what the command said when the job was over."""
     of_this_machine(home)
     cluster.load(*(busybox(name) for name in IMAGES))
@@ -56,7 +56,7 @@ def submitted(cluster: Kubernetes, home: Path, file: Path) -> tuple[str, str]:
     return space, done.out + done.err
 
 
-def test_hello_fails_once_and_succeeds_in_the_same_pods(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_hello_fails_once_and_succeeds_in_the_same_pods(kubernetes: Shared, tmp_path: Path) -> None:
     space, said = submitted(kubernetes, tmp_path / "home", EXAMPLES / "hello.yaml")
     assert "2 pods of 2 workers" in said and "job hello has succeeded" in said
     shown = kubernetes.holdfast("show", "hello", "--platform", "kubernetes", "-n", space)
@@ -73,7 +73,7 @@ def test_hello_fails_once_and_succeeds_in_the_same_pods(kubernetes: Kubernetes, 
     kubernetes.wait(lambda: kubernetes.items(made, space, "holdfast/job=hello") == [], "nothing is left")
 
 
-def test_roles_with_their_own_images_have_their_own_pods(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_roles_with_their_own_images_have_their_own_pods(kubernetes: Shared, tmp_path: Path) -> None:
     _, said = submitted(kubernetes, tmp_path / "home", EXAMPLES / "roles.yaml")
     assert "1 pod of 1 worker (server), 2 pods of 1 worker (worker)" in said
     assert "job roles has succeeded" in said

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from pods_at_work import PYTHON, Job
-from real_kubernetes import Kubernetes, Object
+from real_kubernetes import Object, Shared
 
 from holdfast.platforms.kubernetes.objects import object_names
 
@@ -19,7 +18,7 @@ FAULT = ("faults", "report", "--device", "npu0", "--code", "80E18005", "--once")
 NPU = {"env": [{"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"}]}
 
 
-def taints(cluster: Kubernetes, node: str) -> dict[str, Object]:
+def taints(cluster: Shared, node: str) -> dict[str, Object]:
     return {taint["key"]: taint for taint in cluster.get("node", node)["spec"].get("taints", ())}
 
 
@@ -42,16 +41,14 @@ def held(job: Job) -> str:
     return node
 
 
-def test_a_held_node_is_tainted_with_the_reason_and_freed_on_release(
-    kubernetes_of: Callable[..., Kubernetes], tmp_path: Path
-) -> None:
-    cluster = kubernetes_of(2)
+def test_a_held_node_is_tainted_with_the_reason_and_freed_on_release(kubernetes: Shared, tmp_path: Path) -> None:
+    cluster = kubernetes
     job = Job(cluster, tmp_path / "out", may_taint=True, task=NPU)
     cluster("kubectl", "create", "clusterrole", "taints", "--verb=get,patch", "--resource=nodes")
     bound = ("--clusterrole=taints", f"--serviceaccount={job.space}:train")
     cluster("kubectl", "create", "clusterrolebinding", "taints", *bound)
-    for node in cluster.names:
-        cluster("kubectl", "taint", "node", node, "site/other=1:PreferNoSchedule")
+    for node in cluster.ordinary:
+        cluster("kubectl", "taint", "node", node, "site/other=1:PreferNoSchedule", "--overwrite")
     job.submit()
     node = held(job)
     assert taints(cluster, node)[KEY]["value"] == "train" and taints(cluster, node)[KEY]["effect"] == "NoSchedule"
@@ -71,7 +68,7 @@ def test_a_held_node_is_tainted_with_the_reason_and_freed_on_release(
 
 
 def test_an_owner_that_may_not_taint_says_what_an_administrator_types_and_avoids_the_node(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     job = Job(kubernetes, tmp_path / "out", may_taint=True, task=NPU)
     job.submit()

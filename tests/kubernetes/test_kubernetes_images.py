@@ -6,14 +6,13 @@ Nothing of this machine is mounted here: what a pod has comes from its images al
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from images import of_root, python
 from podman import IMAGE, build, missing, podman
-from real_kubernetes import Kubernetes, Object
+from real_kubernetes import Object, Shared
 from roots import missing as missing_roots
 from roots import root
 
@@ -33,41 +32,36 @@ print("python", sys.executable, "warm" if warm else "cold", flush=True)
 """
 
 
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(place: Path) -> Path:
     """The holdfast image as one file."""
     if why := missing() or missing_roots():
         pytest.fail(why, pytrace=False)
     done = build()
     assert done.status == 0, done.out[-2000:] + done.err[-2000:]
-    file = tmp_path_factory.mktemp("images") / "holdfast.tar"
+    file = place / "holdfast.tar"
     done = podman("save", "--format", "docker-archive", "--output", file, IMAGE)
     assert done.status == 0, done.err
     return file
 
 
-LOADED: set[Path] = set()
-"""Clusters that have the images."""
-
-
 @pytest.fixture
-def cluster(kubernetes: Kubernetes, archives: Path, tmp_path: Path) -> Iterator[Kubernetes]:
-    if kubernetes.place not in LOADED:
-        kubernetes.load_archive(archives, on=[NODE])
-        kubernetes.load(
-            of_root(OLD, root("debian-11")),
-            of_root(HALF, root("debian-13")),
-            python(OWN, tmp_path / "python", {"train.py": TRAIN}),
-            on=[NODE],
-        )
-        LOADED.add(kubernetes.place)
-    yield kubernetes
+def cluster(kubernetes: Shared, tmp_path: Path) -> Shared:
+    with kubernetes.once("images") as wanted:
+        if wanted:
+            kubernetes.load_archive(archive(tmp_path), on=[NODE])
+            kubernetes.load(
+                of_root(OLD, root("debian-11")),
+                of_root(HALF, root("debian-13")),
+                python(OWN, tmp_path / "python", {"train.py": TRAIN}),
+                on=[NODE],
+            )
+    return kubernetes
 
 
 class Site:
     """A namespace, and the settings by which jobs of users come there."""
 
-    def __init__(self, cluster: Kubernetes, place: Path) -> None:
+    def __init__(self, cluster: Shared, place: Path) -> None:
         self.cluster, self.space, self.place = cluster, cluster.namespace(), place
         self._done: list[Started] = []
         (place / "home").mkdir(mode=0o700)
@@ -116,7 +110,7 @@ class Site:
 
 
 @pytest.fixture
-def site(cluster: Kubernetes, tmp_path: Path) -> Site:
+def site(cluster: Shared, tmp_path: Path) -> Site:
     return Site(cluster, tmp_path)
 
 
@@ -289,7 +283,7 @@ roles:
 """A pod goes with its job, and its log with it: the reader must have begun before."""
 
 
-def _serve(cluster: Kubernetes, space: str) -> None:
+def _serve(cluster: Shared, space: str) -> None:
     """A web server and a git daemon, as the service `data`."""
     meta = {"name": "data", "namespace": space, "labels": {"app": "data"}}
     serves = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from real_kubernetes import Kubernetes, Object
+from real_kubernetes import Object, Shared
 
 
 def pod(name: str, namespace: str, *command: str, **spec: object) -> Object:
@@ -17,7 +17,7 @@ def pod(name: str, namespace: str, *command: str, **spec: object) -> Object:
     }
 
 
-def test_pods_of_two_nodes_find_one_another_by_the_name_of_a_headless_service(kubernetes: Kubernetes) -> None:
+def test_pods_of_two_nodes_find_one_another_by_the_name_of_a_headless_service(kubernetes: Shared) -> None:
     space = kubernetes.namespace()
     service = {
         "apiVersion": "v1",
@@ -25,7 +25,7 @@ def test_pods_of_two_nodes_find_one_another_by_the_name_of_a_headless_service(ku
         "metadata": {"name": "meet", "namespace": space},
         "spec": {"clusterIP": "None", "selector": {"app": "host"}, "publishNotReadyAddresses": True},
     }
-    there, here = kubernetes.names[:2]
+    there, here = kubernetes.ordinary[:2]
     serve = "echo -e 'HTTP/1.0 200 OK\\n\\nwell met' | nc -l -p 8000"
     ask = f"until wget -q -O - http://meet.{space}.svc:8000; do sleep 0.2; done"
     kubernetes.apply(
@@ -37,7 +37,7 @@ def test_pods_of_two_nodes_find_one_another_by_the_name_of_a_headless_service(ku
     assert kubernetes.logs("guest", space).endswith("well met\n")
 
 
-def test_a_pod_may_ask_the_api_server_what_its_account_may(kubernetes: Kubernetes) -> None:
+def test_a_pod_may_ask_the_api_server_what_its_account_may(kubernetes: Shared) -> None:
     space = kubernetes.namespace()
     kubernetes("kubectl", "-n", space, "create", "role", "reads", "--verb=get,list", "--resource=pods")
     bound = ("--role=reads", f"--serviceaccount={space}:default")
@@ -54,15 +54,15 @@ def test_a_pod_may_ask_the_api_server_what_its_account_may(kubernetes: Kubernete
     assert said.splitlines()[0] != "0" and "403" in said
 
 
-def test_a_node_without_power_is_seen_and_comes_back(kubernetes: Kubernetes) -> None:
-    last = kubernetes.names[-1]
-    kubernetes.off(last)
-    kubernetes.wait(lambda: not kubernetes.ready(last), f"{last} is not ready")
-    kubernetes.boot(last)
-    assert kubernetes.ready(last)
+def test_a_node_without_power_is_seen_and_comes_back(kubernetes_breaks: Shared) -> None:
+    cluster, last = kubernetes_breaks, kubernetes_breaks.breakable[-1]
+    cluster.off(last)
+    cluster.wait(lambda: not cluster.ready(last), f"{last} is not ready")
+    cluster.boot(last)
+    assert cluster.ready(last)
 
 
-def test_an_image_that_is_nowhere_is_told_of_in_kubernetes_words(kubernetes: Kubernetes) -> None:
+def test_an_image_that_is_nowhere_is_told_of_in_kubernetes_words(kubernetes: Shared) -> None:
     space = kubernetes.namespace()
     missing = pod("lost", space, "true")
     missing["spec"]["containers"][0]["image"] = "localhost:1/nowhere:1"
@@ -75,5 +75,5 @@ def test_an_image_that_is_nowhere_is_told_of_in_kubernetes_words(kubernetes: Kub
     kubernetes.wait(lambda: waiting() in ("ErrImagePull", "ImagePullBackOff"), "the pull has failed")
 
 
-def test_the_tests_python_and_holdfast_run_on_the_control_plane(kubernetes: Kubernetes) -> None:
+def test_the_tests_python_and_holdfast_run_on_the_control_plane(kubernetes: Shared) -> None:
     assert "holdfast" in kubernetes(sys.executable, "-m", "holdfast", "--version")

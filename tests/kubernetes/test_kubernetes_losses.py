@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pods_at_work import OUT, TRAINER, Job
-from real_kubernetes import Kubernetes
+from pods_at_work import OUT, TRAINER, Job, on_breakable
+from real_kubernetes import Shared
 
 GREEDY = f"""
 import os, pathlib
@@ -17,7 +17,7 @@ if os.environ["HOLDFAST_ATTEMPT"] == "1" and os.environ["RANK"] == "1":
 
 
 def test_a_worker_beyond_its_pods_memory_is_a_memory_kill_and_not_a_bare_sigkill(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     limited = {"resources": {"limits": {"memory": "256Mi"}, "requests": {"memory": "64Mi"}}}
     job = Job(kubernetes, tmp_path / "out", trainer=GREEDY, task=limited)
@@ -28,38 +28,26 @@ def test_a_worker_beyond_its_pods_memory_is_a_memory_kill_and_not_a_bare_sigkill
 
 
 def test_a_drained_node_evicts_its_pods_and_the_job_goes_on_elsewhere_uncharged(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes_breaks: Shared, tmp_path: Path
 ) -> None:
-    job = Job(kubernetes, tmp_path / "out", owner_on=kubernetes.names[0], restarts=1)
+    cluster = kubernetes_breaks
+    job = Job(cluster, tmp_path / "out", on=on_breakable(cluster), owner_on=cluster.ordinary[0], restarts=1)
     job.submit()
     placed = job.until_at(1)
     pods = job.agents()
-    nodes = {str(pods[pod]["spec"]["nodeName"]) for pod in placed.values()}
-    node = next((each for each in sorted(nodes) if each != kubernetes.names[0]), kubernetes.names[0])
+    node = next(node for pod in placed.values() if (node := pods[pod]["spec"]["nodeName"]) in cluster.breakable)
     gone = [pod for pod in placed.values() if pods[pod]["spec"]["nodeName"] == node]
-    drain = (
-        "drain",
-        node,
-        "--force",
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--pod-selector=holdfast/part=agent",
-    )
-    kubernetes("kubectl", *drain, "--timeout=60s")
-    try:
-        moved = job.until_at(2)
-        assert not set(gone) & set(moved.values())
-        job.end()
-        assert job.until_over().get("succeeded") == 1
-        said = job.said()
-        assert "Evicted" in said and "platform budget, not yours" in said, said
-    finally:
-        kubernetes("kubectl", "uncordon", node)
+    drain = ("--force", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=holdfast/part=agent")
+    cluster("kubectl", "drain", node, *drain, "--timeout=60s")
+    moved = job.until_at(2)
+    assert not set(gone) & set(moved.values())
+    job.end()
+    assert job.until_over().get("succeeded") == 1
+    said = job.said()
+    assert "Evicted" in said and "platform budget, not yours" in said, said
 
 
-def test_pods_that_fit_nowhere_end_the_job_with_the_schedulers_own_words(
-    kubernetes: Kubernetes, tmp_path: Path
-) -> None:
+def test_pods_that_fit_nowhere_end_the_job_with_the_schedulers_own_words(kubernetes: Shared, tmp_path: Path) -> None:
     huge = {"resources": {"requests": {"cpu": "4000"}}}
     job = Job(kubernetes, tmp_path / "out", task=huge, retries=0, words=("--join-timeout", "15"))
     job.submit()

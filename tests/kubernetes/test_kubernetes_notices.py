@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pods_at_work import OUT, Job
-from real_kubernetes import Kubernetes
+from real_kubernetes import Shared
 
 FAILS = """
 import os, signal
@@ -16,7 +16,7 @@ signal.pause()
 """
 
 
-def test_the_owners_pod_tells_the_end_once_with_the_report_on_stdin(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_the_owners_pod_tells_the_end_once_with_the_report_on_stdin(kubernetes: Shared, tmp_path: Path) -> None:
     words = (
         *("--on-event", f'echo "$HOLDFAST_EVENT $HOLDFAST_NOTICE_ATTEMPT $HOSTNAME" >> {OUT}/told'),
         *("--on-end", f"cat >> {OUT}/end; echo >> {OUT}/end", "--summary", f"{OUT}/summary.md"),

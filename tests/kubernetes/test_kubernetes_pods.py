@@ -5,24 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-from pods_at_work import OUT, Job
-from real_kubernetes import Kubernetes
+from pods_at_work import APART, OUT, Job, on_breakable
+from real_kubernetes import Shared
 
 from holdfast.platforms.kubernetes.objects import object_names
 
-ELSEWHERE = {
-    "labelSelector": {"matchLabels": {object_names.PART: object_names.AGENT}},
-    "topologyKey": "kubernetes.io/hostname",
-}
-"""No two agents on one node."""
 
-
-def test_a_job_runs_over_two_pods_and_its_end_is_that_of_the_kubernetes_job(
-    kubernetes: Kubernetes, tmp_path: Path
-) -> None:
+def test_a_job_runs_over_two_pods_and_its_end_is_that_of_the_kubernetes_job(kubernetes: Shared, tmp_path: Path) -> None:
     job = Job(kubernetes, tmp_path / "out")
     job.submit()
     assert job.until_at(1) == {0: "train-0", 1: "train-1"}
@@ -52,7 +43,7 @@ while not all((out / f"met-{{peer}}").exists() for peer in (0, 1)):
 
 
 def test_workers_reach_each_other_at_their_pods_addresses_and_reserved_ports(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     job = Job(kubernetes, tmp_path / "out", trainer=MEETS, ports={"http": 1}, retries=0)
     job.submit()
@@ -64,7 +55,7 @@ def test_workers_reach_each_other_at_their_pods_addresses_and_reserved_ports(
 
 
 def test_a_killed_rank_restarts_in_its_pod_and_a_deleted_pod_gets_a_successor(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     job = Job(kubernetes, tmp_path / "out")
     job.submit()
@@ -85,28 +76,24 @@ def test_a_killed_rank_restarts_in_its_pod_and_a_deleted_pod_gets_a_successor(
 
 
 def test_a_pod_whose_node_loses_power_is_replaced_by_holdfasts_own_lease(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes_breaks: Shared, tmp_path: Path
 ) -> None:
-    first = kubernetes.names[0]
-    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ELSEWHERE]}}}
-    job = Job(kubernetes, tmp_path / "out", on=apart, owner_on=first)
+    cluster = kubernetes_breaks
+    job = Job(cluster, tmp_path / "out", on=on_breakable(cluster), owner_on=cluster.ordinary[0])
     job.submit()
     job.until_at(1)
     placed = {name: pod["spec"]["nodeName"] for name, pod in job.agents().items()}
-    lost, node = next((name, node) for name, node in placed.items() if node != first)
-    kubernetes.off(node)
-    try:
-        job.until_at(2)
-        assert job.agents()[f"{lost}-1"]["spec"]["nodeName"] != node
-        job.end()
-        assert job.until_over().get("succeeded") == 1
-        said = job.said()
-        assert "NodeFailed" in said and "Evicted" not in said, said
-    finally:
-        kubernetes.boot(node)
+    lost, node = next((name, node) for name, node in placed.items() if node in cluster.breakable)
+    cluster.off(node)
+    job.until_at(2)
+    assert job.agents()[f"{lost}-1"]["spec"]["nodeName"] != node
+    job.end()
+    assert job.until_over().get("succeeded") == 1
+    said = job.said()
+    assert "NodeFailed" in said and "Evicted" not in said, said
 
 
-def test_a_missing_image_ends_the_job_with_its_name(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_a_missing_image_ends_the_job_with_its_name(kubernetes: Shared, tmp_path: Path) -> None:
     job = Job(kubernetes, tmp_path / "out", task={"image": "localhost/none:3"}, retries=0)
     job.submit()
     assert job.until_over().get("failed") == 1
@@ -115,7 +102,7 @@ def test_a_missing_image_ends_the_job_with_its_name(kubernetes: Kubernetes, tmp_
 
 
 def test_a_node_that_cannot_be_prepared_ends_the_job_with_the_phrase_of_its_init_container(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     words = '{"phrase": "DataNotFound", "words": "s3://data/train: 404 no such key"}'
     fails = ["sh", "-c", f"echo '{words}' > /dev/termination-log; exit 7"]
@@ -126,7 +113,7 @@ def test_a_node_that_cannot_be_prepared_ends_the_job_with_the_phrase_of_its_init
     assert "DataNotFound" in said and "s3://data/train: 404 no such key" in said
 
 
-def test_the_next_pod_of_the_owner_takes_the_running_attempt_over(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_the_next_pod_of_the_owner_takes_the_running_attempt_over(kubernetes: Shared, tmp_path: Path) -> None:
     job = Job(kubernetes, tmp_path / "out")
     job.submit()
     job.until_at(1)
@@ -145,27 +132,27 @@ def test_the_next_pod_of_the_owner_takes_the_running_attempt_over(kubernetes: Ku
 
 
 def test_ranks_go_by_the_zones_of_the_nodes_where_the_owner_may_look_at_nodes(
-    kubernetes_of: Callable[..., Kubernetes], tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
-    cluster = kubernetes_of(2)
+    cluster = kubernetes
     zone = "topology.kubernetes.io/zone"
-    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ELSEWHERE]}}}
-    job = Job(cluster, tmp_path / "out", on=apart)
+    job = Job(cluster, tmp_path / "out", on={"affinity": APART})
     cluster("kubectl", "create", "clusterrole", f"looks-{job.space}", "--verb=get", "--resource=nodes")
     bound = (f"--clusterrole=looks-{job.space}", f"--serviceaccount={job.space}:train")
     cluster("kubectl", "create", "clusterrolebinding", f"looks-{job.space}", *bound)
-    for number, name in enumerate(cluster.names):
+    for number, name in enumerate(cluster.ordinary):
         cluster("kubectl", "label", "node", name, f"{zone}=z{9 - number}", "--overwrite")
     job.submit()
     begun = job.until_at(1)
     pods = job.agents()
-    assert [pods[begun[rank]]["spec"]["nodeName"] for rank in (0, 1)] == cluster.names[::-1]
+    first, second = (pods[begun[rank]]["spec"]["nodeName"] for rank in (0, 1))
+    assert first > second, "the zone of a later node comes first"
     job.end()
     assert job.until_over().get("succeeded") == 1
 
 
 def test_a_quota_and_a_lack_of_room_are_told_in_kubernetes_words_and_a_spare_is_done_without(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     job = Job(kubernetes, tmp_path / "out", spares=1, words=("--join-timeout", "20", "--last-call", "1"))
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "three", "namespace": job.space}}
@@ -182,7 +169,7 @@ def test_a_quota_and_a_lack_of_room_are_told_in_kubernetes_words_and_a_spare_is_
     assert job.until_over().get("succeeded") == 1
 
 
-def test_a_job_that_is_deleted_stops_its_workers_and_leaves_nothing(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_a_job_that_is_deleted_stops_its_workers_and_leaves_nothing(kubernetes: Shared, tmp_path: Path) -> None:
     job = Job(kubernetes, tmp_path / "out")
     job.submit()
     job.until_at(1)
@@ -192,7 +179,7 @@ def test_a_job_that_is_deleted_stops_its_workers_and_leaves_nothing(kubernetes: 
     kubernetes.wait(lambda: not kubernetes.items(*of_the_job), "no ConfigMap is left")
 
 
-def test_a_preempted_pod_is_named_so_not_charged_and_replaced(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_a_preempted_pod_is_named_so_not_charged_and_replaced(kubernetes: Shared, tmp_path: Path) -> None:
     cpus = str(len(os.sched_getaffinity(0)))
     half = {"resources": {"requests": {"cpu": f"{int(cpus) * 600}m"}}}
     job = Job(kubernetes, tmp_path / "out", task=half, restarts=1)
@@ -226,18 +213,16 @@ def test_a_preempted_pod_is_named_so_not_charged_and_replaced(kubernetes: Kubern
 
 
 def test_an_api_server_that_is_away_holds_no_restart_up_for_long_and_ends_nothing(
-    kubernetes_of: Callable[..., Kubernetes], tmp_path: Path
+    kubernetes_alone: Shared, tmp_path: Path
 ) -> None:
-    cluster = kubernetes_of(2)  # its own: the tests of others need theirs
+    cluster = kubernetes_alone
     job = Job(cluster, tmp_path / "out")
     job.submit()
     job.until_at(1)
     job.inside("train-1", "sh", "-c", "(sleep 2; kill -9 $0) > /dev/null 2>&1 &", (job.out / "1-1-train-1").read_text())
     cluster.api_kill()
-    try:
-        cluster.wait(lambda: len(job.at(2)) == 2, "attempt 2 runs")
-    finally:
-        cluster.api_start()
+    cluster.wait(lambda: len(job.at(2)) == 2, "attempt 2 runs")
+    cluster.api_start()
     cluster.wait(lambda: "the job's state is written again" in job.said(), "the owner has asked again, after its pause")
     job.end()
     assert job.until_over().get("succeeded") == 1

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pods_at_work import Job
-from real_kubernetes import Kubernetes
+from real_kubernetes import Shared
 
 ON = ("--platform", "kubernetes", "-n")
 SUBMITTED = """
@@ -16,13 +16,13 @@ kubernetes: {image: localhost/busybox:1, holdfast_image: localhost/busybox:1, pu
 """
 
 
-def typed(cluster: Kubernetes, *words: str) -> tuple[int, str, str]:
+def typed(cluster: Shared, *words: str) -> tuple[int, str, str]:
     done = cluster.holdfast(*words)
     return done.wait(), done.out, done.err
 
 
 def test_a_running_job_is_listed_shown_and_read_and_stops_with_the_reason_that_was_typed(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     job = Job(kubernetes, tmp_path / "out", workers=2)
     job.submit()
@@ -70,7 +70,7 @@ def test_a_running_job_is_listed_shown_and_read_and_stops_with_the_reason_that_w
 
 
 def test_a_job_is_made_whole_waits_for_its_owner_and_is_deleted_without_a_trace(
-    kubernetes: Kubernetes, tmp_path: Path
+    kubernetes: Shared, tmp_path: Path
 ) -> None:
     space = kubernetes.namespace()
     file = tmp_path / "job.yaml"
@@ -99,7 +99,7 @@ def test_a_job_is_made_whole_waits_for_its_owner_and_is_deleted_without_a_trace(
     kubernetes.wait(lambda: kubernetes.items(f"jobs,pods,{made}", space, label) == [], "nothing is left")
 
 
-def test_what_the_server_refuses_leaves_nothing_behind(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_what_the_server_refuses_leaves_nothing_behind(kubernetes: Shared, tmp_path: Path) -> None:
     space = kubernetes.namespace()
     file = tmp_path / "job.yaml"
     file.write_text(SUBMITTED)
@@ -124,7 +124,7 @@ def test_what_the_server_refuses_leaves_nothing_behind(kubernetes: Kubernetes, t
         assert kubernetes.items("jobs,secrets,services,roles", where, "holdfast/job=my-job") == []
 
 
-def test_a_user_without_rights_is_told_which_one(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_a_user_without_rights_is_told_which_one(kubernetes: Shared, tmp_path: Path) -> None:
     space = kubernetes.namespace()
     file = tmp_path / "job.yaml"
     file.write_text(SUBMITTED)
@@ -169,7 +169,7 @@ while not (out / "end").exists():
 """Two ranks, each of which prints a second after the other one."""
 
 
-def test_the_lines_of_pods_come_by_time_with_all_that_can_be_asked(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_the_lines_of_pods_come_by_time_with_all_that_can_be_asked(kubernetes: Shared, tmp_path: Path) -> None:
     job = Job(kubernetes, tmp_path / "out", trainer=IN_TURN)
     job.submit()
     kubernetes.wait(lambda: (tmp_path / "out" / "2-1").exists(), "all turns are over")
@@ -202,7 +202,7 @@ def test_the_lines_of_pods_come_by_time_with_all_that_can_be_asked(kubernetes: K
     assert [line.partition("turn")[2] for line in follower.out.splitlines()] == [" 1 of rank 1", " 2 of rank 1"]
 
 
-def test_the_log_of_a_pod_that_ends_at_once_is_followed_whole(kubernetes: Kubernetes, tmp_path: Path) -> None:
+def test_the_log_of_a_pod_that_ends_at_once_is_followed_whole(kubernetes: Shared, tmp_path: Path) -> None:
     """A kubelet tells of a container a second after its start: the job may be over before that."""
     short = 'import os; print("all that rank", os.environ["RANK"], "says", flush=True)'
     for number in range(3):
