@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.decide.attempt_ending import AttemptRecorder
 from holdfast.decide.attempt_timers import TimerKind, fetch_limit_s
 from holdfast.decide.draining import Draining
@@ -9,11 +11,13 @@ from holdfast.decide.job_state import GangState
 from holdfast.decide.node_assembly import Assembly
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
-from holdfast.decide.unstarted_attempt import fail_unstarted
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState
 from holdfast.model.decisions import DecisionKind
+from holdfast.model.evidence import CheckFailure
+from holdfast.model.job_spec import Seat
+from holdfast.model.peer_addresses import gather, ports_needed
 from holdfast.model.sidecar_ends import hooks_before_s
 
 
@@ -93,7 +97,7 @@ class AttemptStart:
         trial.fail_check(event.failure)
         what = event.failure.message if event.failure else "a check failed"
         if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
-            fail_unstarted(course, self._draining, f"{event.failure.check}: {what}", now)
+            self._fail_unstarted(f"{event.failure.check}: {what}", now)
             return
         if event.avoid and not event.fatal:
             course.leave_out(event.avoid, what)
@@ -106,6 +110,18 @@ class AttemptStart:
             f"not started: {what}",
             elsewhere=bool(event.avoid) and not event.fatal,
         )
+
+    def _fail_unstarted(self, reason: str, now: float) -> None:
+        """A prerequisite could not be fetched. One that one node could not fetch is unavailable to the others as well.
+
+        No worker has to be stopped, and no node has more evidence: explain and decide at once, as for any attempt.
+        """
+        course, trial = self._course, self._course.trial
+        course.caused_by_this()
+        trial.fail_in(course.phase.value, reason)
+        course.move(PhaseTrigger.TROUBLE, now, reason)
+        trial.collect(now)
+        self._draining.understand(trial.evidence(course.phase, course.job_id), now)
 
     def look_elsewhere(self, what: str, now: float) -> bool:
         """Run another round of checks on the remaining nodes, or wait for others. False where neither can help."""
@@ -142,7 +158,7 @@ class AttemptStart:
                 PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
             return
-        if why := course.gather(seats, event.ports):
+        if why := self._gather(seats, event.ports):
             if trial.check is None and self.look_elsewhere(why, now):
                 return
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
@@ -151,3 +167,22 @@ class AttemptStart:
         course.move(PhaseTrigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
         course.arm(TimerKind.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
         self._orders.send(now)
+
+    def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
+        """Tell the attempt where the tasks of these seats are reached; else return why the checks must run again.
+
+        A node that was asked for enough and has reserved fewer fails the start: `trial.check` says so.
+        """
+        course, trial = self._course, self._course.trial
+        if not course.spec.tells_peers:
+            return ""
+        trial.reach_peers(gather(course.spec, seats, course.addresses() if course.many else {}, reserved))
+        if trial.peers is not None:
+            return ""
+        needed = ports_needed(course.spec, seats)
+        short = [node for node, count in needed.items() if len(reserved.get(node, ())) < count]
+        if any(trial.ports.get(node, 0) < needed[node] for node in short):
+            return "the nodes have changed: others have to reserve ports"
+        message = f"{short[0]} has reserved {len(reserved.get(short[0], ()))} of {needed[short[0]]} ports"
+        trial.fail_check(CheckFailure(check="ports", message=message, nodes=(short[0],), blame="platform"))
+        return message

@@ -19,7 +19,6 @@ from holdfast.decide.attempt_timers import AttemptTimers, TimerKind
 from holdfast.decide.node_order import line_up
 from holdfast.decide.phases import FIRST, TABLE, InvalidTransition, Phase, PhaseTrigger
 from holdfast.decide.placement import on_node, place
-from holdfast.decide.port_gathering import gathered
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, FinishJob, RecordAttempt, Say
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
@@ -373,12 +372,6 @@ class GangState:
         if not self.spec.tells_peers:
             return {}
         return ports_needed(self.spec, self.places() or ())
-
-    def gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
-        """Tell the attempt where the tasks of these seats are reached. Returns why that is impossible, or nothing."""
-        if not self.spec.tells_peers:
-            return ""
-        return gathered(self.spec, self.trial, seats, self.addresses() if self.many else {}, reserved)
 
     def first_node(self) -> str:
         """The node on which rank 0 would sit now; empty where too few places are left."""

@@ -7,6 +7,9 @@ and a line that only reports a lost peer, is never the cause while there is a be
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
@@ -14,14 +17,14 @@ from holdfast.explain.attribution import Attribution, attribute
 from holdfast.explain.explanation_rules import ExplanationCase, believe
 from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.log_selection import matcher_of, readings_of
-from holdfast.explain.node_addresses import addressed
 from holdfast.explain.plain_report import without_explaining
 from holdfast.explain.ranks_from_logs import ranks_with_ends
 from holdfast.explain.report_draft import finish
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.secret_masking import mask
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exit_report import ExitReport
+from holdfast.model.exit_report import Culprit, ExitReport
+from holdfast.model.human_format import with_address
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
@@ -46,6 +49,33 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
         if found.culprit is not None:
             who, (readings, evidence) = found, told
     draft = believe(ExplanationCase(evidence, readings, who, matcher))
-    report = addressed(finish(draft, evidence, readings), evidence.addresses)
+    report = _addressed(finish(draft, evidence, readings), evidence.addresses)
     culprits = next((reading for reading in readings if reading.worker is draft.worker), None)
     return replace(report, fingerprint=mask(fingerprint(draft, report.exception, matcher, culprits)))
+
+
+def _addressed(report: ExitReport, addresses: Mapping[str, str]) -> ExitReport:
+    """The report with the address behind the first mention of each node in its reason: `rank 12 on gpu-07
+    (10.1.2.7)`."""
+    if not addresses:
+        return report
+    reason = report.reason
+    # A longer name first: `gpu-1` stands in `gpu-10`, too.
+    for node in sorted(addresses, key=len, reverse=True):
+        if node in reason:
+            reason = _named(reason, node, addresses[node])
+    return replace(
+        report,
+        reason=reason,
+        first=_at(report.first, addresses) if report.first is not None else None,
+        also=tuple(_at(other, addresses) for other in report.also),
+    )
+
+
+def _named(text: str, node: str, address: str) -> str:
+    place = re.compile(rf"(?<=\bon ){re.escape(node)}(?![\w@-]|[.:]\w| \()")
+    return place.sub(lambda _: with_address(node, address), text, count=1)
+
+
+def _at(culprit: Culprit, addresses: Mapping[str, str]) -> Culprit:
+    return replace(culprit, address=addresses.get(culprit.node, ""))
