@@ -25,26 +25,28 @@ if TYPE_CHECKING:
 @click.option("--inconclusive", type=click.Choice(["warn", "fail"]), default="warn", show_default=True,
               help="What a check that crashed or ran out of time means.")  # fmt: skip
 @click.option("--job", metavar="FILE", help="Check what this job file needs: its checks, programs and environment.")
-@click.option("--slurm", is_flag=True, help="Check this node for Slurm: as HealthCheckProgram, Prolog or by hand.")
+@click.option(
+    "--slurm", "hooks", flag_value="slurm", help="Check this node for Slurm: as HealthCheckProgram, Prolog or by hand."
+)
 @click.option("--drain", is_flag=True, help="With --slurm: drain the node with the reason where a check fails.")
 @click.option("--resume", is_flag=True, help="With --slurm: end a drain of holdfast's where all checks pass.")
 @click.option(
     "--believe", metavar="USERS", help="With --slurm: also drain for devices that jobs of these users hold; or all."
 )
-@click.option("--slurm-conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
+@click.option("--slurm-conf", "conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
 @utc_option
 def command(**typed: Any) -> None:
     """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
-    if not typed["slurm"]:
-        if typed["drain"] or typed["resume"] or typed["believe"] or typed["slurm_conf"]:
+    if typed["hooks"] is None:
+        if typed["drain"] or typed["resume"] or typed["believe"] or typed["conf"]:
             raise BadUsage(
                 "--drain, --resume, --believe and --slurm-conf need --slurm", hint="holdfast check --slurm --drain"
             )
         _checked(**typed)
         return
-    from holdfast.cli._slurm_check import for_slurm
+    from holdfast.cli._hook_check import for_hooks, hooks_of
 
-    with for_slurm(typed["slurm_conf"]):
+    with for_hooks(hooks_of(typed["hooks"]), typed["conf"]):
         _checked(**typed)
 
 
@@ -56,11 +58,11 @@ def _checked(
     check_timeout: str | None,
     inconclusive: str,
     job: str | None,
-    slurm: bool,
+    hooks: str | None,
     drain: bool,
     resume: bool,
     believe: str | None,
-    slurm_conf: str | None,
+    conf: str | None,
 ) -> None:
     import os
 
@@ -90,10 +92,10 @@ def _checked(
         choices, where = spec.checks, f"{job}: checks"
     elif configured := settings.names("checks"):
         choices, where = choices_from_text(",".join(configured)), settings.origin("checks")
-    elif slurm:
-        from holdfast.cli._slurm_check import NODE_CHECKS
+    elif hooks is not None:
+        from holdfast.cli._hook_check import hooks_of
 
-        choices = choices_from_text(",".join(NODE_CHECKS))
+        choices = choices_from_text(",".join(hooks_of(hooks).checks))
     plan = plan_checks(
         choices,
         plugins=plugins,
@@ -101,11 +103,11 @@ def _checked(
         inconclusive=InconclusivePolicy(inconclusive),
         where=where,
     )
-    if slurm:
-        from holdfast.cli._slurm_check import NodeCheckOptions, believes, check_node
+    if hooks is not None:
+        from holdfast.cli._hook_check import NodeCheckOptions, believes, check_node
 
         asked = NodeCheckOptions(as_json=as_json, drains=drain, gives_back=resume, believes=believes(believe))
-        raise SystemExit(check_node(plan, str(home), asked))
+        raise SystemExit(check_node(plan, str(home), hooks, asked))
     raise SystemExit(_run(plan, spec, as_json, str(home)))
 
 

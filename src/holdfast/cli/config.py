@@ -24,7 +24,7 @@ def command(as_json: bool) -> None:
     """
     from holdfast.record.state_directory import home_of
     from holdfast.settings.resolved_settings import FILE_NAME, SYSTEM_FILE, resolve, unused_files
-    from holdfast.settings.settings_table import SECTIONS, SETTINGS, Setting
+    from holdfast.settings.settings_table import DEEP_SECTIONS, SECTIONS, SETTINGS, Setting
     from holdfast.settings.value_kinds import Value, ValueKind
     from holdfast.settings.yaml_sections import deep_defaults, defaults
 
@@ -51,7 +51,7 @@ def command(as_json: bool) -> None:
         found: dict[str, tuple[str, Any, str]] = {}
         for section in SECTIONS:
             try:
-                files = deep_defaults(where, section) if section == "kubernetes" else defaults(where, section)
+                files = deep_defaults(where, section) if section in DEEP_SECTIONS else defaults(where, section)
             except Malformed as error:
                 raise BadUsage(str(error), hint="holdfast config") from None
             for file, said in files:

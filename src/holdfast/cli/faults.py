@@ -66,6 +66,7 @@ def report(
     from holdfast.errors import BadUsage
     from holdfast.model.faults import Assertion, FaultEvent, Severity
     from holdfast.node.devices.fault_commands import event_refusal, explain_event, notify_all, publish
+    from holdfast.platforms.platform_registry import node_called
 
     said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
     given = [assertion for assertion, yes in said.items() if yes]
@@ -89,7 +90,7 @@ def report(
         assertion=given[0] if given else Assertion.OCCUR,
         severity=Severity(severity.lower()),
         at=now if at is None else at,
-        node=node or os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        node=node or node_called(os.environ) or socket.gethostname(),
         text=text,
         source="command line",
     )

@@ -43,7 +43,7 @@ def command(
     from holdfast.errors import BadUsage
     from holdfast.model.faults import Standing
     from holdfast.node.devices.fault_commands import notify_all, publish, user_name
-    from holdfast.platforms.slurm.node_health import after_release
+    from holdfast.platforms.platform_registry import all_node_hooks, node_called
     from holdfast.record.database import FILE_NAME
 
     if not reason.strip():
@@ -73,7 +73,7 @@ def command(
         log.release(device, user_name(), reason, now)
         after = log.standing(device)
         momentary = not log.engine.lasts(device) and log.engine.level(device) is not None
-        node = before.node or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        node = before.node or node_called(os.environ) or socket.gethostname().partition(".")[0]
         left = [each for each in log.standings() if log.engine.lasts(each.device) and each.node in ("", node)]
         publish(node, left)
     notify_all(home())
@@ -89,8 +89,8 @@ def command(
         stays = "it was not held, and its fault is not over: only its counting begins again from zero"
         lines.append(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
         lines.append(f"    {after.reason}")
-    if free and (said := after_release(node, device, os.environ)):
-        lines.append(said)
+    if free:
+        lines += filter(None, (hooks.after_release(node, device, os.environ) for hooks in all_node_hooks()))
     _tell(lines, as_json, device, node, before.standing, after.standing, released=True)
 
 

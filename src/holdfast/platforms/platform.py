@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.node_hooks import NodeHooks
     from holdfast.platforms.remote_jobs import RemoteJobs
     from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
@@ -176,6 +177,12 @@ class Platform:
 
     def remote(self) -> RemoteJobs | None:
         """The jobs of the user's cluster, seen from outside it; None: jobs are seen on this machine."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------ nodes
+
+    def node_hooks(self) -> NodeHooks | None:
+        """How the platform has its nodes checked (`holdfast check`); None: it has no hooks for that."""
         return None
 
     # ------------------------------------------------------------------------------------------------ requeue

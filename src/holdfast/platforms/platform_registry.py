@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.node_hooks import NodeHooks
     from holdfast.reactor import Reactor
     from holdfast.record.job_views import JobView
     from holdfast.settings.resolved_settings import Settings
@@ -189,7 +190,7 @@ def exit_status(code: int, environment: Mapping[str, str]) -> int:
     return code if platform is None else platform.exit_status(code)
 
 
-# ------------------------------------------------------------------------------------------------------ queues
+# ------------------------------------------------------------------------------------------------------ queues, nodes
 
 
 def queue_of(platform: str) -> JobQueue | None:
@@ -223,3 +224,12 @@ def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
             why = f" ({entry.reason})" if entry.reason else ""
             found[view.id] = f"{title_of(view.platform.platform)} has it in its queue: {entry.state}{why}"
     return found
+
+
+def all_node_hooks() -> Iterator[NodeHooks]:
+    """The hooks of the built-in platforms that have any."""
+    for row in BUILT_IN:
+        found = platform_named(row.name)
+        hooks = found.node_hooks() if found is not None else None
+        if hooks is not None:
+            yield hooks

@@ -142,3 +142,5 @@ SECTIONS: dict[str, str] = {
     "kubernetes": "Unless a job file says it: what `holdfast submit` asks of Kubernetes.",
 }
 """Keys of the files that hold a section of their own (`holdfast.settings.yaml_sections`), and what it is for."""
+DEEP_SECTIONS = frozenset({"kubernetes"})
+"""The sections whose keys may hold mappings and lists of any depth."""

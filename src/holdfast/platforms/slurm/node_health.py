@@ -20,7 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from holdfast.clock import Clock
-from holdfast.model.noun_base import Noun
+from holdfast.platforms.node_hooks import CheckBusy, NodeTreatment
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble, SlurmCommands
 from holdfast.platforms.slurm.text import scontrol_records
 from holdfast.platforms.slurm.text.node_treatment import NODE_CHECKS, SlurmNodeAction, Treatment, is_ours, treat
@@ -28,20 +28,6 @@ from holdfast.reactor import Reactor
 from holdfast.record.held_devices import make_folder, notes
 from holdfast.safe_files import open_file, read_file
 from holdfast.safe_text import one_line
-
-__all__ = [
-    "NODE_CHECKS",
-    "CheckBusy",
-    "CheckCaller",
-    "NodeTreatment",
-    "after_release",
-    "alone",
-    "furnish",
-    "of_slurmd",
-    "tend",
-    "told_by_jobs",
-    "use_of",
-]
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CONFIGS = (
@@ -71,19 +57,6 @@ class CheckCaller(enum.StrEnum):
     PROLOG = "Prolog"
     EPILOG = "Epilog"
     PERSON = "a person"
-
-
-class NodeTreatment(Noun, frozen=True, kw_only=True):
-    """What was done with the node, or what it would take."""
-
-    node: str
-    doing: SlurmNodeAction = SlurmNodeAction.NOTHING
-    done: bool = False
-    """Slurm has done it."""
-    said: str = ""
-    """One sentence; empty: nothing needed to be done."""
-    command: str = ""
-    """What does it, as a person would type it."""
 
 
 def use_of(environ: Mapping[str, str]) -> CheckCaller:
@@ -149,10 +122,6 @@ def _variable(words: Sequence[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------ one at a time
-
-
-class CheckBusy(Exception):
-    """Another check of this node runs."""
 
 
 @contextmanager
@@ -319,3 +288,24 @@ class _Slurm:
         while not found:
             self._reactor.wait()
         return found[0]
+
+
+# ------------------------------------------------------------------------------------------------------ for the door
+
+
+class SlurmHooks:
+    """A `NodeHooks`."""
+
+    checks = NODE_CHECKS
+    limit_s = ALL_S
+    furnish = staticmethod(furnish)
+    alone = staticmethod(alone)
+    told_by_jobs = staticmethod(told_by_jobs)
+    tend = staticmethod(tend)
+    after_release = staticmethod(after_release)
+
+    def by_hand(self, environ: Mapping[str, str]) -> bool:
+        return use_of(environ) is CheckCaller.PERSON
+
+    def waits(self, environ: Mapping[str, str]) -> bool:
+        return use_of(environ) in (CheckCaller.PROLOG, CheckCaller.EPILOG)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_queue import JobQueue
     from holdfast.platforms.job_watch import JobWatch
+    from holdfast.platforms.node_hooks import NodeHooks
     from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
     from holdfast.settings.resolved_settings import Settings
@@ -84,6 +85,11 @@ class SlurmPlatform(Platform):
         from holdfast.platforms.slurm.submit.slurm_queue import QUEUE
 
         return QUEUE
+
+    def node_hooks(self) -> NodeHooks | None:
+        from holdfast.platforms.slurm.node_health import SlurmHooks
+
+        return SlurmHooks()
 
     def restarts(self, environment: Mapping[str, str]) -> int:
         return job_identity.restarts(environment)

@@ -1,4 +1,4 @@
-"""`holdfast check --slurm`: the checks of a node for Slurm's hooks, and the drain that may follow."""
+"""`holdfast check --slurm`: the checks of a node for its platform's hooks, and the drain that may follow."""
 
 from __future__ import annotations
 
@@ -20,26 +20,32 @@ from holdfast.cli._shared_options import say
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.check_results import CheckState, Site
 from holdfast.node.check_entry import CheckRound, run_round
-from holdfast.platforms.slurm import node_health
+from holdfast.platforms.node_hooks import CheckBusy, NodeHooks, NodeTreatment
+from holdfast.platforms.platform_registry import must_be_known, node_called
 
 if TYPE_CHECKING:
     from holdfast.node.check_entry import CheckPlan
-    from holdfast.platforms.slurm.node_health import NodeTreatment
 
-NODE_CHECKS = node_health.NODE_CHECKS
+
+def hooks_of(platform: str) -> NodeHooks:
+    """How a platform has its nodes checked. Raises `BadUsage`."""
+    found = must_be_known(platform, "the platform").node_hooks()
+    if found is None:
+        raise BadUsage(f"{platform} has no hooks for a check of its nodes")
+    return found
 
 
 @contextmanager
-def for_slurm(slurm_conf: str | None) -> Iterator[None]:
-    """Around the whole check: slurmd's environment is almost empty; and errors of the check itself (a broken
-    configuration, a bug of holdfast) are printed and end with status 0 there: as a prolog's failure they would drain
-    every node."""
-    use = node_health.use_of(os.environ)
-    node_health.furnish(os.environ, slurm_conf)
+def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
+    """Around the whole check: the environment of a platform's hook is almost empty; and errors of the check itself (a
+    broken configuration, a bug of holdfast) are printed and end with status 0 there: as a prolog's failure they would
+    drain every node."""
+    by_hand = hooks.by_hand(os.environ)
+    hooks.furnish(os.environ, conf)
     try:
         yield
     except Exception as trouble:  # a bug of ours must not take a cluster out of work
-        if use is node_health.CheckCaller.PERSON:
+        if by_hand:
             raise
         if not isinstance(trouble, HoldfastError):
             traceback.print_exc()
@@ -73,31 +79,31 @@ def believes(users: str | None) -> Collection[int] | None:
     return found
 
 
-def check_node(plan: CheckPlan, home: str, asked: NodeCheckOptions) -> int:
+def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOptions) -> int:
     """Check, drain where the options ask for it, print; returns the exit status: 0, or 252 where a check failed.
 
-    A check that cannot decide, a Slurm that does not answer and a check that runs already are no failure of the node:
-    in a prolog any status but 0 drains the node and requeues its job.
+    A check that cannot decide, a platform that does not answer and a check that runs already are no failure of the
+    node: in a prolog any status but 0 drains the node and requeues its job.
     """
     # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
-    waits = node_health.use_of(os.environ) in (node_health.CheckCaller.PROLOG, node_health.CheckCaller.EPILOG)
+    hooks = hooks_of(platform)
+    node = node_called(os.environ) or socket.gethostname().partition(".")[0]
     try:
-        with node_health.alone(node, waits=waits):
-            return _check(plan, node, home, asked)
-    except node_health.CheckBusy:
+        with hooks.alone(node, waits=hooks.waits(os.environ)):
+            return _check(plan, node, home, platform, hooks, asked)
+    except CheckBusy:
         say(f"another check of {node} runs: this one is left to it")
         return 0
 
 
-def _check(plan: CheckPlan, node: str, home: str, asked: NodeCheckOptions) -> int:
+def _check(plan: CheckPlan, node: str, home: str, platform: str, hooks: NodeHooks, asked: NodeCheckOptions) -> int:
     began = time.monotonic()
     site = Site(node=node, cwd="/", home=home)
-    current = CheckRound(plan, site=site, now=began, keep_going=True, deadline_s=node_health.ALL_S)
+    current = CheckRound(plan, site=site, now=began, keep_going=True, deadline_s=hooks.limit_s)
     answer = run_round(current, time.monotonic)
     failed = answer.state == CheckState.FAIL
-    told = node_health.told_by_jobs(node, asked.believes)
+    told = hooks.told_by_jobs(node, asked.believes)
     code, took_s = FAILED if failed or told else 0, time.monotonic() - began
     troubles = [
         f"{step.name}: {finding.message.removeprefix(f'{node}: ')}"
@@ -111,12 +117,12 @@ def _check(plan: CheckPlan, node: str, home: str, asked: NodeCheckOptions) -> in
         print_round(current, answer, node, took_s)
         for text in told:
             print_line(text)
-    tended = node_health.tend(node, troubles, drains=asked.drains, gives_back=asked.gives_back)
+    tended = hooks.tend(node, troubles, drains=asked.drains, gives_back=asked.gives_back)
     if asked.as_json:
         from holdfast.report.report_json import pretty
 
         shown = as_object(current, answer, node, code, took_s)
-        print_line(pretty({**shown, "slurm": {**_object(tended), "told_by_jobs": told}}))
+        print_line(pretty({**shown, platform: {**_object(tended), "told_by_jobs": told}}))
     elif tended.said:
         print_line(tended.said)
     return code
