@@ -20,7 +20,7 @@ from holdfast.wire.owner_listener import WAITING, OwnerListener, Peer
 from holdfast.wire.peer_identity import Identity
 from holdfast.wire.tls_channel import ChannelEnd
 
-KEY = Key(b"k" * 32)
+JOB_KEY = Key(b"k" * 32)
 OTHER_KEY = Key(b"o" * 32)
 PATIENCE_S = 30.0
 
@@ -51,7 +51,7 @@ class Turning(Protocol):
 class OwnersEnd:
     """A listener on a free port, and what it has heard."""
 
-    def __init__(self, key: Key = KEY, waiting: int = WAITING, host: str = "127.0.0.1") -> None:
+    def __init__(self, key: Key = JOB_KEY, waiting: int = WAITING, host: str = "127.0.0.1") -> None:
         clock = Clock()
         self.ahead_s = 0.0
         """The clock of this end can be set forward."""
@@ -90,7 +90,12 @@ class AgentsEnd:
     """A dialler, and what it has heard."""
 
     def __init__(
-        self, port: int, key: Key = KEY, identity: Identity = Identity.AGENT, host: str = "127.0.0.1", word: Any = None
+        self,
+        port: int,
+        key: Key = JOB_KEY,
+        identity: Identity = Identity.AGENT,
+        host: str = "127.0.0.1",
+        word: Any = None,
     ) -> None:
         clock = Clock()
         self.ahead_s = 0.0
@@ -116,7 +121,7 @@ class AgentsEnd:
         self.reactor.close()
 
 
-def until(what: Callable[[], object], *ends: Turning) -> None:
+def turn_until(what: Callable[[], object], *ends: Turning) -> None:
     """Turn the reactors of these ends until `what` is so."""
     deadline = time.monotonic() + PATIENCE_S
     while not what():

@@ -21,7 +21,7 @@ if os.environ["HOLDFAST_ATTEMPT"] == "1" and os.environ["RANK"] == "1":
 """
 
 
-def read(text: str) -> list[dict[str, Any]]:
+def event_lines(text: str) -> list[dict[str, Any]]:
     jsonschema = pytest.importorskip("jsonschema")
     lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     for line in lines:
@@ -35,7 +35,7 @@ def test_a_death_and_a_restart_are_lines_on_stdout_and_nothing_else_is(holdfast:
         "--events", "--no-checks", "--nproc-per-node", "2", "--max-restarts", "1", holdfast.script(DIES_ONCE)
     )
     assert ran.status == 0
-    lines = read(ran.out)
+    lines = event_lines(ran.out)
     assert [line["event"] for line in lines] == [
         "job_started",
         "attempt_started",
@@ -57,7 +57,7 @@ def test_a_death_and_a_restart_are_lines_on_stdout_and_nothing_else_is(holdfast:
 def test_a_stop_is_told_and_a_secret_is_not(holdfast: Holdfast) -> None:
     script = holdfast.script("raise SystemExit('token ghp_abcdefghijklmnopqrstuvwxyz0123456789')")
     ran = holdfast.run("--events", "--json", "--no-checks", "--max-restarts", "0", script)
-    lines = read(ran.out)
+    lines = event_lines(ran.out)
     assert lines[-1]["event"] == "job_ended" and lines[-1]["code"] == ran.status != 0
     assert "ghp_abcdefghij" not in ran.out
 

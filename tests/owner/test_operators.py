@@ -189,7 +189,7 @@ class Caller:
         self.dismissed = True
 
 
-class Desk:
+class OperatorDesk:
     """The owner's part, and what it asks of nodes."""
 
     def __init__(self, tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> OperatorDesk:
+    return OperatorDesk(tmp_path)
 
 
-def test_at_most_so_many_wait_for_an_answer(desk: Desk) -> None:
+def test_at_most_so_many_wait_for_an_answer(desk: OperatorDesk) -> None:
     desk.begun(1)
     callers = [desk.ask(1, wait=True) for _ in range(MOST_WAITING + 1)]
     assert [caller.heard for caller in callers[:-1]] == [[]] * MOST_WAITING
@@ -245,7 +245,7 @@ def test_at_most_so_many_wait_for_an_answer(desk: Desk) -> None:
     assert desk.ask(1).heard == []
 
 
-def test_a_node_that_is_lost_ends_the_wait_for_its_answer(desk: Desk) -> None:
+def test_a_node_that_is_lost_ends_the_wait_for_its_answer(desk: OperatorDesk) -> None:
     desk.begun(1)
     caller = desk.ask(1)
     desk.operators.node_left("n1")
@@ -254,7 +254,7 @@ def test_a_node_that_is_lost_ends_the_wait_for_its_answer(desk: Desk) -> None:
     assert "which is not connected" in desk.ask(1).heard[0].message
 
 
-def test_who_follows_a_log_waits_for_its_node_to_come_back_or_for_the_next_attempt(desk: Desk) -> None:
+def test_who_follows_a_log_waits_for_its_node_to_come_back_or_for_the_next_attempt(desk: OperatorDesk) -> None:
     desk.begun(1)
     caller = desk.ask(1, attempt=1, wait=True)
     desk.gone.add("n1")
@@ -270,7 +270,7 @@ def test_who_follows_a_log_waits_for_its_node_to_come_back_or_for_the_next_attem
     assert caller.heard[0].log.over
 
 
-def test_a_question_about_the_next_attempt_waits_until_it_begins(desk: Desk) -> None:
+def test_a_question_about_the_next_attempt_waits_until_it_begins(desk: OperatorDesk) -> None:
     assert "no attempt has begun" in desk.ask(0).heard[0].message
     desk.begun(1)
     caller = desk.ask(1, attempt=2, wait=True)
@@ -281,7 +281,7 @@ def test_a_question_about_the_next_attempt_waits_until_it_begins(desk: Desk) -> 
     assert caller.heard[-1].ended
 
 
-def test_an_answer_after_its_person_has_left_is_dropped_and_another_version_is_named(desk: Desk) -> None:
+def test_an_answer_after_its_person_has_left_is_dropped_and_another_version_is_named(desk: OperatorDesk) -> None:
     desk.begun(1)
     caller = desk.ask(1)
     desk.operators.person_left(caller)

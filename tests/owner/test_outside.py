@@ -15,7 +15,7 @@ from holdfast.reactor import Reactor
 from holdfast.record.job_directory import nowhere
 
 
-class Slurm:
+class SlurmNews:
     """A platform that is asked, and answers when the test says so."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ def collected(number: int | None = None, stop: StopRequest | None = None, status
     return ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(attempt=1, workers=(worker,), stop=stop))
 
 
-def outside(platform: Slurm | None) -> ExternalEvents:
+def outside(platform: SlurmNews | None) -> ExternalEvents:
     return ExternalEvents(Reactor(lambda: 0.0), platform, nowhere("job", 0.0), lambda text: None)  # type: ignore[arg-type]  # a part of one
 
 
@@ -53,7 +53,7 @@ def signalled() -> ev.NodeSignalled:
 
 
 def test_a_platform_is_asked_what_a_signal_means() -> None:
-    slurm = Slurm()
+    slurm = SlurmNews()
     assert list(outside(slurm).follows(signalled(), 1, 0.0)) == []
     assert slurm.signals == [(signal.SIGTERM, "n2")]
 
@@ -66,7 +66,7 @@ def test_without_a_platform_a_signal_is_a_request_to_stop() -> None:
 
 
 def test_evidence_waits_until_the_platform_has_answered() -> None:
-    slurm = Slurm()
+    slurm = SlurmNews()
     out, evidence = outside(slurm), collected()
     out.follows(signalled(), 1, 0.0)
     assert out.holds(evidence, 0.0)
@@ -81,14 +81,14 @@ def test_a_death_by_sigterm_waits_a_moment_for_the_signal_that_may_have_caused_i
     evidence: ev.EvidenceCollected,
 ) -> None:
     """A worker that handles SIGTERM leaves with 128 and its number."""
-    out = outside(Slurm())
+    out = outside(SlurmNews())
     assert out.holds(evidence, 1.0)
     assert list(out.released(1.0 + ARRIVES_S / 2)) == []
     assert list(out.released(1.0 + ARRIVES_S)) == [evidence]
 
 
 def test_a_platform_is_asked_what_it_has_to_do_with_deaths_by_sigterm() -> None:
-    slurm = Slurm()
+    slurm = SlurmNews()
     out, evidence = outside(slurm), collected(signal.SIGTERM)
     out.holds(evidence, 1.0)
     assert slurm.since == [0.9], "since the first of them"
@@ -103,11 +103,11 @@ def test_a_death_by_our_own_sigterm_delays_no_restart() -> None:
     assert worker.exit is not None
     ours = structs.replace(worker, exit=structs.replace(worker.exit, after_stop=True))
     evidence = ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(attempt=1, workers=(ours,)))
-    assert not outside(Slurm()).holds(evidence, 0.0)
+    assert not outside(SlurmNews()).holds(evidence, 0.0)
 
 
 def test_other_evidence_waits_for_nothing() -> None:
     stop = StopRequest(reason="enough")
-    assert not outside(Slurm()).holds(collected(), 0.0)
-    assert not outside(Slurm()).holds(collected(signal.SIGTERM, stop), 0.0)
+    assert not outside(SlurmNews()).holds(collected(), 0.0)
+    assert not outside(SlurmNews()).holds(collected(signal.SIGTERM, stop), 0.0)
     assert not outside(None).holds(collected(signal.SIGTERM), 0.0)

@@ -22,7 +22,7 @@ from holdfast.settings.run_options import RunOptions
 TYPED: list[RunOption] = [*TORCHRUN, *settings(), *ignored()]
 FORMS = [form for typed in TYPED for form in (*typed.forms, *([typed.off] if typed.off else []))]
 UNDERSCORED = ["--" + form[2:].replace("-", "_") for form in FORMS if form.startswith("--")]
-VALUES = ["2", "a=b", "", "-x", "-", "--", "train.py", "--name", "-m", "é"]
+ODD_VALUES = ["2", "a=b", "", "-x", "-", "--", "train.py", "--name", "-m", "é"]
 
 
 def by_click(words: list[str]) -> RunOptions | None:
@@ -36,7 +36,7 @@ def by_click(words: list[str]) -> RunOptions | None:
 
 
 form = st.sampled_from([*FORMS, *UNDERSCORED])
-value = st.sampled_from(VALUES)
+value = st.sampled_from(ODD_VALUES)
 option = st.one_of(
     form.map(lambda word: [word]),
     st.tuples(form, value).map(list),
@@ -71,7 +71,7 @@ def test_what_is_unusual_is_left_to_click(words: list[str]) -> None:
     assert read_run_options(words) is None
 
 
-def ended(rank: int, code: int = 0, log: str = "") -> WorkerEvidence:
+def ended_second(rank: int, code: int = 0, log: str = "") -> WorkerEvidence:
     at = WorkerExit(role="worker", rank=rank, node="n", attempt=2, pid=7, exit_code=code, started_at=1.0, ended_at=2.0)
     return WorkerEvidence(rank=rank, exit=at, stderr=LogExcerpt(source="worker stderr", text=log) if log else None)
 
@@ -81,7 +81,7 @@ def ended(rank: int, code: int = 0, log: str = "") -> WorkerEvidence:
     "log", ["", "RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB\nstep 9 loss 1.0\n"]
 )
 def test_a_plain_success_is_the_funnels_own_answer(workers: int, log: str) -> None:
-    evidence = AttemptEvidence(attempt=2, workers=tuple(ended(rank, log=log) for rank in range(workers)))
+    evidence = AttemptEvidence(attempt=2, workers=tuple(ended_second(rank, log=log) for rank in range(workers)))
     assert plain_success(evidence) == by_funnel(evidence)
 
 
@@ -89,10 +89,10 @@ def test_a_plain_success_is_the_funnels_own_answer(workers: int, log: str) -> No
     "evidence",
     [
         AttemptEvidence(),
-        AttemptEvidence(workers=(ended(0), ended(1, 1))),
-        AttemptEvidence(workers=(ended(0), WorkerEvidence(rank=1))),
-        AttemptEvidence(workers=(ended(0),), stop=StopRequest(reason="enough")),
-        AttemptEvidence(workers=(ended(0),), deadline=Deadline.START),
+        AttemptEvidence(workers=(ended_second(0), ended_second(1, 1))),
+        AttemptEvidence(workers=(ended_second(0), WorkerEvidence(rank=1))),
+        AttemptEvidence(workers=(ended_second(0),), stop=StopRequest(reason="enough")),
+        AttemptEvidence(workers=(ended_second(0),), deadline=Deadline.START),
     ],
 )
 def test_what_is_no_plain_success_is_left_to_the_funnel(evidence: AttemptEvidence) -> None:

@@ -47,7 +47,7 @@ NO_MOMENTS = {
 """Fields with a moment's name that are no `At`, each with its argument."""
 
 
-def sent() -> Iterator[type]:
+def kinds_sent() -> Iterator[type]:
     """Every type that owner and node send to each other."""
     for told in (*get_args(Request), *get_args(Word)):
         yield from get_args(told) or (told,)
@@ -73,7 +73,7 @@ def structs_in(told: Any, found: dict[type, inspect.StructType]) -> dict[type, i
 
 def of_the_wire() -> dict[type, inspect.StructType]:
     found: dict[type, inspect.StructType] = {}
-    for kind in sent():
+    for kind in kinds_sent():
         structs_in(inspect.type_info(kind), found)
     return found
 
@@ -187,7 +187,7 @@ def test_an_age_that_is_none_means_now(age: float) -> None:
 # ------------------------------------------------------------------------------------------ the same report
 
 
-class Node:
+class AheadNode:
     """One machine, whose clock is `ahead` seconds ahead of the owner's."""
 
     def __init__(self, name: str, ahead: float) -> None:
@@ -212,7 +212,7 @@ class Node:
             kind=EvidenceKind.KERNEL, text="NVRM: Xid 79", source="kernel log", at=T + 9.5 + self.ahead, node=self.name
         )
         logs = {
-            worker.rank: LogExcerpt(source=f"worker-{worker.rank} stderr", text=_words(worker.rank))
+            worker.rank: LogExcerpt(source=f"worker-{worker.rank} stderr", text=_words_of(worker.rank))
             for worker in known.workers
         }
         return {
@@ -226,13 +226,13 @@ class Node:
         }
 
 
-def _words(rank: int) -> str:
+def _words_of(rank: int) -> str:
     if rank == 0:
         return "RuntimeError: Connection closed by peer [10.0.0.2]:4711\n"
     return 'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\nValueError: bad shard 17\n'
 
 
-def asked(signal: int | None) -> CollectEvidence:
+def evidence_asked(signal: int | None) -> CollectEvidence:
     """Rank 1 died first; rank 0 followed within 50 ms, on another node."""
     workers = tuple(
         WorkerEvidence(
@@ -268,14 +268,17 @@ def rounded(value: Any) -> Any:
 @pytest.mark.parametrize("seen", [{}, {"kill": True}, {"fault": True}, {"line": True}], ids=lambda seen: "".join(seen))
 def test_a_clock_that_is_wrong_changes_no_report(seen: dict[str, Any], ahead: float) -> None:
     signal = 9 if "kill" in seen or "line" in seen else None
-    reports = [explain(Node("b", clock).answers(asked(signal), T + 11.0, **seen).evidence) for clock in (0.0, ahead)]
+    reports = [
+        explain(AheadNode("b", clock).answers(evidence_asked(signal), T + 11.0, **seen).evidence)
+        for clock in (0.0, ahead)
+    ]
     assert reports[0].first is not None and reports[0].first.rank == 1
     assert rounded(msgspec.to_builtins(reports[1])) == rounded(msgspec.to_builtins(reports[0]))
 
 
 def test_a_clock_that_is_not_translated_would_change_the_report() -> None:
     """The tests above see something: a fault dated a day late did not begin before the death."""
-    answer = Node("b", 0.0).answers(asked(None), T + 11.0, fault=True).evidence
+    answer = AheadNode("b", 0.0).answers(evidence_asked(None), T + 11.0, fault=True).evidence
     late = replace(
         answer, faults=tuple(replace(f, event=replace(f.event, at=f.event.at + DAY_S)) for f in answer.faults)
     )

@@ -12,11 +12,11 @@ from holdfast.wire.admission import AdmissionContext, KnownAgent, KnownAgents, a
 from holdfast.wire.node_messages import PROTOCOL, Foreign, Refused, Welcome
 from wire_ends import hello
 
-GROWING = job_spec(nodes=NodePlan(least=2, most=4))
-HOUSE = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=GROWING, term=3)
+TWO_OR_MORE = job_spec(nodes=NodePlan(least=2, most=4))
+HOUSE = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", spec=TWO_OR_MORE, term=3)
 
 
-def node(**more: Any) -> NodeInfo:
+def node_info(**more: Any) -> NodeInfo:
     return NodeInfo(**{"name": "n", "slots": 1, **more})
 
 
@@ -24,21 +24,23 @@ def lodger(agent: str, name: str, **more: Any) -> KnownAgent:
     return KnownAgent(**{"agent": agent, "boot": 1, "name": name, "address": "10.0.0.5", **more})
 
 
-def answer(*lodgers: KnownAgent, house: AdmissionContext = HOUSE, lost: str = "", **more: Any) -> Welcome | Refused:
+def admit_answer(
+    *lodgers: KnownAgent, house: AdmissionContext = HOUSE, lost: str = "", **more: Any
+) -> Welcome | Refused:
     known = KnownAgents()
     for each in lodgers:
         known.put(each)
-    return admit(hello(**{"plan": GROWING.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
+    return admit(hello(**{"plan": TWO_OR_MORE.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
 
 
-def name(*lodgers: KnownAgent, **more: Any) -> str:
-    said = answer(*lodgers, **more)
+def admitted_name(*lodgers: KnownAgent, **more: Any) -> str:
+    said = admit_answer(*lodgers, **more)
     assert isinstance(said, Welcome), said
     return said.node
 
 
 def test_an_agent_is_let_in_with_what_it_has_to_know() -> None:
-    assert answer() == Welcome(job_id="id", node="n", spec=GROWING, term=3, owner="node1")
+    assert admit_answer() == Welcome(job_id="id", node="n", spec=TWO_OR_MORE, term=3, owner="node1")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_an_agent_is_let_in_with_what_it_has_to_know() -> None:
     ],
 )
 def test_what_differs_is_named_with_both_values(said: dict[str, Any], words: list[str], code: int) -> None:
-    refused = answer(**said)
+    refused = admit_answer(**said)
     assert isinstance(refused, Refused)
     assert [word for word in words if word not in refused.reason] == []
     assert (bool(refused.hint), refused.code) == (True, code)
@@ -65,37 +67,37 @@ def test_a_hello_of_another_version_that_cannot_be_read_is_refused_with_both() -
 
 
 def test_waits_and_spares_are_the_owners_and_may_differ() -> None:
-    assert isinstance(answer(plan=NodePlan(least=2, most=4, spares=2, join_s=1.0)), Welcome)
+    assert isinstance(admit_answer(plan=NodePlan(least=2, most=4, spares=2, join_s=1.0)), Welcome)
 
 
 def test_a_rank_that_another_live_node_has_is_refused() -> None:
     other = lodger("a2", "m", node_rank=1)
-    refused = answer(other, node=node(node_rank=1))
+    refused = admit_answer(other, node=node_info(node_rank=1))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("--node-rank 1 is taken by node m", 2)
-    assert isinstance(answer(other, lost="m", node=node(node_rank=1)), Welcome)
-    assert isinstance(answer(lodger("a1", "n", node_rank=1), node=node(node_rank=1)), Welcome)
+    assert isinstance(admit_answer(other, lost="m", node=node_info(node_rank=1)), Welcome)
+    assert isinstance(admit_answer(lodger("a1", "n", node_rank=1), node=node_info(node_rank=1)), Welcome)
 
 
 def test_names_are_made_unique_with_the_address_and_then_by_counting() -> None:
     one, two = lodger("a2", "n"), lodger("a3", "n@10.0.0.7", address="10.0.0.7")
-    assert name(one) == "n@10.0.0.7"
-    assert name(one, two) == "n@10.0.0.7#2"
+    assert admitted_name(one) == "n@10.0.0.7"
+    assert admitted_name(one, two) == "n@10.0.0.7#2"
 
 
 def test_an_agent_that_comes_back_has_its_name_again() -> None:
-    assert name(lodger("a2", "n"), lodger("a1", "n@10.0.0.7"), boot=2) == "n@10.0.0.7"
+    assert admitted_name(lodger("a2", "n"), lodger("a1", "n@10.0.0.7"), boot=2) == "n@10.0.0.7"
 
 
 def test_a_machine_that_was_started_anew_has_its_name_again() -> None:
     before = lodger("a2", "n", address="10.0.0.7")
-    assert name(before, lost="n") == "n"
-    assert name(before) == "n@10.0.0.7", "the one of before is still there: two runs on one machine"
-    assert name(lodger("a2", "n"), lost="n") == "n@10.0.0.7", "another machine of that name may come back"
+    assert admitted_name(before, lost="n") == "n"
+    assert admitted_name(before) == "n@10.0.0.7", "the one of before is still there: two runs on one machine"
+    assert admitted_name(lodger("a2", "n"), lost="n") == "n@10.0.0.7", "another machine of that name may come back"
 
 
 def test_an_agent_of_before_is_refused() -> None:
-    refused = answer(lodger("a1", "n", boot=3), boot=2)
+    refused = admit_answer(lodger("a1", "n", boot=3), boot=2)
     assert isinstance(refused, Refused)
     assert "newer agent of n" in refused.reason
 
@@ -103,15 +105,15 @@ def test_an_agent_of_before_is_refused() -> None:
 def test_a_node_with_fewer_devices_than_its_workers_need_is_refused() -> None:
     role = Role(name="worker", count=4, command=("x",), resources=Resources(devices=2))
     house = AdmissionContext(version="1.0", job="j", user="u", host="node1", job_id="id", term=1,
-                  spec=JobSpec(name="j", roles=(role,), nodes=GROWING.nodes))  # fmt: skip
-    refused = answer(house=house, node=node(slots=4, devices=("gpu0", "gpu1", "gpu2")))
+                  spec=JobSpec(name="j", roles=(role,), nodes=TWO_OR_MORE.nodes))  # fmt: skip
+    refused = admit_answer(house=house, node=node_info(slots=4, devices=("gpu0", "gpu1", "gpu2")))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("this node has 3 devices, and its 4 workers need 8 (2 each)", 252)
-    assert isinstance(answer(house=house, node=node(slots=1, devices=("gpu0", "gpu1"))), Welcome)
+    assert isinstance(admit_answer(house=house, node=node_info(slots=1, devices=("gpu0", "gpu1"))), Welcome)
 
 
 def test_a_second_node_that_means_to_host_the_owner_is_refused() -> None:
-    refused = answer(hosts="is_host=1 says so")
+    refused = admit_answer(hosts="is_host=1 says so")
     assert isinstance(refused, Refused)
     assert "two nodes are to host the owner: n (is_host=1 says so), and node1" in refused.reason
     assert (refused.code, "is_host=1" in refused.hint) == (2, True)

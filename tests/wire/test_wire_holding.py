@@ -8,7 +8,7 @@ from holdfast.model import events as ev
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.wire.message_frames import frame
 from holdfast.wire.receive_limits import ReceiveLimits
-from wire_ends import KEY, AgentsEnd, OwnersEnd, hello, until
+from wire_ends import JOB_KEY, AgentsEnd, OwnersEnd, hello, turn_until
 
 
 class Sender:
@@ -53,12 +53,12 @@ def test_one_that_ends_in_the_middle_lets_another_go_on() -> None:
 
 
 def test_long_messages_of_several_agents_all_arrive() -> None:
-    owner = OwnersEnd(KEY)
+    owner = OwnersEnd(JOB_KEY)
     owner.listener.holding = holding = ReceiveLimits(300_000)
     workers = tuple(WorkerEvidence(rank=rank, start_failed="x" * 10_000) for rank in range(200))
     collected = ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(workers=workers))
     agents = [AgentsEnd(owner.port, word=hello(f"a{number}")) for number in range(6)]
-    until(lambda: len(owner.heard) == 6, owner, *agents)
+    turn_until(lambda: len(owner.heard) == 6, owner, *agents)
     size, most = len(frame(collected, 0.0)), 0
 
     def all_there() -> bool:
@@ -67,7 +67,7 @@ def test_long_messages_of_several_agents_all_arrive() -> None:
         return len(owner.heard) == 12
 
     assert all(agent.dialler.send(collected) for agent in agents)
-    until(all_there, owner, *agents)
+    turn_until(all_there, owner, *agents)
     assert most < 300_000 + size + 6 * 40_000
     assert holding.total == 0
     assert owner.gone == []

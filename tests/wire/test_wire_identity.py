@@ -13,7 +13,7 @@ from holdfast.wire.ed25519 import Ed25519, derived, pkcs8
 from holdfast.wire.job_key import Key
 from holdfast.wire.peer_identity import Credentials, Identity, certificate
 
-KEY = Key(bytes(range(32)))
+COUNTING_KEY = Key(bytes(range(32)))
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,11 @@ KEY = Key(bytes(range(32)))
 )
 def test_a_certificate_is_the_same_everywhere(identity: Identity, digest: str) -> None:
     """Both ends make it, and compare it byte for byte: other bytes are another key."""
-    assert hashlib.sha256(certificate(KEY, identity)).hexdigest()[:16] == digest
+    assert hashlib.sha256(certificate(COUNTING_KEY, identity)).hexdigest()[:16] == digest
 
 
 def test_keys_and_identities_have_certificates_of_their_own() -> None:
-    keys = [KEY, Key(bytes(32))]
+    keys = [COUNTING_KEY, Key(bytes(32))]
     assert len({certificate(key, identity) for key in keys for identity in Identity}) == 6
 
 
@@ -52,7 +52,7 @@ def context(key: Key, identity: Identity) -> ssl.SSLContext:
 
 
 def test_both_ends_speak_tls_1_3_without_tickets() -> None:
-    client, server = shake(context(KEY, Identity.OWNER), context(KEY, Identity.AGENT))
+    client, server = shake(context(COUNTING_KEY, Identity.OWNER), context(COUNTING_KEY, Identity.AGENT))
     assert client.version() == server.version() == "TLSv1.3"
     with pytest.raises(ssl.SSLWantReadError):
         client.read(1)  # a ticket would be read here
@@ -93,33 +93,36 @@ def unverifying() -> ssl.SSLContext:
 )
 def test_without_the_key_there_is_no_handshake(client: ssl.SSLContext, said: str) -> None:
     with pytest.raises(ssl.SSLError, match=said):
-        shake(context(KEY, Identity.OWNER), client)
+        shake(context(COUNTING_KEY, Identity.OWNER), client)
 
 
 def showing(end: ssl.SSLContext, identity: Identity, directory: Path) -> ssl.SSLContext:
     """The same end, which shows the certificate of another identity of its key."""
-    private = Ed25519(derived(KEY.secret(), b"holdfast identity 1: " + identity.encode()))
+    private = Ed25519(derived(COUNTING_KEY.secret(), b"holdfast identity 1: " + identity.encode()))
     file = directory / f"{identity}.pem"
-    file.write_bytes(pkcs8(private) + ssl.DER_cert_to_PEM_cert(certificate(KEY, identity)).encode())
+    file.write_bytes(pkcs8(private) + ssl.DER_cert_to_PEM_cert(certificate(COUNTING_KEY, identity)).encode())
     end.load_cert_chain(file)
     return end
 
 
 def test_nobody_dials_the_owner_as_the_owner(tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
-        shake(context(KEY, Identity.OWNER), showing(context(KEY, Identity.AGENT), Identity.OWNER, tmp_path))
+        shake(
+            context(COUNTING_KEY, Identity.OWNER),
+            showing(context(COUNTING_KEY, Identity.AGENT), Identity.OWNER, tmp_path),
+        )
 
 
 @pytest.mark.parametrize("identity", [Identity.AGENT, Identity.OPERATOR])
 @pytest.mark.parametrize("dials", [Identity.AGENT, Identity.OPERATOR])
 def test_only_the_owner_answers_as_the_owner(identity: Identity, dials: Identity, tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
-        shake(showing(context(KEY, Identity.OWNER), identity, tmp_path), context(KEY, dials))
+        shake(showing(context(COUNTING_KEY, Identity.OWNER), identity, tmp_path), context(COUNTING_KEY, dials))
 
 
 @pytest.mark.parametrize("identity", [Identity.AGENT, Identity.OPERATOR])
 def test_each_end_knows_who_the_other_is(identity: Identity) -> None:
-    mine, theirs = Credentials(KEY, Identity.OWNER), Credentials(KEY, identity)
+    mine, theirs = Credentials(COUNTING_KEY, Identity.OWNER), Credentials(COUNTING_KEY, identity)
     pair = socket.socketpair()
     for sock in pair:
         sock.setblocking(False)

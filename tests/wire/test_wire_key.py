@@ -17,10 +17,10 @@ from holdfast.wire.job_key import Key, copy_command, job_key
 from holdfast.wire.tls_channel import ChannelEnd, ChannelEndKind
 
 RAW = bytes(range(32))
-HEX = RAW.hex().encode()
+KEY_IN_HEX = RAW.hex().encode()
 
 
-def placed(path: Path, data: bytes, mode: int = 0o600) -> Path:
+def key_file(path: Path, data: bytes, mode: int = 0o600) -> Path:
     path.write_bytes(data)
     path.chmod(mode)
     return path
@@ -52,21 +52,21 @@ def test_of_many_processes_that_make_a_key_at_once_all_get_the_same(tmp_path: Pa
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("data", [RAW, HEX, HEX.upper() + b"\n", HEX + b"\r\n"])
+@pytest.mark.parametrize("data", [RAW, KEY_IN_HEX, KEY_IN_HEX.upper() + b"\n", KEY_IN_HEX + b"\r\n"])
 def test_a_key_file_has_32_bytes_or_64_hex_digits(tmp_path: Path, data: bytes) -> None:
-    path = placed(tmp_path / "k", data)
+    path = key_file(tmp_path / "k", data)
     assert job_key(str(path), {}, tmp_path).secret() == RAW
     assert job_key(None, {"HOLDFAST_JOB_KEY": str(path)}, tmp_path).secret() == RAW
 
 
 def test_the_option_wins_over_the_variable(tmp_path: Path) -> None:
-    path = placed(tmp_path / "k", RAW)
+    path = key_file(tmp_path / "k", RAW)
     assert job_key(str(path), {"HOLDFAST_JOB_KEY": "/nowhere"}, tmp_path).secret() == RAW
 
 
-@pytest.mark.parametrize("data", [b"", b"x", RAW[:31], RAW + b"\n", HEX[:63] + b"g", HEX * 2])
+@pytest.mark.parametrize("data", [b"", b"x", RAW[:31], RAW + b"\n", KEY_IN_HEX[:63] + b"g", KEY_IN_HEX * 2])
 def test_what_is_no_key_is_refused_and_stays(tmp_path: Path, data: bytes) -> None:
-    path = placed(tmp_path / "key", data)
+    path = key_file(tmp_path / "key", data)
     with pytest.raises(BadUsage, match="key file has 32 raw bytes") as refused:
         job_key(None, {}, tmp_path)
     assert refused.value.hint
@@ -75,7 +75,7 @@ def test_what_is_no_key_is_refused_and_stays(tmp_path: Path, data: bytes) -> Non
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o644])
 def test_a_key_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
-    path = placed(tmp_path / "k", RAW, mode)
+    path = key_file(tmp_path / "k", RAW, mode)
     with pytest.raises(BadUsage, match=f"mode {mode:04o}") as refused:
         job_key(str(path), {}, tmp_path)
     assert refused.value.hint == f"chmod 600 {path}"
@@ -83,7 +83,7 @@ def test_a_key_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: i
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_key_that_another_user_owns_or_links_to_is_refused(tmp_path: Path) -> None:
-    path = placed(tmp_path / "k", RAW)
+    path = key_file(tmp_path / "k", RAW)
     link = tmp_path / "link"
     link.symlink_to(path)
     assert job_key(str(link), {}, tmp_path).secret() == RAW

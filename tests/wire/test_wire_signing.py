@@ -19,13 +19,13 @@ from cryptography.x509.oid import NameOID
 
 from holdfast.wire import ed25519
 
-SECRETS = [bytes(32), bytes(range(32)), b"\xff" * 32]
+SIGNING_SECRETS = [bytes(32), bytes(range(32)), b"\xff" * 32]
 MODULE = "cryptography.hazmat.primitives.asymmetric.ed25519"
 
 
 @functools.cache
 def certificate_of_the_package() -> bytes:
-    private = Ed25519PrivateKey.from_private_bytes(SECRETS[1])
+    private = Ed25519PrivateKey.from_private_bytes(SIGNING_SECRETS[1])
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast owner")])
     made = (
         x509.CertificateBuilder()
@@ -53,7 +53,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("secret", SECRETS, ids=["zeros", "counted", "ones"])
+@pytest.mark.parametrize("secret", SIGNING_SECRETS, ids=["zeros", "counted", "ones"])
 def test_key_and_signature_are_those_of_the_package(by: str, secret: bytes) -> None:
     package = Ed25519PrivateKey.from_private_bytes(secret)
     key = ed25519.Ed25519(secret)
@@ -62,13 +62,13 @@ def test_key_and_signature_are_those_of_the_package(by: str, secret: bytes) -> N
 
 
 def test_the_certificate_is_byte_for_byte_what_an_x509_library_makes(by: str) -> None:
-    assert ed25519.certificate(ed25519.Ed25519(SECRETS[1]), "holdfast owner") == certificate_of_the_package()
+    assert ed25519.certificate(ed25519.Ed25519(SIGNING_SECRETS[1]), "holdfast owner") == certificate_of_the_package()
 
 
 def test_the_key_for_tls_is_what_the_package_writes(by: str) -> None:
-    told = Ed25519PrivateKey.from_private_bytes(SECRETS[1])
+    told = Ed25519PrivateKey.from_private_bytes(SIGNING_SECRETS[1])
     pem = told.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    assert ed25519.pkcs8(ed25519.Ed25519(SECRETS[1])) == pem
+    assert ed25519.pkcs8(ed25519.Ed25519(SIGNING_SECRETS[1])) == pem
 
 
 def test_a_derived_secret_is_that_of_hkdf() -> None:
@@ -77,9 +77,9 @@ def test_a_derived_secret_is_that_of_hkdf() -> None:
 
 
 def test_openssh_reads_the_key_that_it_is_given(by: str, tmp_path: Path) -> None:
-    key = ed25519.Ed25519(SECRETS[1])
+    key = ed25519.Ed25519(SIGNING_SECRETS[1])
     read = load_ssh_private_key(ed25519.openssh_private(key), None)
-    assert isinstance(read, Ed25519PrivateKey) and read.private_bytes_raw() == SECRETS[1]
+    assert isinstance(read, Ed25519PrivateKey) and read.private_bytes_raw() == SIGNING_SECRETS[1]
     if tool := shutil.which("ssh-keygen"):
         file = tmp_path / "key"
         file.write_bytes(ed25519.openssh_private(key))
@@ -92,8 +92,8 @@ def test_without_both_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, MODULE, None)
     monkeypatch.setattr(ed25519, "LIBRARIES", ("libnone.so.9",))
     with pytest.raises(ImportError, match=r"neither the package cryptography nor one of libnone\.so\.9"):
-        ed25519.Ed25519(SECRETS[0])
+        ed25519.Ed25519(SIGNING_SECRETS[0])
 
 
 def test_nothing_shows_the_secret() -> None:
-    assert SECRETS[1].hex() not in repr(ed25519.Ed25519(SECRETS[1]))
+    assert SIGNING_SECRETS[1].hex() not in repr(ed25519.Ed25519(SIGNING_SECRETS[1]))
