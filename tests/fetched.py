@@ -14,14 +14,14 @@ import msgspec
 from holdfast.model.fetch_messages import FetchAgain, FetchDone, FetchFailed, FetchOrder, FetchWord
 from holdfast.model.runtime_plan import Prerequisite
 
-PLAIN = {
+PLAIN_ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
     if not name.upper().endswith("_PROXY") and not name.startswith(("AWS_", "HOLDFAST_", "GIT_"))
 }
 
 
-class Ran:
+class FetchRan:
     """What the process wrote and how it ended."""
 
     def __init__(self, status: int, out: bytes, errors: str) -> None:
@@ -54,17 +54,17 @@ def order_bytes(into: Path, uri: str, *, stall_s: float = 20.0, limit_s: float =
     return msgspec.json.encode(FetchOrder(things=(thing,), who="a test", stall_s=stall_s, limit_s=limit_s))
 
 
-def fetch(into: Path, uri: str, *, env: Mapping[str, str] | None = None, **more: Any) -> Ran:
+def fetch(into: Path, uri: str, *, env: Mapping[str, str] | None = None, **more: Any) -> FetchRan:
     """Run the fetch to its end. `more`: of the prerequisite, `stall_s` and `limit_s`."""
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "holdfast.fetch"],
         input=order_bytes(into, uri, **more),
         capture_output=True,
-        env={**PLAIN, **(env or {})},
+        env={**PLAIN_ENVIRONMENT, **(env or {})},
         timeout=120,
         check=False,
     )
-    return Ran(ended.returncode, ended.stdout, ended.stderr.decode())
+    return FetchRan(ended.returncode, ended.stdout, ended.stderr.decode())
 
 
 def nothing_counts(into: Path) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-PREFIX = "/webhdfs/v1"
+WEBHDFS = "/webhdfs/v1"
 
 
 class Hdfs:
@@ -68,7 +68,7 @@ class _Quiet(BaseHTTPRequestHandler):
 class _Name(_Quiet):
     def do_GET(self) -> None:
         hdfs, parts = self.hdfs_of, urlsplit(self.path)
-        path, query = parts.path.removeprefix(PREFIX).rstrip("/") or "/", parse_qs(parts.query)
+        path, query = parts.path.removeprefix(WEBHDFS).rstrip("/") or "/", parse_qs(parts.query)
         operation = query["op"][0].upper()
         hdfs.asked.append(operation)
         below = sorted({name[len(path) + 1 :].partition("/")[0] for name in hdfs.files if name.startswith(f"{path}/")})
@@ -108,7 +108,7 @@ class _Data(_Quiet):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
-        content = self.hdfs_of.files[parts.path.removeprefix(PREFIX)]
+        content = self.hdfs_of.files[parts.path.removeprefix(WEBHDFS)]
         at = int(query.get("offset", ["0"])[0])
         end = at + int(query["length"][0]) if "length" in query else len(content)
         self.answer(200, content[at:end])

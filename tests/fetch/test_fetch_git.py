@@ -12,18 +12,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fetched import PLAIN, fetch, nothing_counts
+from fetched import PLAIN_ENVIRONMENT, fetch, nothing_counts
 from holdfast.fetch.git_source import Checkout
 from holdfast.fetch.prerequisite_uris import uri_of
 from holdfast.model.runtime_plan import Prerequisite
 from web_server import web_server
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(shutil.which("git") is None, reason="needs the git command")]
-WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+GIT_IDENTITY = {
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@b",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@b",
+}
 
 
 def git(where: Path, *words: str) -> str:
-    env = {**PLAIN, **WHO, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    env = {**PLAIN_ENVIRONMENT, **GIT_IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     command = ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *words]
     return subprocess.run(command, cwd=where, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -66,7 +71,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
         git(served, "clone", "--quiet", "--bare", str(path), f"{name}.git")
     daemon = subprocess.Popen(
         ["git", "daemon", "--reuseaddr", f"--base-path={served}", "--export-all", "--listen=127.0.0.1",
-         f"--port={port}", "--verbose"], stderr=subprocess.PIPE, env=PLAIN, process_group=0,
+         f"--port={port}", "--verbose"], stderr=subprocess.PIPE, env=PLAIN_ENVIRONMENT, process_group=0,
     )  # fmt: skip
     assert daemon.stderr is not None
     with daemon:

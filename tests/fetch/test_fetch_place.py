@@ -28,7 +28,7 @@ def content(top: Path) -> dict[str, bytes | str]:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def packed_tree(tmp_path: Path) -> Path:
     top = tmp_path / "tree"
     (top / "a" / "b").mkdir(parents=True)
     (top / "empty").mkdir()
@@ -39,15 +39,15 @@ def tree(tmp_path: Path) -> Path:
     return top
 
 
-def test_a_directory_is_copied_with_its_links_and_modes(tree: Path, tmp_path: Path) -> None:
+def test_a_directory_is_copied_with_its_links_and_modes(packed_tree: Path, tmp_path: Path) -> None:
     (tmp_path / "outer").write_text("outer")
-    (tree / "outside").symlink_to(tmp_path / "outer")
-    ran = fetch(tmp_path / "o" / "copy", str(tree))
+    (packed_tree / "outside").symlink_to(tmp_path / "outer")
+    ran = fetch(tmp_path / "o" / "copy", str(packed_tree))
     copy = tmp_path / "o" / "copy"
-    assert ran.status == 0 and content(copy) == {**content(tree), "outside": b"outer"}
+    assert ran.status == 0 and content(copy) == {**content(packed_tree), "outside": b"outer"}
     assert (copy / "empty").is_dir() and os.access(copy / "run.sh", os.X_OK)
     assert not os.access(copy / "a" / "b" / "x.bin", os.X_OK)
-    assert fetch(copy, str(tree)).done[0].there
+    assert fetch(copy, str(packed_tree)).done[0].there
 
 
 def test_what_is_not_there_and_what_is_no_file_are_told(tmp_path: Path) -> None:
@@ -56,30 +56,30 @@ def test_what_is_not_there_and_what_is_no_file_are_told(tmp_path: Path) -> None:
     assert fetch(tmp_path / "o", str(tmp_path / "pipe")).phrase == "DataNotFound"
 
 
-def test_a_tree_that_is_larger_than_allowed_is_not_copied(tree: Path, tmp_path: Path) -> None:
-    ran = fetch(tmp_path / "o", str(tree), most_bytes=50_000)
+def test_a_tree_that_is_larger_than_allowed_is_not_copied(packed_tree: Path, tmp_path: Path) -> None:
+    ran = fetch(tmp_path / "o", str(packed_tree), most_bytes=50_000)
     assert ran.phrase == "DownloadTooLarge" and nothing_counts(tmp_path / "o")
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_a_tar_is_unpacked(tree: Path, tmp_path: Path, mode: str) -> None:
+def test_a_tar_is_unpacked(packed_tree: Path, tmp_path: Path, mode: str) -> None:
     with tarfile.open(tmp_path / "t", mode) as archive:  # type: ignore[call-overload]  # each mode is one that it takes
-        archive.add(tree, ".")
+        archive.add(packed_tree, ".")
     ran = fetch(tmp_path / "o", str(tmp_path / "t"), extract=True)
-    assert ran.status == 0 and content(tmp_path / "o") == content(tree), ran.text
+    assert ran.status == 0 and content(tmp_path / "o") == content(packed_tree), ran.text
     assert os.access(tmp_path / "o" / "run.sh", os.X_OK)
 
 
 @pytest.mark.extras
-def test_a_tar_in_zstd_is_unpacked(tree: Path, tmp_path: Path) -> None:
+def test_a_tar_in_zstd_is_unpacked(packed_tree: Path, tmp_path: Path) -> None:
     import zstandard
 
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
-        archive.add(tree, ".")
+        archive.add(packed_tree, ".")
     (tmp_path / "t").write_bytes(zstandard.compress(plain.getvalue()))
     assert fetch(tmp_path / "o", str(tmp_path / "t"), extract=True).status == 0
-    assert content(tmp_path / "o") == content(tree)
+    assert content(tmp_path / "o") == content(packed_tree)
 
 
 def test_a_zip_is_unpacked(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def _tar(path: Path, *members: tuple[str, bytes, str]) -> Path:
     return path
 
 
-FILE, LINK, HARD = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+FILE, SYMBOLIC, HARD = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ FILE, LINK, HARD = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
         [("../evil", FILE, "")],
         [("/tmp/evil", FILE, "")],
         [("a/../../evil", FILE, "")],
-        [("link", LINK, "/tmp")],
-        [("link", LINK, "../..")],
-        [("a/link", LINK, "../../out")],
-        [("out", LINK, "a"), ("out/evil", FILE, "")],
+        [("link", SYMBOLIC, "/tmp")],
+        [("link", SYMBOLIC, "../..")],
+        [("a/link", SYMBOLIC, "../../out")],
+        [("out", SYMBOLIC, "a"), ("out/evil", FILE, "")],
         [("hard", HARD, "/etc/passwd")],
         [("hard", HARD, "../outside")],
         [("null", tarfile.CHRTYPE, "")],
@@ -185,23 +185,23 @@ def test_a_directory_that_this_user_may_not_write_is_named(tmp_path: Path) -> No
     assert fetch(tmp_path / "o" / "x", str(tmp_path / "x")).phrase == "PermissionDenied"
 
 
-def test_a_record_without_its_content_counts_as_nothing(tree: Path, tmp_path: Path) -> None:
+def test_a_record_without_its_content_counts_as_nothing(packed_tree: Path, tmp_path: Path) -> None:
     """A process that was killed between the two last steps leaves that."""
     into = tmp_path / "o"
-    fetch(into, str(tree / "run.sh"))
+    fetch(into, str(packed_tree / "run.sh"))
     into.unlink()
-    ran = fetch(into, str(tree / "run.sh"))
-    assert not ran.done[0].there and into.read_bytes() == (tree / "run.sh").read_bytes()
+    ran = fetch(into, str(packed_tree / "run.sh"))
+    assert not ran.done[0].there and into.read_bytes() == (packed_tree / "run.sh").read_bytes()
 
 
-def test_a_tree_that_was_half_there_goes_on(tree: Path, tmp_path: Path) -> None:
+def test_a_tree_that_was_half_there_goes_on(packed_tree: Path, tmp_path: Path) -> None:
     into = tmp_path / "o"
-    fetch(into, str(tree))
+    fetch(into, str(packed_tree))
     part = tmp_path / ".o.holdfast-part"
     # As it was a moment before its end: one file of it is still missing.
     (tmp_path / ".o.holdfast.json").unlink()
     part.mkdir()
     into.rename(part / "data")
     (part / "data" / "run.sh").unlink()
-    again = fetch(into, str(tree))
-    assert again.status == 0 and content(into) == content(tree)
+    again = fetch(into, str(packed_tree))
+    assert again.status == 0 and content(into) == content(packed_tree)

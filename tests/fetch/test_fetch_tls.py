@@ -17,7 +17,7 @@ from fetched import fetch, nothing_counts
 from web_server import web_server
 
 pytestmark = pytest.mark.real
-DAY = datetime.timedelta(days=1)
+A_DAY = datetime.timedelta(days=1)
 
 
 def served(directory: Path, name: x509.GeneralName, *, days: int = 2) -> tuple[ssl.SSLContext, Path]:
@@ -31,8 +31,8 @@ def served(directory: Path, name: x509.GeneralName, *, days: int = 2) -> tuple[s
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 3 * DAY)
-        .not_valid_after(now - 3 * DAY + (days + 3) * DAY)
+        .not_valid_before(now - 3 * A_DAY)
+        .not_valid_after(now - 3 * A_DAY + (days + 3) * A_DAY)
         .add_extension(x509.SubjectAlternativeName([name]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -48,11 +48,11 @@ def served(directory: Path, name: x509.GeneralName, *, days: int = 2) -> tuple[s
     return context, pem
 
 
-HERE = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+LOOPBACK = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 
 
 def test_a_certificate_that_no_authority_knows_is_refused_and_not_tried_again(tmp_path: Path) -> None:
-    context, _ = served(tmp_path, HERE)
+    context, _ = served(tmp_path, LOOPBACK)
     with web_server(b"secret", context) as web:
         ran = fetch(tmp_path / "m", f"{web.url}/file/m")
     assert ran.phrase == "TlsVerifyFailed" and ran.failed.tries == 1 and nothing_counts(tmp_path / "m")
@@ -61,14 +61,14 @@ def test_a_certificate_that_no_authority_knows_is_refused_and_not_tried_again(tm
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
 def test_an_authority_that_a_variable_names_is_trusted(tmp_path: Path, variable: str) -> None:
-    context, pem = served(tmp_path, HERE)
+    context, pem = served(tmp_path, LOOPBACK)
     with web_server(b"content", context) as web:
         ran = fetch(tmp_path / "m", f"{web.url}/file/m", env={variable: str(pem)})
     assert ran.status == 0 and (tmp_path / "m").read_bytes() == b"content"
 
 
 def test_a_certificate_of_another_name_or_of_yesterday_is_refused(tmp_path: Path) -> None:
-    for name, days in ((x509.DNSName("other.lab"), 2), (HERE, -1)):
+    for name, days in ((x509.DNSName("other.lab"), 2), (LOOPBACK, -1)):
         context, pem = served(tmp_path, name, days=days)
         with web_server(b"content", context) as web:
             ran = fetch(tmp_path / "m", f"{web.url}/file/m", env={"SSL_CERT_FILE": str(pem)})

@@ -165,7 +165,7 @@ class Counts(Base):
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Path:
+def rack_plugin(tmp_path: Path) -> Path:
     path = tmp_path / "rack.py"
     path.write_text(PLUGIN)
     return path
@@ -198,7 +198,7 @@ def settle(plan: CheckPlan, *nodes: str, **more: object) -> tuple[ChecksFinished
     return run_round(current, time.monotonic), current
 
 
-def chosen(plugin: Path, text: str, **more: object) -> CheckPlan:
+def plan_with(plugin: Path, text: str, **more: object) -> CheckPlan:
     return plan_checks(choices_from_text(text), plugins=[plugin], **more)  # type: ignore[arg-type]  # shorthand
 
 
@@ -215,15 +215,15 @@ def test_disabled(tmp_path: Path) -> None:
     assert answer.state == "DISABLED"
 
 
-def test_fail_then_pass_on_retry(plugin: Path) -> None:
-    answer, current = settle(chosen(plugin, "second"))
+def test_fail_then_pass_on_retry(rack_plugin: Path) -> None:
+    answer, current = settle(plan_with(rack_plugin, "second"))
     assert answer.state == "PASS"
     assert answer.warnings == ("second passed at try 2; before: node-a: the switch is still booting",)
     assert [tried for _, _, tried, _ in current.progress()] == [2]
 
 
-def test_fail_avoid_pass_elsewhere(plugin: Path) -> None:
-    plan = chosen(plugin, "badrack:retries=0,disk")
+def test_fail_avoid_pass_elsewhere(rack_plugin: Path) -> None:
+    plan = plan_with(rack_plugin, "badrack:retries=0,disk")
     answer, _ = settle(plan, "node-a", "node-b", "node-c")
     assert (answer.state, answer.avoid, answer.fatal) == ("FAIL", ("node-a",), False)
     assert answer.failure is not None
@@ -232,8 +232,8 @@ def test_fail_avoid_pass_elsewhere(plugin: Path) -> None:
     assert (again.state, again.avoid) == ("PASS", ())
 
 
-def test_fail_and_nobody_left(plugin: Path) -> None:
-    answer, current = settle(chosen(plugin, "everywhere,second"), "node-a", "node-b")
+def test_fail_and_nobody_left(rack_plugin: Path) -> None:
+    answer, current = settle(plan_with(rack_plugin, "everywhere,second"), "node-a", "node-b")
     assert (answer.state, answer.avoid) == ("FAIL", ("node-a", "node-b"))
     assert answer.failure is not None
     assert answer.failure.nodes == ("node-a", "node-b")
@@ -247,35 +247,35 @@ def test_fail_and_nobody_left(plugin: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "fatal", "state"), [("stops", True, "FAIL"), ("nothing", True, "FAIL"), ("noted", False, "PASS")]
 )
-def test_what_failed_actions_ask_for(plugin: Path, name: str, fatal: bool, state: str) -> None:
-    answer, _ = settle(chosen(plugin, f"{name}:retries=0"), "node-a", "node-b")
+def test_what_failed_actions_ask_for(rack_plugin: Path, name: str, fatal: bool, state: str) -> None:
+    answer, _ = settle(plan_with(rack_plugin, f"{name}:retries=0"), "node-a", "node-b")
     assert (answer.state, answer.fatal) == (state, fatal)
 
 
-def test_a_failure_stands_whatever_its_failed_actions_do(plugin: Path) -> None:
-    answer, _ = settle(chosen(plugin, "undecided:retries=0"))
+def test_a_failure_stands_whatever_its_failed_actions_do(rack_plugin: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "undecided:retries=0"))
     assert (answer.state, answer.fatal) == ("FAIL", True)
     assert answer.failure is not None
     assert answer.failure.message.startswith("node-a: no cooling at all (and its failed_actions() failed: TypeError")
 
 
-def test_a_check_written_loosely(plugin: Path) -> None:
-    plan = chosen(plugin, "plain")
+def test_a_check_written_loosely(rack_plugin: Path) -> None:
+    plan = plan_with(rack_plugin, "plain")
     assert plan.checks[0].step.interval_s == 0.02
     answer, _ = settle(plan, "node-a", "node-b")
     assert (answer.fatal, answer.failure and answer.failure.message) == (True, "node-a: no cooling")
 
 
-def test_a_time_out_is_inconclusive_and_the_check_dies_with_its_children(plugin: Path, tmp_path: Path) -> None:
-    answer, _ = settle(chosen(plugin, "hangs,second", timeout_s=1.0))
+def test_a_time_out_is_inconclusive_and_the_check_dies_with_its_children(rack_plugin: Path, tmp_path: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "hangs,second", timeout_s=1.0))
     assert answer.state == "PASS"
     assert answer.warnings[0] == "hangs is inconclusive: node-a: no answer within 1 s; it was stopped"
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int((tmp_path / "hanging").read_text())).wait(10)  # `TimeoutExpired`: it lives
 
 
-def test_a_time_out_fails_where_the_policy_says_so(plugin: Path) -> None:
-    answer, _ = settle(chosen(plugin, "hangs", timeout_s=0.5, inconclusive=InconclusivePolicy.FAIL))
+def test_a_time_out_fails_where_the_policy_says_so(rack_plugin: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "hangs", timeout_s=0.5, inconclusive=InconclusivePolicy.FAIL))
     assert (answer.state, answer.avoid) == ("FAIL", ("node-a",))
     assert answer.failure is not None
     assert answer.failure.inconclusive
@@ -291,39 +291,39 @@ def test_a_time_out_fails_where_the_policy_says_so(plugin: Path) -> None:
         ("wrong", "check() returned bool, expected a PreCheckResult"),
     ],
 )
-def test_a_crash_is_inconclusive_and_says_how(plugin: Path, name: str, words: str) -> None:
-    answer, _ = settle(chosen(plugin, f"{name}:retries=0"))
+def test_a_crash_is_inconclusive_and_says_how(rack_plugin: Path, name: str, words: str) -> None:
+    answer, _ = settle(plan_with(rack_plugin, f"{name}:retries=0"))
     assert answer.state == "PASS"
     assert len(answer.warnings) == 1
     assert words in answer.warnings[0]
 
 
-def test_output_without_end_does_not_hold_it_up(plugin: Path) -> None:
-    answer, _ = settle(chosen(plugin, "chatty"))
+def test_output_without_end_does_not_hold_it_up(rack_plugin: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "chatty"))
     assert (answer.state, answer.warnings) == ("PASS", ())
 
 
-def test_what_a_check_leaves_behind_is_killed(plugin: Path) -> None:
-    answer, _ = settle(chosen(plugin, "leaver"))
+def test_what_a_check_leaves_behind_is_killed(rack_plugin: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "leaver"))
     assert answer.state == "PASS"
 
 
-def test_is_success_may_be_overridden(plugin: Path) -> None:
-    assert settle(chosen(plugin, "lenient"))[0].state == "PASS"
-    answer, _ = settle(chosen(plugin, "strict:retries=0"))
+def test_is_success_may_be_overridden(rack_plugin: Path) -> None:
+    assert settle(plan_with(rack_plugin, "lenient"))[0].state == "PASS"
+    answer, _ = settle(plan_with(rack_plugin, "strict:retries=0"))
     assert answer.failure is not None
     assert answer.failure.message == "node-a: 0 of 5 links"
 
 
-def test_the_context_comes_as_keywords(plugin: Path) -> None:
-    answer, _ = settle(chosen(plugin, "sees:retries=0"), "node-a", "node-b")
+def test_the_context_comes_as_keywords(rack_plugin: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "sees:retries=0"), "node-a", "node-b")
     assert answer.failure is not None
     assert answer.failure.message == "[None, ['node-a', 'node-b'], 2, True]"
     assert answer.avoid == ("node-a",)
 
 
-def test_a_round_out_of_time_ends_by_itself(plugin: Path) -> None:
-    answer, _ = settle(chosen(plugin, "hangs,second"), deadline_s=0.6)
+def test_a_round_out_of_time_ends_by_itself(rack_plugin: Path) -> None:
+    answer, _ = settle(plan_with(rack_plugin, "hangs,second"), deadline_s=0.6)
     assert answer.state == "PASS"
     assert [warning.partition(" ")[0] for warning in answer.warnings] == ["hangs", "second"]
 
@@ -355,8 +355,8 @@ def test_a_slow_check_of_a_lane_does_not_hold_up_those_behind_it(monkeypatch: py
     assert [progress for _, progress, _, _ in current.progress()][1:] == [Progress.PASSED, Progress.PASSED]
 
 
-def test_kill_ends_everything_at_once(plugin: Path) -> None:
-    current = CheckRound(chosen(plugin, "hangs"), site=Site(node="node-a"), now=time.monotonic())
+def test_kill_ends_everything_at_once(rack_plugin: Path) -> None:
+    current = CheckRound(plan_with(rack_plugin, "hangs"), site=Site(node="node-a"), now=time.monotonic())
     assert len(children.helpers()) == 1
     current.kill()
     current.handle_ready(time.monotonic())
@@ -375,8 +375,8 @@ run_round(current, time.monotonic)
 """
 
 
-def test_the_checks_of_a_director_that_is_killed_die_with_it(plugin: Path, tmp_path: Path) -> None:
-    director = subprocess.Popen([sys.executable, "-c", DIRECTOR, str(plugin)], stdout=subprocess.PIPE)
+def test_the_checks_of_a_director_that_is_killed_die_with_it(rack_plugin: Path, tmp_path: Path) -> None:
+    director = subprocess.Popen([sys.executable, "-c", DIRECTOR, str(rack_plugin)], stdout=subprocess.PIPE)
     assert director.stdout is not None
     assert director.stdout.readline() == b"started\n"
     deadline = time.monotonic() + 30
@@ -393,15 +393,15 @@ def test_the_checks_of_a_director_that_is_killed_die_with_it(plugin: Path, tmp_p
         process.kill()
 
 
-def test_a_replayed_director_asks_again_and_gets_its_answer(plugin: Path) -> None:
-    plan = chosen(plugin, "second")
+def test_a_replayed_director_asks_again_and_gets_its_answer(rack_plugin: Path) -> None:
+    plan = plan_with(rack_plugin, "second")
     first = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), attempt=2, round=3)
     first.kill()  # the director is gone; its checks with it
     answer, _ = settle(plan)
     assert answer.state == "PASS"
 
 
-def watch(plan: CheckPlan, seconds: float) -> list[CheckChange]:
+def watch_checks(plan: CheckPlan, seconds: float) -> list[CheckChange]:
     """Let a watch go through simulated seconds: its checks are real, its clock is not."""
     import select
 
@@ -419,12 +419,12 @@ def watch(plan: CheckPlan, seconds: float) -> list[CheckChange]:
     return noticed
 
 
-def test_a_check_that_fails_during_a_job_is_noticed_once(plugin: Path, tmp_path: Path) -> None:
-    plan = chosen(plugin, "counts,second,hangs")
+def test_a_check_that_fails_during_a_job_is_noticed_once(rack_plugin: Path, tmp_path: Path) -> None:
+    plan = plan_with(rack_plugin, "counts,second,hangs")
     assert [(item.check.name, item.interval_s) for item in during_job(plan)] == [("counts", 5.0)]
-    assert watch(plan, 12) == []
+    assert watch_checks(plan, 12) == []
     (tmp_path / "sick").touch()
-    [noticed] = watch(plan, 12)
+    [noticed] = watch_checks(plan, 12)
     assert noticed.text == "check counts failed during the job: node-a: it is sick"
     assert noticed.failure is not None
     assert (noticed.failure.check, noticed.failure.nodes, noticed.failure.running) == ("counts", ("node-a",), True)
@@ -515,11 +515,11 @@ def test_a_class_written_for_dlrover_runs_once_its_imports_are_changed(tmp_path:
     assert answer.failure.nodes == ("node-b",)
 
 
-def test_a_wait_for_another_try_is_said_once(plugin: Path) -> None:
+def test_a_wait_for_another_try_is_said_once(rack_plugin: Path) -> None:
     said: list[str] = []
     for interval in ("1", "0.5"):
-        plan = chosen(plugin, f"counts:retries=2;interval={interval}")
-        (plugin.parent / "sick").touch()
+        plan = plan_with(rack_plugin, f"counts:retries=2;interval={interval}")
+        (rack_plugin.parent / "sick").touch()
         current = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), nodes=("node-a",))
         assert run_round(current, time.monotonic, said.append).state == "FAIL"
     assert said == ["counts: node-a: it is sick; retrying in 1 s"], "shorter waits are not worth a line"

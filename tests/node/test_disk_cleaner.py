@@ -20,7 +20,7 @@ from holdfast.settings.value_kinds import DiskLimit
 from small_disks import small_disk
 
 
-def write(path: Path, size: int) -> None:
+def write_random(path: Path, size: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(os.urandom(size))
 
@@ -29,7 +29,7 @@ def cleaner(job: Path, limit: DiskLimit, say: Callable[[str], None] = print) -> 
     return DiskCleaner(limit, job_dir=job, places=[job], own=[job], pids=list, now=0.0, say=say)
 
 
-class Jobs:
+class DiskJobs:
     """Live jobs of one state directory, each with a log of some size."""
 
     def __init__(self, home: Path) -> None:
@@ -38,7 +38,7 @@ class Jobs:
 
     def start(self, name: str, size: int) -> Path:
         job = self.home / "jobs" / name
-        write(job / "log", size)
+        write_random(job / "log", size)
         who = OwnerInfo(job_id=name, name="x", host=os.uname().nodename, pid=os.getpid(), created=0.0)
         self.locks[name] = OwnerLock.take(job, who)
         return job
@@ -48,8 +48,8 @@ class Jobs:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    found = Jobs(tmp_path)
+def disk_jobs(tmp_path: Path) -> Iterator[DiskJobs]:
+    found = DiskJobs(tmp_path)
     yield found
     for name in list(found.locks):
         found.end(name)
@@ -59,8 +59,8 @@ ANY = DiskLimit(size_bytes=1)
 """A limit that every disk is over."""
 
 
-def test_the_biggest_user_is_asked_to_stop(jobs: Jobs) -> None:
-    small, big = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
+def test_the_biggest_user_is_asked_to_stop(disk_jobs: DiskJobs) -> None:
+    small, big = disk_jobs.start("a", 1 << 16), disk_jobs.start("b", 1 << 20)
     # The small one looks first, when the big one has not yet said what it has.
     said: list[str] = []
     assert cleaner(small, ANY, said.append).tick(10.0) == []
@@ -73,34 +73,36 @@ def test_the_biggest_user_is_asked_to_stop(jobs: Jobs) -> None:
     assert "the next user is job a" in event.request.reason
 
 
-def test_while_a_stopped_job_holds_the_most_no_other_is_stopped(jobs: Jobs) -> None:
-    small, big = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
+def test_while_a_stopped_job_holds_the_most_no_other_is_stopped(disk_jobs: DiskJobs) -> None:
+    small, big = disk_jobs.start("a", 1 << 16), disk_jobs.start("b", 1 << 20)
     watch = cleaner(big, ANY)
     assert watch.tick(10.0)
     watch.close()
-    jobs.end("b")
+    disk_jobs.end("b")
     other = cleaner(small, ANY)
     assert other.tick(10.0) == []
     (big / "log").unlink()
     assert other.tick(20.0)
 
 
-def test_a_live_job_owns_what_it_writes_anew_where_a_stopped_one_had_written(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_live_job_owns_what_it_writes_anew_where_a_stopped_one_had_written(
+    disk_jobs: DiskJobs, tmp_path: Path
+) -> None:
     shared = tmp_path / "checkpoint"
-    write(shared, 1 << 20)
-    old, new = jobs.start("a", 1), jobs.start("b", 1)
+    write_random(shared, 1 << 20)
+    old, new = disk_jobs.start("a", 1), disk_jobs.start("b", 1)
     mine = DiskShare(files={str(shared): shared.stat().st_ino})
     (old / STOPPED_NAME).write_bytes(encode(mine))
-    jobs.end("a")
+    disk_jobs.end("a")
     shares = DiskShares(new, (str(new),))
     shares.note(mine.files)
     sizes = {user.job: user.size_bytes for user in shares.users(tmp_path.stat().st_dev)}
     assert sizes["b"] > 1 << 20 > sizes["a"]
 
 
-def test_of_two_jobs_that_look_at_one_instant_one_decides(jobs: Jobs) -> None:
-    one, other = jobs.start("a", 1 << 20), jobs.start("b", 1 << 20)
-    with (jobs.home / LOCK_NAME).open("wb") as file:
+def test_of_two_jobs_that_look_at_one_instant_one_decides(disk_jobs: DiskJobs) -> None:
+    one, other = disk_jobs.start("a", 1 << 20), disk_jobs.start("b", 1 << 20)
+    with (disk_jobs.home / LOCK_NAME).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         watch = cleaner(other, ANY)
         assert watch.tick(10.0) == []
@@ -109,16 +111,16 @@ def test_of_two_jobs_that_look_at_one_instant_one_decides(jobs: Jobs) -> None:
     assert cleaner(one, ANY).tick(11.0) == []
 
 
-def test_what_a_dead_job_left_stops_nothing(jobs: Jobs) -> None:
-    small, gone = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
+def test_what_a_dead_job_left_stops_nothing(disk_jobs: DiskJobs) -> None:
+    small, gone = disk_jobs.start("a", 1 << 16), disk_jobs.start("b", 1 << 20)
     (gone / SHARE_NAME).write_bytes(encode(DiskShare(directories=(str(gone),))))
-    jobs.end("b")
+    disk_jobs.end("b")
     assert cleaner(small, ANY).tick(10.0)
 
 
-def test_a_bigger_job_without_a_limit_is_named_and_nothing_is_stopped(jobs: Jobs) -> None:
-    small = jobs.start("a", 1 << 16)
-    jobs.start("b", 1 << 20)
+def test_a_bigger_job_without_a_limit_is_named_and_nothing_is_stopped(disk_jobs: DiskJobs) -> None:
+    small = disk_jobs.start("a", 1 << 16)
+    disk_jobs.start("b", 1 << 20)
     said: list[str] = []
     watch = cleaner(small, ANY, said.append)
     assert watch.tick(10.0) == watch.tick(20.0) == []
@@ -138,8 +140,8 @@ def test_a_bigger_job_without_a_limit_is_named_and_nothing_is_stopped(jobs: Jobs
         b'{"directories": ["\\u0000"], "files": {"\\u0000": 1}}',
     ],
 )
-def test_a_malformed_share_is_named_once_and_its_job_measured_from_outside(jobs: Jobs, hostile: bytes) -> None:
-    small, big = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
+def test_a_malformed_share_is_named_once_and_its_job_measured_from_outside(disk_jobs: DiskJobs, hostile: bytes) -> None:
+    small, big = disk_jobs.start("a", 1 << 16), disk_jobs.start("b", 1 << 20)
     (big / SHARE_NAME).write_bytes(hostile)
     said: list[str] = []
     watch = cleaner(small, ANY, said.append)
@@ -147,8 +149,8 @@ def test_a_malformed_share_is_named_once_and_its_job_measured_from_outside(jobs:
     assert sum("cannot be used" in line for line in said) == ("u0000" not in hostile.decode(errors="ignore"))
 
 
-def test_a_share_that_is_a_pipe_or_endless_blocks_nothing(jobs: Jobs) -> None:
-    small, big, other = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20), jobs.start("c", 1)
+def test_a_share_that_is_a_pipe_or_endless_blocks_nothing(disk_jobs: DiskJobs) -> None:
+    small, big, other = disk_jobs.start("a", 1 << 16), disk_jobs.start("b", 1 << 20), disk_jobs.start("c", 1)
     os.mkfifo(big / SHARE_NAME)
     (other / SHARE_NAME).symlink_to("/dev/zero")
     said: list[str] = []
@@ -156,16 +158,16 @@ def test_a_share_that_is_a_pipe_or_endless_blocks_nothing(jobs: Jobs) -> None:
     assert sum("a file was expected" in line for line in said) == 2
 
 
-def test_a_bigger_job_that_has_not_looked_yet_is_known_to_have_a_limit(jobs: Jobs) -> None:
-    small, big = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
+def test_a_bigger_job_that_has_not_looked_yet_is_known_to_have_a_limit(disk_jobs: DiskJobs) -> None:
+    small, big = disk_jobs.start("a", 1 << 16), disk_jobs.start("b", 1 << 20)
     cleaner(big, ANY)
     said: list[str] = []
     assert cleaner(small, ANY, said.append).tick(10.0) == []
     assert "the disk cleaner stops that one" in said[0]
 
 
-def test_a_job_that_ends_by_itself_leaves_no_share(jobs: Jobs) -> None:
-    job = jobs.start("a", 1)
+def test_a_job_that_ends_by_itself_leaves_no_share(disk_jobs: DiskJobs) -> None:
+    job = disk_jobs.start("a", 1)
     watch = cleaner(job, DiskLimit(percent=100.0))
     watch.tick(10.0)
     assert (job / SHARE_NAME).exists()
@@ -181,7 +183,7 @@ def test_under_the_limit_nothing_happens(tmp_path: Path, limit: DiskLimit) -> No
 
 
 def test_taken_counts_each_file_once(tmp_path: Path) -> None:
-    write(tmp_path / "a", 8192)
+    write_random(tmp_path / "a", 8192)
     (tmp_path / "b").hardlink_to(tmp_path / "a")
     device = tmp_path.stat().st_dev
     size, inodes = taken([tmp_path, tmp_path], {str(tmp_path / "a"): (tmp_path / "a").stat().st_ino}, device)
@@ -191,11 +193,11 @@ def test_taken_counts_each_file_once(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_is_not_counted_and_a_renamed_one_is(tmp_path: Path) -> None:
-    write(tmp_path / "checkpoint.tmp", 8192)
+    write_random(tmp_path / "checkpoint.tmp", 8192)
     known = {str(tmp_path / "checkpoint.tmp"): (tmp_path / "checkpoint.tmp").stat().st_ino}
     device = tmp_path.stat().st_dev
     (tmp_path / "checkpoint.tmp").rename(tmp_path / "checkpoint")
-    write(tmp_path / "checkpoint.tmp", 8192)  # another program's, under the name of before
+    write_random(tmp_path / "checkpoint.tmp", 8192)  # another program's, under the name of before
     assert taken([], known, device) == (0, 0)
     moved = still_there(known)
     assert list(moved) == [str(tmp_path / "checkpoint")]
@@ -214,7 +216,7 @@ def test_sizes_have_the_unit_that_tells_something(size: int, words: str) -> None
 
 
 def test_written_files_are_those_open_for_writing(tmp_path: Path) -> None:
-    write(tmp_path / "read", 1)
+    write_random(tmp_path / "read", 1)
     with (tmp_path / "read").open("rb"), (tmp_path / "written").open("wb"):
         found = written_files([os.getpid()])
     assert str(tmp_path / "written") in found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,15 +14,15 @@ import pytest
 from conftest import Holdfast
 from holdfast.node.sidecars.ssh_keys import KeySide, key_pair
 from processes import until
+from real_sshd import SSHD
 
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 needs_openssh = pytest.mark.skipif(
     SSHD is None or shutil.which("ssh") is None, reason="there is no OpenSSH here (apt-get install openssh-server)"
 )
-STAYS = "while [ ! -e over ]; do sleep 0.1; done"
+UNTIL_OVER = "while [ ! -e over ]; do sleep 0.1; done"
 
 
-def job_file(holdfast: Holdfast, worker: str, ssh: Any = True, count: int = 2) -> Path:
+def door_job(holdfast: Holdfast, worker: str, ssh: Any = True, count: int = 2) -> Path:
     role = {"count": count, "command": ["bash", "-c", worker], "env": {"COLOUR": "dark blue"}}
     path = holdfast.dir / "job.yaml"
     path.write_text(json.dumps({"name": "door", "roles": {"worker": role}, "plugins": {"ssh": ssh}}))
@@ -35,7 +34,7 @@ class Entered:
 
     def __init__(self, holdfast: Holdfast, ssh: Any = True) -> None:
         self.holdfast = holdfast
-        path = job_file(holdfast, f"touch up-$RANK; {STAYS}", ssh)
+        path = door_job(holdfast, f"touch up-$RANK; {UNTIL_OVER}", ssh)
         self.process = holdfast.start("run", "--no-checks", "--max-restarts", "0", "--job", path)
         until(lambda: len(list(holdfast.dir.glob("up-*"))) == 2)
         [self.config] = holdfast.home.glob("jobs/*/ssh/config")
@@ -66,10 +65,9 @@ def entered(holdfast: Holdfast) -> Iterator[Entered]:
 @pytest.mark.real
 def test_a_worker_enters_another_by_the_config_that_it_finds_in_its_environment(holdfast: Holdfast) -> None:
     says = 'echo "rank $RANK, $COLOUR, $PWD, port $PAI_CONTAINER_SSH_PORT"'
-    worker = (
-        f"touch up-$RANK; if [ $RANK = 0 ]; then ssh -F $HOLDFAST_SSH_CONFIG worker-1 '{says}'; touch over; fi; {STAYS}"
-    )
-    ran = holdfast.run("--max-restarts", "0", "--job", job_file(holdfast, worker))
+    worker = f"touch up-$RANK; if [ $RANK = 0 ]; then ssh -F $HOLDFAST_SSH_CONFIG worker-1 '{says}'; touch over; fi; "
+    worker += UNTIL_OVER
+    ran = holdfast.run("--max-restarts", "0", "--job", door_job(holdfast, worker))
     assert ran.status == 0
     assert f"[worker-0] rank 1, dark blue, {holdfast.dir}, port " in ran.out
     assert ran.out.strip()[-1].isdigit()
@@ -88,7 +86,9 @@ def test_a_login_lands_in_the_worker_that_it_names_and_gives_back_its_status(ent
 def test_no_password_no_other_key_and_no_other_host_key_opens_the_door(entered: Entered, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True, timeout=30)
-    tried = entered.ssh("-o", "IdentityAgent=none", "-i", str(other), "-F", "/dev/null", "-p", port(entered), *blind())
+    tried = entered.ssh(
+        "-o", "IdentityAgent=none", "-i", str(other), "-F", "/dev/null", "-p", ssh_port(entered), *blind()
+    )
     assert "Permission denied (publickey)" in tried.stderr
     strange = tmp_path / "known"
     strange.write_text(
@@ -98,7 +98,7 @@ def test_no_password_no_other_key_and_no_other_host_key_opens_the_door(entered: 
     assert "Host key verification failed" in refused.stderr
 
 
-def port(entered: Entered) -> str:
+def ssh_port(entered: Entered) -> str:
     return next(line.split()[1] for line in entered.config.read_text().splitlines() if line.startswith("  Port"))
 
 
@@ -148,21 +148,21 @@ def test_a_key_of_the_user_s_own_enters(holdfast: Holdfast, tmp_path: Path) -> N
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True, timeout=30)
     job = Entered(holdfast, {"keys": [own.with_suffix(".pub").read_text().strip()]})
     try:
-        assert job.ssh("-i", str(own), "-F", "/dev/null", "-p", port(job), *blind(), "echo in").stdout == "in\n"
+        assert job.ssh("-i", str(own), "-F", "/dev/null", "-p", ssh_port(job), *blind(), "echo in").stdout == "in\n"
     finally:
         job.close()
 
 
 @pytest.mark.real
 def test_a_machine_without_sshd_costs_one_line(holdfast: Holdfast) -> None:
-    ran = holdfast.run("--job", job_file(holdfast, "echo ran"), HOLDFAST_SSHD="/no/such/sshd")
+    ran = holdfast.run("--job", door_job(holdfast, "echo ran"), HOLDFAST_SSHD="/no/such/sshd")
     assert ran.status == 0
     assert ran.err.count("sshd could not be started: HOLDFAST_SSHD=/no/such/sshd cannot be run") == 1
 
 
 @pytest.mark.real
 def test_a_required_door_that_cannot_be_had_fails_the_attempt(holdfast: Holdfast) -> None:
-    path = job_file(holdfast, "echo ran", {"required": True})
+    path = door_job(holdfast, "echo ran", {"required": True})
     ran = holdfast.run("--max-restarts", "0", "--job", path, HOLDFAST_SSHD="/no/such/sshd")
     assert (ran.status, ran.report["phrase"]) == (222, "DaemonFailed")
     assert "ran" not in ran.out
@@ -170,7 +170,7 @@ def test_a_required_door_that_cannot_be_had_fails_the_attempt(holdfast: Holdfast
 
 @pytest.mark.real
 def test_no_door_is_open_unless_it_is_asked_for(holdfast: Holdfast) -> None:
-    ran = holdfast.run("--job", job_file(holdfast, "env | grep -c SSH_CONFIG || true", False, count=1))
+    ran = holdfast.run("--job", door_job(holdfast, "env | grep -c SSH_CONFIG || true", False, count=1))
     assert ran.out.strip().endswith(" 0")
     assert not list(holdfast.home.glob("jobs/*/ssh"))
 

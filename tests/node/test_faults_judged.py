@@ -38,10 +38,10 @@ from holdfast.node.devices.fault_log import FaultLog
 from holdfast.node.devices.job_faults import JobFaults
 from holdfast.reactor import Reactor
 
-NODE = NodeInfo(name="n1", slots=4, devices=("gpu0", "gpu1", "gpu2", "gpu3"))
+FOUR_GPUS = NodeInfo(name="n1", slots=4, devices=("gpu0", "gpu1", "gpu2", "gpu3"))
 
 
-class Job:
+class JudgedJob:
     """A job's view of the faults of `n1`, with a book of its own."""
 
     def __init__(self, home: Path, kind: JobKind = JobKind.TRAINING, command: str | None = None) -> None:
@@ -61,28 +61,28 @@ class Job:
             say=self.said.append,
         )
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),), kind=kind)
-        self.judge = JobFaults(self.desk, resets, spec, frozenset({"n1", *NODE.devices}), self.said.append)
+        self.judge = JobFaults(self.desk, resets, spec, frozenset({"n1", *FOUR_GPUS.devices}), self.said.append)
         self.judge.begin(T)
 
     def fault(self, code: str, at: float, how: Assertion = Assertion.OCCUR, device: str = "gpu0") -> list[ev.FaultSeen]:
         event = FaultEvent(device=device, code=code, assertion=how, at=at, node="n1", source="test")
-        return seen(self.judge.note([event], at))
+        return faults_seen(self.judge.note([event], at))
 
 
-def seen(events: list[ev.Event]) -> list[ev.FaultSeen]:
+def faults_seen(events: list[ev.Event]) -> list[ev.FaultSeen]:
     return [event for event in events if isinstance(event, ev.FaultSeen)]
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Job]:
-    job = Job(tmp_path)
+def training(tmp_path: Path) -> Iterator[JudgedJob]:
+    job = JudgedJob(tmp_path)
     yield job
     job.judge.close()
 
 
 @pytest.fixture
-def inference(tmp_path: Path) -> Iterator[Job]:
-    job = Job(tmp_path, JobKind.INFERENCE)
+def inference(tmp_path: Path) -> Iterator[JudgedJob]:
+    job = JudgedJob(tmp_path, JobKind.INFERENCE)
     yield job
     job.judge.close()
 
@@ -90,58 +90,58 @@ def inference(tmp_path: Path) -> Iterator[Job]:
 # ---------------------------------------------------------------------------------------------- waiting
 
 
-def test_a_request_fault_leaves_an_inference_job_alone_for_sixty_seconds(inference: Job) -> None:
+def test_a_request_fault_leaves_an_inference_job_alone_for_sixty_seconds(inference: JudgedJob) -> None:
     (found,) = inference.fault("80BB8000", T)
     assert (found.remedy, found.stop, found.avoid) == (Remedy.RETRY_REQUEST, False, ())
     due = inference.judge.next_wake()
     assert due is not None
     assert due > T + 60.0
-    assert seen(inference.judge.tick(T + 60.0)) == []
-    (found,) = seen(inference.judge.tick(due))
+    assert faults_seen(inference.judge.tick(T + 60.0)) == []
+    (found,) = faults_seen(inference.judge.tick(due))
     assert (found.stop, found.avoid) == (True, ("gpu0",))
 
 
-def test_a_request_fault_that_is_over_in_time_stops_nobody(inference: Job) -> None:
+def test_a_request_fault_that_is_over_in_time_stops_nobody(inference: JudgedJob) -> None:
     inference.fault("80BB8000", T)
     assert inference.fault("80BB8000", T + 59, Assertion.RECOVER) == []
-    assert seen(inference.judge.tick(T + 61)) == []
+    assert faults_seen(inference.judge.tick(T + 61)) == []
     assert inference.judge.next_wake() is None
 
 
-def test_a_request_fault_stops_a_training_job_in_place(training: Job) -> None:
+def test_a_request_fault_stops_a_training_job_in_place(training: JudgedJob) -> None:
     (found,) = training.fault("80BB8000", T)
     assert (found.stop, found.avoid, found.save_s) == (True, (), 30.0)
 
 
-def test_a_restart_fault_has_its_time_to_heal(training: Job) -> None:
+def test_a_restart_fault_has_its_time_to_heal(training: JudgedJob) -> None:
     (found,) = training.fault("80E01801", T)
     assert (found.stop, training.judge.next_wake()) == (False, T + 15)
-    (found,) = seen(training.judge.tick(T + 15))
+    (found,) = faults_seen(training.judge.tick(T + 15))
     assert (found.stop, found.avoid, found.save_s, found.remedy) == (True, (), 30.0, Remedy.RESTART_WORKERS)
     assert "did not heal within 15 s" in found.why
 
 
-def test_a_restart_fault_that_heals_stops_nobody(training: Job) -> None:
+def test_a_restart_fault_that_heals_stops_nobody(training: JudgedJob) -> None:
     training.fault("80E01801", T)
     assert not any(event.stop for event in training.fault("80E01801", T + 14, Assertion.RECOVER))
-    assert seen(training.judge.tick(T + 20)) == []
+    assert faults_seen(training.judge.tick(T + 20)) == []
 
 
-def test_a_moment_cannot_heal_but_a_program_may_speak_for_itself(training: Job) -> None:
+def test_a_moment_cannot_heal_but_a_program_may_speak_for_itself(training: JudgedJob) -> None:
     (found,) = training.fault("94", T, Assertion.ONCE)
     assert found.stop
     (found,) = training.fault("31", T + 5, Assertion.ONCE, "gpu1")
     assert not found.stop
 
 
-def test_a_graver_fault_does_not_wait_for_a_milder_one_to_heal(training: Job) -> None:
+def test_a_graver_fault_does_not_wait_for_a_milder_one_to_heal(training: JudgedJob) -> None:
     training.fault("80E01801", T)
     (found,) = training.fault("79", T + 1)
     assert (found.stop, found.avoid) == (True, ("gpu0",))
-    assert not any(event.stop for event in seen(training.judge.tick(T + 16)))
+    assert not any(event.stop for event in faults_seen(training.judge.tick(T + 16)))
 
 
-def test_a_reset_without_a_command_means_elsewhere_and_is_said_once(training: Job) -> None:
+def test_a_reset_without_a_command_means_elsewhere_and_is_said_once(training: JudgedJob) -> None:
     for device in ("gpu0", "gpu1"):
         (found,) = training.fault("48", T, device=device)
         assert (found.stop, found.avoid, found.reset_s) == (True, (device,), 0.0)
@@ -149,26 +149,26 @@ def test_a_reset_without_a_command_means_elsewhere_and_is_said_once(training: Jo
 
 
 def test_a_reset_keeps_the_device_and_tells_how_long_it_may_take(tmp_path: Path) -> None:
-    job = Job(tmp_path, command="true")
+    job = JudgedJob(tmp_path, command="true")
     (found,) = job.fault("48", T)
     assert (found.stop, found.avoid, found.save_s, found.reset_s) == (True, (), 30.0, 600.0)
     job.judge.close()
 
 
-def test_other_peoples_reports_come_with_their_words(training: Job) -> None:
+def test_other_peoples_reports_come_with_their_words(training: JudgedJob) -> None:
     with FaultLog(training.home, default_policy(), T, writable=True) as book:
         event = FaultEvent(
             device="gpu0", code="79", assertion=Assertion.OCCUR, at=T + 1, node="n1", text="gone", source="pingmesh"
         )
         book.report(event, T + 1)
-    (found,) = seen(training.judge.refresh(T + 2))
+    (found,) = faults_seen(training.judge.refresh(T + 2))
     assert (found.fault.text, found.fault.source, found.stop) == ("gone", "pingmesh", True)
     (fault,) = training.judge.overlapping(T, T + 5, {"gpu0": (0,)})
     assert fault.ranks == (0,)
     assert training.judge.overlapping(T, T + 5, {"gpu1": (1,)}) == ()
 
 
-def test_a_device_of_another_node_concerns_nobody_here(training: Job) -> None:
+def test_a_device_of_another_node_concerns_nobody_here(training: JudgedJob) -> None:
     assert training.fault("79", T, device="gpu9") == []
 
 
@@ -177,25 +177,25 @@ def test_a_device_of_another_node_concerns_nobody_here(training: Job) -> None:
 
 def seats(count: int, avoid: tuple[str, ...] = ()) -> tuple[Seat, ...]:
     spec = JobSpec(name="j", roles=(Role(name="worker", count=count, command=("x",)),))
-    found = place(spec, (NODE,), avoid)
+    found = place(spec, (FOUR_GPUS,), avoid)
     assert found is not None
     return found
 
 
 def test_of_several_workers_each_has_its_own() -> None:
     two = seats(2)
-    assert [users(device, two, (NODE,)) for device in ("gpu0", "gpu1", "gpu3", "n1")] == [(0,), (1,), (), (0, 1)]
+    assert [users(device, two, (FOUR_GPUS,)) for device in ("gpu0", "gpu1", "gpu3", "n1")] == [(0,), (1,), (), (0, 1)]
 
 
 def test_one_alone_may_drive_all_it_sees() -> None:
-    assert users("gpu3", seats(1), (NODE,)) == (0,)
-    assert users("gpu3", seats(1, ("gpu3",)), (NODE,)) == ()
+    assert users("gpu3", seats(1), (FOUR_GPUS,)) == (0,)
+    assert users("gpu3", seats(1, ("gpu3",)), (FOUR_GPUS,)) == ()
 
 
 # ---------------------------------------------------------------------------------------------- the agent
 
 
-def running(save_s: float) -> tuple[Agent, list[Instruction]]:
+def running_agent(save_s: float) -> tuple[Agent, list[Instruction]]:
     """An agent with two workers that gets STOP at second 10."""
     agent = Agent("n1", boot=1)
     two = tuple(Seat(rank=rank, role="worker", role_rank=rank, node="n1", local_rank=rank) for rank in range(2))
@@ -223,12 +223,12 @@ def left(rank: int, at: float, code: int = 0) -> WorkerExited:
 
 
 def test_a_stop_without_time_to_save_is_a_signal() -> None:
-    agent, out = running(0.0)
+    agent, out = running_agent(0.0)
     assert (orders(out), agent.next_wake()) == (["signal"], 15.0)
 
 
 def test_listeners_get_their_time_and_the_grace_comes_after_it() -> None:
-    agent, out = running(30.0)
+    agent, out = running_agent(30.0)
     assert orders(out) == ["notify"]
     assert orders(agent.learn(WorkersNotified(attempt=1, listening=(0, 1)), 10.0)) == []
     assert orders(agent.obey(Stop(attempt=1, reason="Xid 48", grace_s=5.0, save_s=30.0), 20.0)) == []
@@ -238,13 +238,13 @@ def test_listeners_get_their_time_and_the_grace_comes_after_it() -> None:
 
 
 def test_nobody_listens_nobody_is_waited_for() -> None:
-    agent, _ = running(30.0)
+    agent, _ = running_agent(30.0)
     assert orders(agent.learn(WorkersNotified(attempt=1, listening=()), 10.0)) == ["signal"]
     assert agent.next_wake() == 15.0
 
 
 def test_the_last_listener_ends_the_waiting() -> None:
-    agent, _ = running(30.0)
+    agent, _ = running_agent(30.0)
     agent.learn(WorkersNotified(attempt=1, listening=(1,)), 10.0)
     assert orders(agent.learn(left(1, 12.0), 12.0)) == ["signal"]
     agent.learn(left(0, 13.0, code=1), 13.0)
@@ -254,7 +254,7 @@ def test_the_last_listener_ends_the_waiting() -> None:
 
 
 def test_a_hurry_ends_the_waiting() -> None:
-    agent, _ = running(30.0)
+    agent, _ = running_agent(30.0)
     agent.learn(WorkersNotified(attempt=1, listening=(0, 1)), 10.0)
     assert orders(agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=5.0), 15.0)) == ["signal"]
     assert agent.next_wake() == 20.0
@@ -263,19 +263,19 @@ def test_a_hurry_ends_the_waiting() -> None:
 # ---------------------------------------------------------------------------------------------- the gang and the report
 
 
-def gang(count: int = 2) -> Gang:
+def running_gang(count: int = 2) -> Gang:
     """All workers are up at second 3."""
     found = Gang()
     spec = JobSpec(name="j", roles=(Role(name="worker", count=count, command=("x",)),), checks=())
-    found.handle(ev.JobSubmitted(job_id="j", spec=spec, nodes=(NODE,)), 0.0)
+    found.handle(ev.JobSubmitted(job_id="j", spec=spec, nodes=(FOUR_GPUS,)), 0.0)
     found.handle(ev.ChecksFinished(attempt=1, round=1, state=CheckState.DISABLED), 0.0)
     for at, state in ((1.0, MemberState.PREPARED), (3.0, MemberState.UP)):
-        found.handle(ev.AgentReported(report=told(count, state, at)), at)
+        found.handle(ev.AgentReported(report=members_report(count, state, at)), at)
     assert found.phase is Phase.RUNNING
     return found
 
 
-def told(count: int, state: MemberState, at: float, stopped: int = 0) -> Report:
+def members_report(count: int, state: MemberState, at: float, stopped: int = 0) -> Report:
     exits = {
         rank: WorkerExit(role="worker", rank=rank, node="n1", attempt=1, exit_code=0, ended_at=at)
         for rank in range(count)
@@ -286,18 +286,20 @@ def told(count: int, state: MemberState, at: float, stopped: int = 0) -> Report:
     return Report(node="n1", boot=1, attempt=1, stopped=stopped, sent=at, members=members)
 
 
-def bad(code: str, device: str = "gpu0") -> FaultEvent:
+def device_fault(code: str, device: str = "gpu0") -> FaultEvent:
     return FaultEvent(device=device, code=code, assertion=Assertion.OCCUR, at=T, node="n1", source="test")
 
 
 def test_all_leave_well_in_a_drain_and_the_job_goes_on() -> None:
-    owner = gang()
-    seen_ = ev.FaultSeen(fault=bad("48"), remedy=Remedy.RESET_NOW, stop=True, save_s=30.0, reset_s=600.0, why="reset")
+    owner = running_gang()
+    seen_ = ev.FaultSeen(
+        fault=device_fault("48"), remedy=Remedy.RESET_NOW, stop=True, save_s=30.0, reset_s=600.0, why="reset"
+    )
     actions = owner.handle(seen_, 5.0)
     assert [a.command for a in actions if hasattr(a, "command")] == [
         Stop(attempt=1, reason="reset", grace_s=30.0, save_s=30.0, term=1)
     ]
-    owner.handle(ev.AgentReported(report=told(2, MemberState.DONE, 6.0, stopped=1)), 6.0)
+    owner.handle(ev.AgentReported(report=members_report(2, MemberState.DONE, 6.0, stopped=1)), 6.0)
     evidence = owner.trial.evidence(Phase.DRAINING, "j")
     owner.handle(ev.EvidenceCollected(attempt=1, evidence=evidence), 7.0)
     owner.handle(ev.Tick(), 7.0)
@@ -314,12 +316,14 @@ def test_all_leave_well_in_a_drain_and_the_job_goes_on() -> None:
 
 
 def test_a_person_stops_a_job_that_drains_for_a_fault() -> None:
-    owner = gang()
-    owner.handle(ev.FaultSeen(fault=bad("48"), remedy=Remedy.RESET_NOW, stop=True, save_s=30.0, why="reset"), 5.0)
+    owner = running_gang()
+    owner.handle(
+        ev.FaultSeen(fault=device_fault("48"), remedy=Remedy.RESET_NOW, stop=True, save_s=30.0, why="reset"), 5.0
+    )
     request = StopRequest(reason="enough", at=6.0)
     actions = owner.handle(ev.StopRequested(request=request), 6.0)
     assert [a.command.save_s for a in actions if hasattr(a, "command") and isinstance(a.command, Stop)] == [0.0]
-    owner.handle(ev.AgentReported(report=told(2, MemberState.DONE, 6.5, stopped=1)), 6.5)
+    owner.handle(ev.AgentReported(report=members_report(2, MemberState.DONE, 6.5, stopped=1)), 6.5)
     owner.handle(ev.EvidenceCollected(attempt=1, evidence=owner.trial.evidence(Phase.DRAINING, "j")), 7.0)
     owner.handle(ev.Tick(), 7.0)
     assert owner.report is not None
@@ -328,8 +332,10 @@ def test_a_person_stops_a_job_that_drains_for_a_fault() -> None:
 
 
 def test_a_fault_of_a_device_that_the_job_has_left_does_not_stop_it() -> None:
-    owner = gang()
-    stays = ev.FaultSeen(fault=bad("79", "gpu3"), remedy=Remedy.ISOLATE, stop=True, avoid=("gpu3",), why="gone")
+    owner = running_gang()
+    stays = ev.FaultSeen(
+        fault=device_fault("79", "gpu3"), remedy=Remedy.ISOLATE, stop=True, avoid=("gpu3",), why="gone"
+    )
     owner.handle(stays, 5.0)
     assert owner.phase is Phase.RUNNING
     assert owner.trial.faults == []
@@ -339,11 +345,11 @@ def test_a_fault_of_a_device_that_the_job_has_left_does_not_stop_it() -> None:
 @pytest.mark.parametrize(
     ("fault", "rerun"),
     [
-        (ActiveFault(event=bad("020000002"), remedy=Remedy.WATCH, stopped=True, avoid=True), Rerun.ELSEWHERE),
-        (ActiveFault(event=bad("80E01801"), remedy=Remedy.RESTART_WORKERS, stopped=True), Rerun.NOW),
-        (ActiveFault(event=bad("48"), remedy=Remedy.RESET_NOW, stopped=True), Rerun.NOW),
-        (ActiveFault(event=bad("48"), remedy=Remedy.RESET_NOW, stopped=True, avoid=True), Rerun.ELSEWHERE),
-        (ActiveFault(event=bad("79"), remedy=Remedy.ISOLATE, stopped=True), Rerun.ELSEWHERE),
+        (ActiveFault(event=device_fault("020000002"), remedy=Remedy.WATCH, stopped=True, avoid=True), Rerun.ELSEWHERE),
+        (ActiveFault(event=device_fault("80E01801"), remedy=Remedy.RESTART_WORKERS, stopped=True), Rerun.NOW),
+        (ActiveFault(event=device_fault("48"), remedy=Remedy.RESET_NOW, stopped=True), Rerun.NOW),
+        (ActiveFault(event=device_fault("48"), remedy=Remedy.RESET_NOW, stopped=True, avoid=True), Rerun.ELSEWHERE),
+        (ActiveFault(event=device_fault("79"), remedy=Remedy.ISOLATE, stopped=True), Rerun.ELSEWHERE),
     ],
     ids=["watch", "restart", "reset", "no command", "isolate"],
 )

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from small_tree import small_tree
 
-from fetched import PLAIN
+from fetched import PLAIN_ENVIRONMENT
 from web_server import Web, web_server
 
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
+def big_weights_web() -> Iterator[Web]:
     with web_server(b"weights" * 300_000) as server:
         yield server
 
@@ -44,22 +44,24 @@ class Prepare:
         return [sys.executable, "-m", "holdfast", "prepare", *tree, *result, "--job", str(self.top / "job.yaml")]
 
     def run(self, **thing: object) -> subprocess.CompletedProcess[str]:
-        env = {**PLAIN, "TOKEN": "geheim"}
+        env = {**PLAIN_ENVIRONMENT, "TOKEN": "geheim"}
         return subprocess.run(self.words(**thing), env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_what_a_job_needs_lies_beside_run_and_a_repeated_call_fetches_nothing(tmp_path: Path, web: Web) -> None:
+def test_what_a_job_needs_lies_beside_run_and_a_repeated_call_fetches_nothing(
+    tmp_path: Path, big_weights_web: Web
+) -> None:
     prepare = Prepare(tmp_path)
-    assert prepare.run(uri=f"{web.url}/file/m", into="data/m").returncode == 0
-    assert (prepare.into / "data" / "m").read_bytes() == web.content and (prepare.into / "run").exists()
-    again = prepare.run(uri=f"{web.url}/file/m", into="data/m")
-    assert again.returncode == 0 and "whole from an earlier fetch" in again.stderr and len(web.asked) == 1
+    assert prepare.run(uri=f"{big_weights_web.url}/file/m", into="data/m").returncode == 0
+    assert (prepare.into / "data" / "m").read_bytes() == big_weights_web.content and (prepare.into / "run").exists()
+    again = prepare.run(uri=f"{big_weights_web.url}/file/m", into="data/m")
+    assert again.returncode == 0 and "whole from an earlier fetch" in again.stderr and len(big_weights_web.asked) == 1
     assert not (tmp_path / "result").exists()
 
 
-def test_a_failure_is_a_status_a_file_and_the_last_line(tmp_path: Path, web: Web) -> None:
+def test_a_failure_is_a_status_a_file_and_the_last_line(tmp_path: Path, big_weights_web: Web) -> None:
     prepare = Prepare(tmp_path)
-    ended = prepare.run(uri=f"{web.url}/status/404/m?token=geheim")
+    ended = prepare.run(uri=f"{big_weights_web.url}/status/404/m?token=geheim")
     left = json.loads((tmp_path / "result").read_text())
     assert ended.returncode == left["code"] == 229 and left["phrase"] == "DownloadNotFound" and left["name"] == "model"
     assert json.loads(ended.stdout.splitlines()[-1]) == left and len((tmp_path / "result").read_bytes()) <= 4096
@@ -72,18 +74,20 @@ def test_a_mistake_is_left_the_same_way(tmp_path: Path) -> None:
     assert ended.returncode == left["code"] == 2 and left["phrase"] == "ConfigInvalid"
 
 
-def test_a_secret_of_the_job_is_filled_in_and_shown_nowhere(tmp_path: Path, web: Web) -> None:
+def test_a_secret_of_the_job_is_filled_in_and_shown_nowhere(tmp_path: Path, big_weights_web: Web) -> None:
     prepare = Prepare(tmp_path)
-    ended = prepare.run(uri=web.url.replace("://", "://ada:<% $secrets.login %>@") + "/login/m")
+    ended = prepare.run(uri=big_weights_web.url.replace("://", "://ada:<% $secrets.login %>@") + "/login/m")
     assert ended.returncode == 0, ended.stderr
     assert "geheim" not in ended.stdout + ended.stderr + (prepare.into / "job.yaml").read_text()
 
 
-def test_a_terminal_has_a_bar(tmp_path: Path, web: Web) -> None:
-    web.content = os.urandom(20_000_000)
+def test_a_terminal_has_a_bar(tmp_path: Path, big_weights_web: Web) -> None:
+    big_weights_web.content = os.urandom(20_000_000)
     ours, theirs = pty.openpty()
-    words = Prepare(tmp_path).words(uri=f"{web.url}/file/m", sha256="")
-    with subprocess.Popen(words, env=PLAIN | {"TOKEN": ""}, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    words = Prepare(tmp_path).words(uri=f"{big_weights_web.url}/file/m", sha256="")
+    with subprocess.Popen(
+        words, env=PLAIN_ENVIRONMENT | {"TOKEN": ""}, stdout=subprocess.DEVNULL, stderr=theirs
+    ) as process:
         os.close(theirs)
         seen = b""
         try:

@@ -20,7 +20,7 @@ from pair_of_nodes import Pair, pair
 
 __all__ = ["pair"]  # a fixture
 
-TURNS = """
+PRINTS_IN_TURN = """
 wait_for("go")
 for turn in range(3):
     wait_for(f"turn-{turn}-{rank}")
@@ -28,7 +28,7 @@ for turn in range(3):
     pathlib.Path(f"done-{turn}-{rank}").write_text("x")
 wait_for("end")
 """
-IN_TURN = [f"turn {turn} of rank {rank}" for turn in range(3) for rank in (1, 0)]
+TURNS_BY_TIME = [f"turn {turn} of rank {rank}" for turn in range(3) for rank in (1, 0)]
 
 
 def in_turn(pair: Pair) -> None:
@@ -40,20 +40,20 @@ def in_turn(pair: Pair) -> None:
             wait_for(pair.holdfast.dir / f"done-{turn}-{rank}")
 
 
-def end(pair: Pair) -> None:
+def end_pair(pair: Pair) -> None:
     pair.go("end")
     assert [ran.status for ran in pair.finish()] == [0, 0]
 
 
 @pytest.mark.real
 def test_lines_of_all_nodes_come_by_time_with_all_that_can_be_asked(pair: Pair) -> None:
-    pair.start(TURNS)
+    pair.start(PRINTS_IN_TURN)
     in_turn(pair)
     for home in (pair.a, pair.b):
         said = pair.until("turn 2 of rank 0", home, "logs", "pair", "--stdout", "--grep", "^turn")
-        assert [line.partition("] ")[2] for line in said.out.splitlines()] == IN_TURN, said.err
+        assert [line.partition("] ")[2] for line in said.out.splitlines()] == TURNS_BY_TIME, said.err
         lines = [json.loads(line) for line in pair.on(home, "logs", "pair", "--json", "-g", "^turn").out.splitlines()]
-        assert [line["line"] for line in lines] == IN_TURN
+        assert [line["line"] for line in lines] == TURNS_BY_TIME
         assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
         since, until = lines[2]["at"], lines[4]["at"]
         for rank in (0, 1):
@@ -69,7 +69,7 @@ def test_lines_of_all_nodes_come_by_time_with_all_that_can_be_asked(pair: Pair) 
     assert [Path(path).is_file() for path in far[2:]] == [True, True]
     files = json.loads(pair.on(pair.a, "logs", "pair", "--path", "--json").out)["files"]
     assert [(file["rank"], file["node"]) for file in files] == [(0, None)] * 2 + [(1, pair.nodes[1])] * 2
-    end(pair)
+    end_pair(pair)
 
 
 def stamped(at: float) -> str:
@@ -80,7 +80,7 @@ def stamped(at: float) -> str:
 
 @pytest.mark.real
 def test_all_ranks_are_followed_from_either_node_over_attempts_until_the_job_ends(pair: Pair) -> None:
-    rest = TURNS.replace('wait_for("end")', 'wait_for(f"end-{attempt}")')
+    rest = PRINTS_IN_TURN.replace('wait_for("end")', 'wait_for(f"end-{attempt}")')
     pair.start(rest + 'print("the end of", attempt)\nsys.exit(int(attempt == "1" and rank == "1"))\n')
     followers = [
         pair.holdfast.start("logs", "pair", "--stdout", "-f", HOLDFAST_HOME=str(home)) for home in (pair.a, pair.b)
@@ -102,8 +102,8 @@ def test_all_ranks_are_followed_from_either_node_over_attempts_until_the_job_end
         ]
         for rank in (0, 1):  # what comes meanwhile comes as it arrives from each node
             own = [line for line in said if line.startswith("turn") and line.endswith(f"of rank {rank}")]
-            assert own == [line for line in IN_TURN if line.endswith(str(rank))] * 2
-        wanted = [*IN_TURN, *IN_TURN, "the end of 1", *["the end of 2"] * 2]
+            assert own == [line for line in TURNS_BY_TIME if line.endswith(str(rank))] * 2
+        wanted = [*TURNS_BY_TIME, *TURNS_BY_TIME, "the end of 1", *["the end of 2"] * 2]
         wanted += [f"rank {rank} of attempt 2" for rank in (0, 1)]
         said.remove("the end of 1") if said.count("the end of 1") == 2 else None
         assert sorted(said) == sorted(wanted), ran.err
@@ -159,7 +159,7 @@ def test_an_owner_that_does_not_answer_leaves_the_logs_that_lie_here(pair: Pair)
     assert (ran.status, ran.out) == (0, "rank 1 of attempt 1\n")
     assert "no job key" in ran.err and "these are the logs that lie here" in ran.err
     pair.key.write_bytes(kept)
-    end(pair)
+    end_pair(pair)
 
 
 @pytest.mark.real
@@ -167,7 +167,7 @@ def test_after_the_job_the_owners_node_names_the_nodes_of_the_other_logs(pair: P
     pair.start('wait_for("end")\n')
     none = pair.on(pair.b, "logs", "pair", "--attempt", "9", "--rank", "1")
     assert "there is no attempt 9: the last one is 1" in none.err
-    end(pair)
+    end_pair(pair)
     there = pair.nodes[1]
     ran = pair.on(pair.a, "logs", "pair", "--stdout")
     assert ran.out == "rank 0 of attempt 1\n"
@@ -180,28 +180,30 @@ def test_after_the_job_the_owners_node_names_the_nodes_of_the_other_logs(pair: P
 # ---------------------------------------------------------------------------------------------- the node's part
 
 
-def read(reader: LogReader, said: list[LogRead], where: LogFrom, attempt: int = 1) -> LogPiece:
+def read_piece(reader: LogReader, said: list[LogRead], where: LogFrom, attempt: int = 1) -> LogPiece:
     reader.read(ReadLog(id=len(said) + 1, rank=3, attempt=attempt, streams=(where,)))
     [piece] = said[-1].pieces
     return piece
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log_of_rank_3(tmp_path: Path) -> Path:
     path = tmp_path / "attempt-1" / "worker-3" / "stdout.log"
     path.parent.mkdir(parents=True)
     return path
 
 
-def test_a_piece_has_the_times_of_its_lines_over_logs_that_were_put_aside(tmp_path: Path, log: Path) -> None:
-    write_log(log, [(100.0 + n, b"line %d of rank 3\n" % n) for n in range(9)], Rotation(most_bytes=40, kept=3))
-    assert log.with_name("stdout.log.2").exists()
+def test_a_piece_has_the_times_of_its_lines_over_logs_that_were_put_aside(tmp_path: Path, log_of_rank_3: Path) -> None:
+    write_log(
+        log_of_rank_3, [(100.0 + n, b"line %d of rank 3\n" % n) for n in range(9)], Rotation(most_bytes=40, kept=3)
+    )
+    assert log_of_rank_3.with_name("stdout.log.2").exists()
     said: list[LogRead] = []
     reader = LogReader(Reactor(time.monotonic), tmp_path, "n0", said.append)
-    place = read(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True, most=0))
+    place = read_piece(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True, most=0))
     assert (place.has_times, place.data, len(place.files)) == (True, b"", 4)
     found, where = [], LogFrom(stream=LogStream.STDOUT, timed=True, since=103.0)
-    while (piece := read(reader, said, where)).data:
+    while (piece := read_piece(reader, said, where)).data:
         times = records(piece.times)
         ends = [at for at, _ in times[1:]] + [len(piece.data)]
         found += [(moment, piece.data[at:end]) for (at, moment), end in zip(times, ends, strict=True)]
@@ -209,19 +211,19 @@ def test_a_piece_has_the_times_of_its_lines_over_logs_that_were_put_aside(tmp_pa
     assert found == [(100.0 + number, b"line %d of rank 3\n" % number) for number in range(3, 9)]
 
 
-def test_a_piece_has_a_limit_in_times_too(tmp_path: Path, log: Path) -> None:
-    write_log(log, [(100.0 + number, b"\n") for number in range(2 * MOST_TIMES)])
+def test_a_piece_has_a_limit_in_times_too(tmp_path: Path, log_of_rank_3: Path) -> None:
+    write_log(log_of_rank_3, [(100.0 + number, b"\n") for number in range(2 * MOST_TIMES)])
     said: list[LogRead] = []
     reader = LogReader(Reactor(time.monotonic), tmp_path, "n0", said.append)
-    first = read(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True))
+    first = read_piece(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True))
     assert len(first.data) == MOST_TIMES
-    second = read(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True, file=first.file, at=MOST_TIMES))
+    second = read_piece(reader, said, LogFrom(stream=LogStream.STDOUT, timed=True, file=first.file, at=MOST_TIMES))
     assert records(second.times)[0] == (0, 100.0 + MOST_TIMES)
 
 
-def test_a_line_without_its_end_waits_for_it_while_the_attempt_goes_on(tmp_path: Path, log: Path) -> None:
-    log.write_bytes(b"whole\npar")
+def test_a_line_without_its_end_waits_for_it_while_the_attempt_goes_on(tmp_path: Path, log_of_rank_3: Path) -> None:
+    log_of_rank_3.write_bytes(b"whole\npar")
     said: list[LogRead] = []
     reader = LogReader(Reactor(time.monotonic), tmp_path, "n0", said.append)
     where = LogFrom(stream=LogStream.STDOUT, timed=True, whole=True)
-    assert read(reader, said, where).data == b"whole\n"
+    assert read_piece(reader, said, where).data == b"whole\n"

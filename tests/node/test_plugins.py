@@ -15,13 +15,13 @@ from holdfast.model.check_results import CheckChoice, InconclusivePolicy
 from holdfast.node.check_entry import catalogue, choices_from_text, plan_checks
 
 
-def plugin(folder: Path, text: str, name: str = "mine.py") -> Path:
+def plugin_file(folder: Path, text: str, name: str = "mine.py") -> Path:
     path = folder / name
     path.write_text(textwrap.dedent(text))
     return path
 
 
-ONE = """
+RACK_PLUGIN = """
     from holdfast.checks import PreCheckOperator, PreCheckResult
 
     class RackDoor(PreCheckOperator):
@@ -63,7 +63,7 @@ def test_none_chosen_is_disabled() -> None:
 
 
 def test_a_class_of_a_file_is_named_in_lower_case(tmp_path: Path) -> None:
-    path = plugin(tmp_path, ONE)
+    path = plugin_file(tmp_path, RACK_PLUGIN)
     plan = plan_checks((CheckChoice(name="rackdoor"),), plugins=[path])
     [check] = plan.checks
     assert check.profile.info.question == "Is the door of the rack closed?"
@@ -72,13 +72,13 @@ def test_a_class_of_a_file_is_named_in_lower_case(tmp_path: Path) -> None:
 
 
 def test_a_plugin_comes_on_top_of_the_default_set_unless_checks_are_named(tmp_path: Path) -> None:
-    path = plugin(tmp_path, ONE)
+    path = plugin_file(tmp_path, RACK_PLUGIN)
     assert [check.name for check in plan_checks(None, plugins=[path]).checks][-1] == "rackdoor"
     assert len(plan_checks(None, plugins=[path]).checks) == len(DEFAULT) + 1
 
 
 def test_an_executable_is_named_after_its_file(tmp_path: Path) -> None:
-    path = plugin(tmp_path, "#!/bin/sh\nexit 0\n", "Prolog.sh")
+    path = plugin_file(tmp_path, "#!/bin/sh\nexit 0\n", "Prolog.sh")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     plan = plan_checks(choices_from_text("prolog"), plugins=[path])
     assert plan.checks[0].profile.ref.kind is CheckKind.EXECUTABLE
@@ -87,7 +87,7 @@ def test_an_executable_is_named_after_its_file(tmp_path: Path) -> None:
 
 
 def test_an_entry_point_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rackpkg.py").write_text(textwrap.dedent(ONE))
+    (tmp_path / "rackpkg.py").write_text(textwrap.dedent(RACK_PLUGIN))
     info = tmp_path / "rackpkg-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rackpkg\nVersion: 1.0\n")
@@ -195,7 +195,7 @@ def test_common_parameters_settle_the_step() -> None:
 
 
 def test_names_in_check_s_signature_are_its_parameters(tmp_path: Path) -> None:
-    path = plugin(
+    path = plugin_file(
         tmp_path,
         """
         from holdfast.checks import PreCheckOperator, PreCheckResult

@@ -47,8 +47,8 @@ def launch(tmp_path: Path) -> LaunchSpec:
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Callable[..., JobPlace]:
-    """`begun(*events)`: a run of the job that has written these, and is gone."""
+def begin_job(tmp_path: Path) -> Callable[..., JobPlace]:
+    """`begin_job(*events)`: a run of the job that has written these, and is gone."""
 
     def begin(*events: ev.Event, spec: JobSpec = REQUEUED, run: int = 0) -> JobPlace:
         place = claim(tmp_path, name=spec.name, now=1000.0, platform=SLURM, run=run)
@@ -67,9 +67,9 @@ def begun(tmp_path: Path) -> Callable[..., JobPlace]:
 
 
 def test_another_run_finds_the_job_by_what_its_platform_calls_it(
-    launch: LaunchSpec, begun: Callable[..., JobPlace]
+    launch: LaunchSpec, begin_job: Callable[..., JobPlace]
 ) -> None:
-    before = begun()
+    before = begin_job()
     found, why = place_of_before(launch, 1)
     assert found is not None and why == ""
     assert (found.job_id, found.run, found.resumed) == (before.job_id, 1, True)
@@ -77,16 +77,16 @@ def test_another_run_finds_the_job_by_what_its_platform_calls_it(
     assert owner is not None and owner.run == 1
 
 
-def test_a_job_that_is_over_is_not_taken_over(launch: LaunchSpec, begun: Callable[..., JobPlace]) -> None:
-    begun(ev.StopRequested(request=StopRequest(reason="enough")))
+def test_a_job_that_is_over_is_not_taken_over(launch: LaunchSpec, begin_job: Callable[..., JobPlace]) -> None:
+    begin_job(ev.StopRequested(request=StopRequest(reason="enough")))
     assert place_of_before(launch, 1) == (None, "")
 
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"roles": (replace(REQUEUED.roles[0], command=("sh",)),)}])
 def test_what_else_a_batch_script_runs_is_not_taken_over(
-    launch: LaunchSpec, begun: Callable[..., JobPlace], other: dict[str, Any]
+    launch: LaunchSpec, begin_job: Callable[..., JobPlace], other: dict[str, Any]
 ) -> None:
-    begun(spec=replace(REQUEUED, **other))
+    begin_job(spec=replace(REQUEUED, **other))
     assert place_of_before(launch, 1) == (None, "")
 
 
@@ -96,16 +96,18 @@ def test_where_no_run_is_known_the_user_learns_what_to_set(launch: LaunchSpec) -
     assert "set HOLDFAST_HOME to a directory that all nodes share" in why
 
 
-def test_two_commands_of_one_script_take_over_a_job_each(launch: LaunchSpec, begun: Callable[..., JobPlace]) -> None:
-    ids = {begun().job_id, begun().job_id}
+def test_two_commands_of_one_script_take_over_a_job_each(
+    launch: LaunchSpec, begin_job: Callable[..., JobPlace]
+) -> None:
+    ids = {begin_job().job_id, begin_job().job_id}
     taken = {place.job_id for place, _ in (place_of_before(launch, 1) for _ in ids) if place is not None}
     assert taken == ids
 
 
 def test_a_lock_that_a_machine_of_before_seems_to_hold_is_taken_all_the_same(
-    launch: LaunchSpec, begun: Callable[..., JobPlace]
+    launch: LaunchSpec, begin_job: Callable[..., JobPlace]
 ) -> None:
-    owner = read_owner(begun().directory)
+    owner = read_owner(begin_job().directory)
     assert owner is not None
     held = OwnerLock.take(launch.home / "jobs" / owner.job_id, owner)
     found, _ = place_of_before(launch, 1)
@@ -119,13 +121,13 @@ def test_a_lock_that_a_machine_of_before_seems_to_hold_is_taken_all_the_same(
 # ---------------------------------------------------------------------------------------------- two runs, one journal
 
 
-def report(job_id: str) -> JobReport:
+def ended_report(job_id: str) -> JobReport:
     end = ExitReport(code=165, phrase="NodeFailed", blame=Blame.HARDWARE, rerun=Rerun.NOW, reason="r", solution="s")
     return JobReport(job_id=job_id, name="train", outcome=Outcome.FAILED, report=end)
 
 
-def test_what_a_run_of_before_still_writes_changes_nothing(tmp_path: Path, begun: Callable[..., JobPlace]) -> None:
-    place = begun()
+def test_what_a_run_of_before_still_writes_changes_nothing(tmp_path: Path, begin_job: Callable[..., JobPlace]) -> None:
+    place = begin_job()
     old, new = Journal.open(tmp_path), Journal.open(tmp_path)
     new.begin_run(place.job_id, 1, host="n2", pid=1)
     resumed = ev.JobResumed(platform="Slurm job 42", run=1, reason="r")
@@ -134,34 +136,34 @@ def test_what_a_run_of_before_still_writes_changes_nothing(tmp_path: Path, begun
     assert not new.is_taken_over(place.job_id)
     assert old.is_taken_over(place.job_id)
     old.append(place.job_id, 2001.0, ev.Tick())
-    old.finish(report(place.job_id), now=2001.0)
+    old.finish(ended_report(place.job_id), now=2001.0)
     assert list(new.events(place.job_id)) == before
     new.append(place.job_id, 2002.0, ev.Tick())
     assert [event for _, event in new.events(place.job_id)][-2:] == [resumed, ev.Tick()]
-    lost = replace(report("").report, phrase="Lost")
+    lost = replace(ended_report("").report, phrase="Lost")
     (view,) = reconcile(tmp_path, lambda _: lost).jobs
     assert view.phrase == "Lost", "the report of the run before is not the job's"
     old.close()
     new.close()
 
 
-def test_a_job_that_was_closed_as_lost_is_open_again(tmp_path: Path, begun: Callable[..., JobPlace]) -> None:
-    place = begun()
-    assert reconcile(tmp_path, lambda lost: report("").report).jobs[0].state is JobState.ENDED
+def test_a_job_that_was_closed_as_lost_is_open_again(tmp_path: Path, begin_job: Callable[..., JobPlace]) -> None:
+    place = begin_job()
+    assert reconcile(tmp_path, lambda lost: ended_report("").report).jobs[0].state is JobState.ENDED
     journal = Journal.open(tmp_path)
     journal.begin_run(place.job_id, 1, host=os.uname().nodename, pid=os.getpid())
     journal.close()
     owner = read_owner(place.directory)
     assert owner is not None
     lock = OwnerLock.take(place.directory, owner)
-    assert reconcile(tmp_path, lambda lost: report("").report).jobs[0].state is JobState.RUNNING
+    assert reconcile(tmp_path, lambda lost: ended_report("").report).jobs[0].state is JobState.RUNNING
     lock.release()
 
 
 def test_the_numbers_of_a_runs_events_follow_all_of_the_run_before(
-    tmp_path: Path, begun: Callable[..., JobPlace]
+    tmp_path: Path, begin_job: Callable[..., JobPlace]
 ) -> None:
-    place = begun()
+    place = begin_job()
     journal = Journal.open(tmp_path)
     journal.begin_run(place.job_id, 3, host="n2", pid=1)
     journal.append(place.job_id, 1.0, ev.Tick())
@@ -197,17 +199,17 @@ def queued(begun: Callable[..., JobPlace]) -> JobPlace:
     return place
 
 
-def test_a_job_that_waits_is_neither_lost_nor_over(tmp_path: Path, begun: Callable[..., JobPlace]) -> None:
-    queued(begun)
-    found = reconcile(tmp_path, lambda lost: report("").report)
+def test_a_job_that_waits_is_neither_lost_nor_over(tmp_path: Path, begin_job: Callable[..., JobPlace]) -> None:
+    queued(begin_job)
+    found = reconcile(tmp_path, lambda lost: ended_report("").report)
     assert [view.state for view in found.jobs] == [JobState.QUEUED]
     assert found.newly_lost == ()
 
 
-def test_a_job_that_waits_can_be_stopped(tmp_path: Path, begun: Callable[..., JobPlace]) -> None:
-    place = queued(begun)
+def test_a_job_that_waits_can_be_stopped(tmp_path: Path, begin_job: Callable[..., JobPlace]) -> None:
+    place = queued(begin_job)
     assert end_queued(tmp_path, place.job_id, StopRequest(reason="enough", at=3000.0))
-    (view,) = reconcile(tmp_path, lambda lost: report("").report).jobs
+    (view,) = reconcile(tmp_path, lambda lost: ended_report("").report).jobs
     assert (view.state, view.phrase) == (JobState.ENDED, "StoppedByOperator")
     assert not end_queued(tmp_path, place.job_id, StopRequest(reason="again", at=3001.0))
 

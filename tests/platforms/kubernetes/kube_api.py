@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-Answer = tuple[int, Any]
+ApiReply = tuple[int, Any]
 """A status and an object; a list of objects as an answer to a watch: they are sent, then the connection ends."""
 
 
@@ -27,7 +27,7 @@ class Asked:
 
 
 @contextmanager
-def api(answer: Callable[[Asked], Answer | None], place: Path) -> Iterator[dict[str, str]]:
+def api(answer: Callable[[Asked], ApiReply | None], place: Path) -> Iterator[dict[str, str]]:
     """An environment in which the client finds this server. `answer`: None: the connection is cut."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -86,14 +86,14 @@ def kubeconfig(url: str, user: dict[str, Any]) -> str:
     )
 
 
-def status(code: int, reason: str, message: str) -> Answer:
+def status(code: int, reason: str, message: str) -> ApiReply:
     """A refusal, as the API server words it."""
     return code, {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
-def listed(version: int, *items: Any, more: str = "") -> Answer:
+def list_reply(version: int, *items: Any, more: str = "") -> ApiReply:
     return 200, {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)}
 
 
-def pod(name: str, version: int = 1) -> dict[str, Any]:
+def pod_document(name: str, version: int = 1) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": str(version), "managedFields": [{"manager": "x"}]}}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_api import Answer, Asked, api, kubeconfig, listed, pod, status
+from kube_api import ApiReply, Asked, api, kubeconfig, list_reply, pod_document, status
 
 from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.client.api_answers import meant
@@ -27,7 +27,7 @@ from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.reactor import Reactor
 
 pytestmark = pytest.mark.extras
-PODS = "/api/v1/namespaces/ns/pods"
+PODS_PATH = "/api/v1/namespaces/ns/pods"
 
 
 class Owner:
@@ -56,7 +56,7 @@ class Owner:
 
 
 @pytest.fixture
-def owner() -> Iterator[Callable[[dict[str, str]], Owner]]:
+def api_owner() -> Iterator[Callable[[dict[str, str]], Owner]]:
     made: list[Owner] = []
 
     def make(environment: dict[str, str]) -> Owner:
@@ -73,19 +73,19 @@ Make = Callable[[dict[str, str]], Owner]
 
 
 @pytest.mark.real
-def test_an_answer_has_the_object_and_a_refusal_has_kubernetes_words(owner: Make, tmp_path: Path) -> None:
+def test_an_answer_has_the_object_and_a_refusal_has_kubernetes_words(api_owner: Make, tmp_path: Path) -> None:
     quota = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
 
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: Asked) -> ApiReply:
         if asked.method == "POST":
             return status(403, "Forbidden", quota)
         assert asked.token == "Bearer secret"
         return 200, {"kind": "Pod", "metadata": {"name": "p"}}
 
     with api(answer, tmp_path) as environment:
-        mine = owner(environment)
-        assert mine.ask(Method.GET, f"{PODS}/p").body == {"kind": "Pod", "metadata": {"name": "p"}}
-        refused = mine.ask(Method.POST, PODS, body={"kind": "Pod"})
+        mine = api_owner(environment)
+        assert mine.ask(Method.GET, f"{PODS_PATH}/p").body == {"kind": "Pod", "metadata": {"name": "p"}}
+        refused = mine.ask(Method.POST, PODS_PATH, body={"kind": "Pod"})
     assert (refused.status, refused.trouble, refused.reason, refused.said) == (
         403,
         ApiTrouble.QUOTA,
@@ -95,37 +95,42 @@ def test_an_answer_has_the_object_and_a_refusal_has_kubernetes_words(owner: Make
 
 
 @pytest.mark.real
-def test_a_watch_goes_on_where_it_broke_and_lists_again_when_its_version_is_gone(owner: Make, tmp_path: Path) -> None:
+def test_a_watch_goes_on_where_it_broke_and_lists_again_when_its_version_is_gone(
+    api_owner: Make, tmp_path: Path
+) -> None:
     numbers, over = itertools.count(), threading.Event()
     seen: list[dict[str, str]] = []
 
-    def answer(asked: Asked) -> Answer | None:
+    def answer(asked: Asked) -> ApiReply | None:
         seen.append(asked.query)
         match next(numbers):
             case 0:
-                return listed(5, pod("a"), more="next")
+                return list_reply(5, pod_document("a"), more="next")
             case 1:
-                return listed(5, pod("b"))
+                return list_reply(5, pod_document("b"))
             case 2:
-                return 200, [{"type": "MODIFIED", "object": pod("a", 7)}]
+                return 200, [{"type": "MODIFIED", "object": pod_document("a", 7)}]
             case 3:
                 return None
             case 4:
                 return status(410, "Expired", "too old resource version: 7 (9)")
             case 5:
-                return listed(9, pod("a", 8))
+                return list_reply(9, pod_document("a", 8))
             case 6:
-                return 200, [{"type": "BOOKMARK", "object": pod("", 11)}, {"type": "ERROR", "object": {"code": 410}}]
+                return 200, [
+                    {"type": "BOOKMARK", "object": pod_document("", 11)},
+                    {"type": "ERROR", "object": {"code": 410}},
+                ]
             case 7:
-                return listed(12)
+                return list_reply(12)
             case 8:
-                return 200, [{"type": "DELETED", "object": pod("a", 13)}]
+                return 200, [{"type": "DELETED", "object": pod_document("a", 13)}]
         over.wait(60)
         return None
 
     with api(answer, tmp_path) as environment:
-        mine = owner(environment)
-        mine.follow(PODS)
+        mine = api_owner(environment)
+        mine.follow(PODS_PATH)
         mine.until(
             lambda: any(isinstance(word, Changed) and word.change is ObjectChange.DELETED for word in mine.heard)
         )
@@ -143,36 +148,36 @@ def test_a_watch_goes_on_where_it_broke_and_lists_again_when_its_version_is_gone
 
 @pytest.mark.real
 def test_a_server_that_is_away_is_asked_again_and_a_watch_says_that_it_sees_nothing(
-    owner: Make, tmp_path: Path
+    api_owner: Make, tmp_path: Path
 ) -> None:
     tries, gone = itertools.count(), threading.Event()
 
-    def answer(asked: Asked) -> Answer | None:
+    def answer(asked: Asked) -> ApiReply | None:
         if gone.is_set():
             return None
-        if asked.path == PODS:
+        if asked.path == PODS_PATH:
             return status(503, "ServiceUnavailable", "etcd has no leader")
         return (200, {"kind": "Pod"}) if next(tries) else status(500, "InternalError", "starting")
 
     with api(answer, tmp_path) as environment:
-        mine = owner(environment)
-        assert mine.ask(Method.GET, f"{PODS}/p", patience_s=60).ok
-        mine.follow(PODS)
+        mine = api_owner(environment)
+        assert mine.ask(Method.GET, f"{PODS_PATH}/p", patience_s=60).ok
+        mine.follow(PODS_PATH)
         mine.until(lambda: bool(mine.heard))
         assert mine.heard == [
             Unseen(number=2, trouble=ApiTrouble.AWAY, said="the API server answers 503 (etcd has no leader)")
         ]
         gone.set()
-        cut = mine.ask(Method.GET, f"{PODS}/p")
+        cut = mine.ask(Method.GET, f"{PODS_PATH}/p")
     assert cut.trouble is ApiTrouble.AWAY and cut.said.startswith("the API server does not answer (")
 
 
 @pytest.mark.real
-def test_a_token_that_was_renewed_is_read_again(owner: Make, tmp_path: Path) -> None:
+def test_a_token_that_was_renewed_is_read_again(api_owner: Make, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
 
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: Asked) -> ApiReply:
         if asked.token != f"Bearer {token.read_text()}":
             return status(401, "Unauthorized", "Unauthorized")
         return 200, {"kind": "Pod"}
@@ -181,25 +186,25 @@ def test_a_token_that_was_renewed_is_read_again(owner: Make, tmp_path: Path) -> 
         config = Path(environment["KUBECONFIG"])
         url = config.read_text().split('"server": "')[1].split('"')[0]
         config.write_text(kubeconfig(url, {"token-file": str(token), "tokenFile": str(token)}))
-        mine = owner(environment)
-        assert mine.ask(Method.GET, f"{PODS}/p").ok
+        mine = api_owner(environment)
+        assert mine.ask(Method.GET, f"{PODS_PATH}/p").ok
         token.write_text("new")
-        assert mine.ask(Method.GET, f"{PODS}/p").ok
+        assert mine.ask(Method.GET, f"{PODS_PATH}/p").ok
 
 
 @pytest.mark.real
-def test_a_client_that_is_killed_is_started_again_and_follows_on(owner: Make, tmp_path: Path) -> None:
+def test_a_client_that_is_killed_is_started_again_and_follows_on(api_owner: Make, tmp_path: Path) -> None:
     over = threading.Event()
 
-    def answer(asked: Asked) -> Answer | None:
+    def answer(asked: Asked) -> ApiReply | None:
         if asked.watches:
             over.wait(60)
             return None
-        return listed(1, pod("a"))
+        return list_reply(1, pod_document("a"))
 
     with api(answer, tmp_path) as environment:
-        mine = owner(environment)
-        mine.follow(PODS)
+        mine = api_owner(environment)
+        mine.follow(PODS_PATH)
         mine.until(lambda: len(mine.heard) == 1)
         assert mine.asking._helper is not None
         os.kill(mine.asking._helper._child.pid, 9)
@@ -210,8 +215,8 @@ def test_a_client_that_is_killed_is_started_again_and_follows_on(owner: Make, tm
 
 
 @pytest.mark.real
-def test_a_pod_without_a_cluster_is_told_what_is_missing(owner: Make, tmp_path: Path) -> None:
-    answer = owner({"KUBECONFIG": str(tmp_path / "none")}).ask(Method.GET, PODS, patience_s=60)
+def test_a_pod_without_a_cluster_is_told_what_is_missing(api_owner: Make, tmp_path: Path) -> None:
+    answer = api_owner({"KUBECONFIG": str(tmp_path / "none")}).ask(Method.GET, PODS_PATH, patience_s=60)
     assert answer.trouble is ApiTrouble.MISSING
     assert answer.said == f"no cluster is configured: Configuration file {tmp_path}/none not found"
 

@@ -19,7 +19,7 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodSizes, sh
 
 NATIVE, KUEUE = "scheduling.k8s.io", "kueue.x-k8s.io"
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io", "scheduling.volcano.sh"
-KINDS = {
+API_KINDS = {
     f"{NATIVE}/v1": ["priorityclasses"],
     f"{NATIVE}/v1alpha1": ["workloads"],
     f"{NATIVE}/v1alpha2": ["podgroups", "podgroups/status", "workloads"],
@@ -52,24 +52,24 @@ def groups(*versions: str) -> dict[str, Any]:
 
 def resources(version: str) -> dict[str, Any]:
     """What `/apis/GROUP/VERSION` answers."""
-    listed = [{"name": each, "namespaced": True, "kind": "X", "verbs": ["create"]} for each in KINDS[version]]
+    listed = [{"name": each, "namespaced": True, "kind": "X", "verbs": ["create"]} for each in API_KINDS[version]]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": listed}
 
 
-def server(*versions: str) -> ServerCapabilities:
+def capabilities(*versions: str) -> ServerCapabilities:
     found = versions_of(groups(*versions))
     return ServerCapabilities(version=(1, 36), kinds={each: resources_of(resources(each)) for each in found})
 
 
-def chosen(*versions: str, **how: Any) -> Any:
+def placement_for(*versions: str, **how: Any) -> Any:
     said = {"name": "train", "namespace": "ns", "pods": 4, **how}
-    return choose(server(*versions), **said)
+    return choose(capabilities(*versions), **said)
 
 
-def placed(*versions: str, **how: Any) -> dict[str, Any]:
+def pod_placed(*versions: str, **how: Any) -> dict[str, Any]:
     """The first pod of a job that is placed so."""
     role = Role(name="w", count=4, command=("x",), image="i")
-    together = chosen(*versions, **how).together
+    together = placement_for(*versions, **how).together
     plan = PodPlan(
         name="train",
         namespace="ns",
@@ -87,11 +87,11 @@ def test_the_schedulers_own_pod_group_is_valid_where_it_is(version: str) -> None
     import kubernetes_validate
 
     api = {"1.36": "v1alpha2", "1.37": "v1beta1"}[version]
-    found = chosen(f"{NATIVE}/v1", f"{NATIVE}/{api}")
+    found = placement_for(f"{NATIVE}/v1", f"{NATIVE}/{api}")
     [group] = found.objects
     assert group["kind"] == "PodGroup" and group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
     kubernetes_validate.validate(group, version, strict=True)
-    made = placed(f"{NATIVE}/{api}")
+    made = pod_placed(f"{NATIVE}/{api}")
     assert made["spec"]["schedulingGroup"] == {"podGroupName": "train"}
     kubernetes_validate.validate(made, version, strict=True)
 
@@ -100,54 +100,54 @@ def test_the_schedulers_own_pod_group_is_valid_where_it_is(version: str) -> None
 def test_its_forerunner_is_a_workload() -> None:
     import kubernetes_validate
 
-    [group] = chosen(f"{NATIVE}/v1", f"{NATIVE}/v1alpha1").objects
+    [group] = placement_for(f"{NATIVE}/v1", f"{NATIVE}/v1alpha1").objects
     assert group["kind"] == "Workload"
     kubernetes_validate.validate(group, "1.35", strict=True)
-    made = placed(f"{NATIVE}/v1alpha1")
+    made = pod_placed(f"{NATIVE}/v1alpha1")
     assert made["spec"]["workloadRef"]["name"] == "train"
     kubernetes_validate.validate(made, "1.35", strict=True)
 
 
 def test_the_most_stable_version_is_taken() -> None:
-    [group] = chosen(f"{NATIVE}/v1", f"{NATIVE}/v1alpha2", f"{NATIVE}/v1beta1").objects
+    [group] = placement_for(f"{NATIVE}/v1", f"{NATIVE}/v1alpha2", f"{NATIVE}/v1beta1").objects
     assert group["apiVersion"] == f"{NATIVE}/v1beta1"
 
 
 def test_a_group_that_has_only_priority_classes_places_nothing() -> None:
-    found = chosen(f"{NATIVE}/v1")
+    found = placement_for(f"{NATIVE}/v1")
     assert found.objects == () and "waits for all of its 4 pods itself" in found.note
 
 
 def test_a_queue_of_kueue_goes_before_the_scheduler() -> None:
-    every = tuple(KINDS)
-    assert chosen(*every, queue="research").together.kind == "Kueue"
-    assert chosen(*every).together.kind == "PodGroup"
-    made = placed(*every, queue="research")["metadata"]
+    every = tuple(API_KINDS)
+    assert placement_for(*every, queue="research").together.kind == "Kueue"
+    assert placement_for(*every).together.kind == "PodGroup"
+    made = pod_placed(*every, queue="research")["metadata"]
     assert made["labels"][f"{KUEUE}/queue-name"] == "research"
     assert made["labels"][f"{KUEUE}/pod-group-name"] == "train"
     assert made["annotations"][f"{KUEUE}/pod-group-total-count"] == "4"
 
 
 def test_coscheduling_and_volcano_have_pod_groups_of_their_own() -> None:
-    [group] = chosen(f"{COSCHEDULING}/v1alpha1").objects
+    [group] = placement_for(f"{COSCHEDULING}/v1alpha1").objects
     assert group["apiVersion"] == f"{COSCHEDULING}/v1alpha1" and group["spec"]["minMember"] == 4
-    assert placed(f"{COSCHEDULING}/v1alpha1")["metadata"]["labels"][f"{COSCHEDULING}/pod-group"] == "train"
-    found = chosen(f"{VOLCANO}/v1beta1", queue="q")
+    assert pod_placed(f"{COSCHEDULING}/v1alpha1")["metadata"]["labels"][f"{COSCHEDULING}/pod-group"] == "train"
+    found = placement_for(f"{VOLCANO}/v1beta1", queue="q")
     assert found.scheduler == "volcano" and found.objects[0]["spec"] == {"minMember": 4, "queue": "q"}
-    assert placed(f"{VOLCANO}/v1beta1")["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "train"
+    assert pod_placed(f"{VOLCANO}/v1beta1")["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "train"
 
 
 def test_one_pod_needs_no_gang_scheduler() -> None:
-    assert chosen(f"{NATIVE}/v1beta1", pods=1).objects == ()
+    assert placement_for(f"{NATIVE}/v1beta1", pods=1).objects == ()
 
 
 def test_what_the_user_names_is_taken_or_refused() -> None:
-    assert chosen(*KINDS, asked="volcano").scheduler == "volcano"
-    assert chosen(*KINDS, asked="none").objects == ()
+    assert placement_for(*API_KINDS, asked="volcano").scheduler == "volcano"
+    assert placement_for(*API_KINDS, asked="none").objects == ()
     with pytest.raises(ValueError, match="no Kueue, or no `queue`"):
-        chosen(*KINDS, asked="kueue")
+        placement_for(*API_KINDS, asked="kueue")
     with pytest.raises(ValueError, match="neither PodGroup nor Workload"):
-        chosen(f"{NATIVE}/v1", asked="native")
+        placement_for(f"{NATIVE}/v1", asked="native")
 
 
 @pytest.mark.parametrize("document", [None, [], {"groups": None}, {"groups": [None, {"versions": [None]}]}, "x"])

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 UNREADY = Condition(kind="Ready", status="False", reason="ContainersNotReady")
-POD = Pod(name="train-0", uid="u", node="k3", phase=PodPhase.PENDING, deleting=True, conditions=(UNREADY,))
+DELETED_POD = Pod(name="train-0", uid="u", node="k3", phase=PodPhase.PENDING, deleting=True, conditions=(UNREADY,))
 """The node lost its power before its kubelet had reported that the containers run: Kubernetes gives no reason."""
-NODE = node_name("k3", "train-0")
+DOUBTED_NODE = node_name("k3", "train-0")
 
 
-class World:
+class PodWorld:
     """One pod, the clock, and when its agent spoke last."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.reactor = Reactor(lambda: self.now)
-        self.pod = POD
+        self.pod = DELETED_POD
         self.events: tuple[Event, ...] = ()
-        self.heard: dict[str, float] = {NODE: 95.0}
+        self.heard: dict[str, float] = {DOUBTED_NODE: 95.0}
         self._why: PodEndReason | None = None
         self.looks: list[float] = []
         self.doubts = DeletedPods(self.reactor, self.heard.get, 11.0, self.look)
@@ -57,67 +57,67 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    made.look(POD.name, made.now)
+def pod_world() -> Iterator[PodWorld]:
+    made = PodWorld()
+    made.look(DELETED_POD.name, made.now)
     yield made
     made.reactor.close()
 
 
-def test_an_agent_that_says_nothing_more_is_on_a_silent_node(world: World) -> None:
-    world.until(105.5)
-    assert not world.phrase() and world.in_doubt(), "one beat may be late"
-    world.until(107.5)
-    assert world.phrase() == "NodeFailed" and not world.in_doubt()
-    assert world.words() == "its node does not answer: the pod was deleted, and its agent has not answered for 11 s"
+def test_an_agent_that_says_nothing_more_is_on_a_silent_node(pod_world: PodWorld) -> None:
+    pod_world.until(105.5)
+    assert not pod_world.phrase() and pod_world.in_doubt(), "one beat may be late"
+    pod_world.until(107.5)
+    assert pod_world.phrase() == "NodeFailed" and not pod_world.in_doubt()
+    assert pod_world.words() == "its node does not answer: the pod was deleted, and its agent has not answered for 11 s"
 
 
-def test_an_agent_that_was_silent_before_the_deletion_is_not_waited_for(world: World) -> None:
-    world.heard[NODE] = -200.0
-    world.until(101.0)
-    assert world.phrase() == "NodeFailed" and "for 301 s" in world.words()
+def test_an_agent_that_was_silent_before_the_deletion_is_not_waited_for(pod_world: PodWorld) -> None:
+    pod_world.heard[DOUBTED_NODE] = -200.0
+    pod_world.until(101.0)
+    assert pod_world.phrase() == "NodeFailed" and "for 301 s" in pod_world.words()
 
 
-def test_an_agent_that_speaks_after_the_deletion_lives_and_the_pod_was_deleted(world: World) -> None:
-    world.until(103.0)
-    assert not world.phrase()
-    world.heard[NODE] = 103.2
-    world.until(104.5)
-    assert world.phrase() == "Evicted"
-    world.until(140.0)
-    world.look(POD.name, world.now)
-    assert world.phrase() == "Evicted", "what was told once is not told otherwise later"
+def test_an_agent_that_speaks_after_the_deletion_lives_and_the_pod_was_deleted(pod_world: PodWorld) -> None:
+    pod_world.until(103.0)
+    assert not pod_world.phrase()
+    pod_world.heard[DOUBTED_NODE] = 103.2
+    pod_world.until(104.5)
+    assert pod_world.phrase() == "Evicted"
+    pod_world.until(140.0)
+    pod_world.look(DELETED_POD.name, pod_world.now)
+    assert pod_world.phrase() == "Evicted", "what was told once is not told otherwise later"
 
 
-def test_a_pod_without_an_agent_is_in_doubt_for_a_second(world: World) -> None:
-    world.heard.clear()
-    world.until(100.5)
-    assert not world.phrase()
-    world.until(101.5)
-    assert world.phrase() == "Evicted"
+def test_a_pod_without_an_agent_is_in_doubt_for_a_second(pod_world: PodWorld) -> None:
+    pod_world.heard.clear()
+    pod_world.until(100.5)
+    assert not pod_world.phrase()
+    pod_world.until(101.5)
+    assert pod_world.phrase() == "Evicted"
 
 
-def test_kubernetes_own_words_end_the_doubt_at_once(world: World) -> None:
-    world.events = (Event(name=POD.name, reason="Preempted", message="by default/x"),)
-    world.look(POD.name, world.now)
-    assert world.phrase() == "Preempted" and not world.in_doubt()
-    looks = len(world.looks)
-    world.until(120.0)
-    assert len(world.looks) == looks, "it is not looked at again"
+def test_kubernetes_own_words_end_the_doubt_at_once(pod_world: PodWorld) -> None:
+    pod_world.events = (Event(name=DELETED_POD.name, reason="Preempted", message="by default/x"),)
+    pod_world.look(DELETED_POD.name, pod_world.now)
+    assert pod_world.phrase() == "Preempted" and not pod_world.in_doubt()
+    looks = len(pod_world.looks)
+    pod_world.until(120.0)
+    assert len(pod_world.looks) == looks, "it is not looked at again"
 
 
-def test_a_pod_that_ends_while_in_doubt_is_told_at_once(world: World) -> None:
-    world.pod = replace(POD, phase=PodPhase.FAILED)
-    world.look(POD.name, world.now)
-    assert world.phrase() == "Evicted"
+def test_a_pod_that_ends_while_in_doubt_is_told_at_once(pod_world: PodWorld) -> None:
+    pod_world.pod = replace(DELETED_POD, phase=PodPhase.FAILED)
+    pod_world.look(DELETED_POD.name, pod_world.now)
+    assert pod_world.phrase() == "Evicted"
 
 
 @pytest.mark.parametrize(("heard_at", "phrase"), [(95.0, "Evicted"), (60.0, "NodeFailed"), (None, "Evicted")])
 def test_a_pod_that_is_taken_off_the_list_by_force_had_a_silent_agent_or_not(
-    world: World, heard_at: float | None, phrase: str
+    pod_world: PodWorld, heard_at: float | None, phrase: str
 ) -> None:
-    world.heard.clear()
+    pod_world.heard.clear()
     if heard_at is not None:
-        world.heard[NODE] = heard_at
-    assert world.doubts.removed(replace(POD, deleting=False), (), world.now).phrase == phrase
-    assert not world.in_doubt()
+        pod_world.heard[DOUBTED_NODE] = heard_at
+    assert pod_world.doubts.removed(replace(DELETED_POD, deleting=False), (), pod_world.now).phrase == phrase
+    assert not pod_world.in_doubt()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_api import Answer, Asked, api, listed
+from kube_api import ApiReply, Asked, api, list_reply
 
 from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.objects import object_names
@@ -18,7 +18,7 @@ from holdfast.platforms.kubernetes.owner.job_pods import JobPods
 from holdfast.platforms.kubernetes.owner.node_places import PodLost, PodPending, PodsImpossible
 from holdfast.reactor import Reactor
 
-PLAN = PodPlan(
+TWO_PODS = PodPlan(
     name="train",
     namespace="ns",
     job="train",
@@ -27,7 +27,7 @@ PLAN = PodPlan(
 )
 
 
-def running(index: int, node: str) -> dict[str, Any]:
+def running_pod(index: int, node: str) -> dict[str, Any]:
     labels = {object_names.NODE: str(index), object_names.GENERATION: "0"}
     return {
         "metadata": {"name": f"train-{index}", "uid": f"u{index}", "labels": labels, "resourceVersion": "1"},
@@ -45,7 +45,7 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
     over = threading.Event()
     asked: list[Asked] = []
 
-    def answer(ask: Asked) -> Answer | None:
+    def answer(ask: Asked) -> ApiReply | None:
         asked.append(ask)
         if ask.watches:
             over.wait(60)
@@ -54,7 +54,7 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
             return 200, {"metadata": {"uid": "job-uid"}}
         if ask.method == "POST":
             return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
-        return (200, {}) if ask.method == "DELETE" else listed(1, running(0, "k1"), running(1, "k2"))
+        return (200, {}) if ask.method == "DELETE" else list_reply(1, running_pod(0, "k1"), running_pod(1, "k2"))
 
     told: list[PodLost | PodsImpossible | PodPending] = []
     with api(answer, tmp_path) as environment:
@@ -62,7 +62,7 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
         asking = ApiHelper(reactor, environment)
         pods = JobPods(
             asking,
-            PLAN,
+            TWO_PODS,
             "order",
             lambda text: None,
             lambda said, now: told.append(said),
@@ -113,7 +113,7 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
     over = threading.Event()
     deleted: list[str] = []
 
-    def answer(ask: Asked) -> Answer | None:
+    def answer(ask: Asked) -> ApiReply | None:
         if ask.watches:
             over.wait(60)
             return None
@@ -122,15 +122,15 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
         if ask.method == "DELETE":
             deleted.append(ask.path)
             return 200, {}
-        pending = [running(index, f"k{index}") | {"status": {"phase": "Pending"}} for index in (0, 1)]
-        return listed(1, *pending)
+        pending = [running_pod(index, f"k{index}") | {"status": {"phase": "Pending"}} for index in (0, 1)]
+        return list_reply(1, *pending)
 
     with api(answer, tmp_path) as environment:
         reactor = Reactor(Clock().now)
         asking = ApiHelper(reactor, environment)
         pods = JobPods(
             asking,
-            PLAN,
+            TWO_PODS,
             "order",
             lambda text: None,
             lambda said, now: None,
@@ -162,11 +162,11 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     watches: list[str] = []
 
-    def answer(ask: Asked) -> Answer | None:
+    def answer(ask: Asked) -> ApiReply | None:
         if ask.watches:
             watches.append(ask.path)
             if ask.path.endswith("/pods") and watches.count(ask.path) == 1:
-                waiting = running(0, "") | {"status": {"phase": "Pending", "conditions": [refused]}}
+                waiting = running_pod(0, "") | {"status": {"phase": "Pending", "conditions": [refused]}}
                 return 200, [{"type": "ADDED", "object": waiting}]
             over.wait(60)
             return None
@@ -175,7 +175,7 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
         if ask.method == "POST":
             seen.wait(60)
             return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "u0"}}
-        return listed(1)
+        return list_reply(1)
 
     told: list[PodLost | PodsImpossible | PodPending] = []
     with api(answer, tmp_path) as environment:
@@ -183,7 +183,7 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
         asking = ApiHelper(reactor, environment)
         pods = JobPods(
             asking,
-            PLAN,
+            TWO_PODS,
             "order",
             lambda text: None,
             lambda said, now: told.append(said),

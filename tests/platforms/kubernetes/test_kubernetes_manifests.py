@@ -17,8 +17,8 @@ from holdfast.platforms.kubernetes.objects.job_manifests import OwnerPodSpec, fa
 from holdfast.platforms.kubernetes.objects.pod_plan import GangPlacement, PodPlan, PodSizes, shapes
 from holdfast.platforms.kubernetes.objects.pod_template import merged, template_refusal
 
-VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
-JOB = OwnersJob(name="train", uid="3f0c")
+KUBERNETES_VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
+OWNERS_JOB = OwnersJob(name="train", uid="3f0c")
 TEMPLATE = {
     "metadata": {"labels": {"team": "vision"}, "annotations": {"a/b": "c"}},
     "spec": {
@@ -47,23 +47,23 @@ TEMPLATE = {
 }
 
 
-def job(count: int = 4, *, image: str = "busybox:1.36", **resources: Any) -> JobSpec:
+def role_job(count: int = 4, *, image: str = "busybox:1.36", **resources: Any) -> JobSpec:
     role = Role(name="worker", count=count, command=("train",), image=image, resources=Resources(**resources))
     return JobSpec(name="Train", roles=(role,))
 
 
-def plan(**given: Any) -> PodPlan:
-    spec = given.pop("spec", None) or job()
+def pod_plan(**given: Any) -> PodPlan:
+    spec = given.pop("spec", None) or role_job()
     asked = given.pop("asked", None) or PodSizes()
     said = {"name": "train", "namespace": "ns", "job": "Train", "holdfast_image": "holdfast:0.2.0", **given}
     return PodPlan(shapes=shapes(spec, asked), **said)
 
 
 def every_plan() -> Iterator[PodPlan]:
-    yield plan()
-    yield plan(spec=job(16, devices=1, cpus=1.5, memory_bytes=1 << 30), asked=PodSizes(nodes=2))
-    yield plan(asked=PodSizes(template=TEMPLATE, gpus=2, cpus="8", memory="64Gi"), spares=1, shm="1Gi")
-    yield plan(
+    yield pod_plan()
+    yield pod_plan(spec=role_job(16, devices=1, cpus=1.5, memory_bytes=1 << 30), asked=PodSizes(nodes=2))
+    yield pod_plan(asked=PodSizes(template=TEMPLATE, gpus=2, cpus="8", memory="64Gi"), spares=1, shm="1Gi")
+    yield pod_plan(
         service_account="reader",
         priority_class="high",
         scheduler="volcano",
@@ -81,10 +81,10 @@ def every_object() -> Iterator[dict[str, Any]]:
         for one in (owner, replace(owner, service_account="made-by-admin", keep_s=3600, retries=0, cpus="2")):
             made = manifests(one)
             yield from made
-            yield from (owned(found, JOB.reference) for found in made)
+            yield from (owned(found, OWNERS_JOB.reference) for found in made)
         for index in range(each.nodes + each.spares):
             yield pod(each, index)
-            yield pod(each, index, 3, job=JOB, avoid=["k1", "k2.example.org"])
+            yield pod(each, index, 3, job=OWNERS_JOB, avoid=["k1", "k2.example.org"])
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def different() -> list[dict[str, Any]]:
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 def test_every_object_is_valid_by_the_strict_schema(
     different: list[dict[str, Any]], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +114,7 @@ def test_only_stable_kinds_are_made() -> None:
 
 
 def test_a_field_that_the_server_lacks_is_left_out() -> None:
-    made = manifests(OwnerPodSpec(plan=plan(), job_file="", key="", pod_failure_policy=False))
+    made = manifests(OwnerPodSpec(plan=pod_plan(), job_file="", key="", pod_failure_policy=False))
     assert "podFailurePolicy" not in made[-1]["spec"]
 
 
@@ -136,33 +136,33 @@ def test_the_owner_may_touch_only_its_own_things() -> None:
 
 
 def test_all_objects_have_the_labels_of_the_job() -> None:
-    for each in [*manifests(OwnerPodSpec(plan=plan(), job_file="", key="")), pod(plan(), 0)]:
+    for each in [*manifests(OwnerPodSpec(plan=pod_plan(), job_file="", key="")), pod(pod_plan(), 0)]:
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/managed-by"] == "holdfast" and labels["holdfast/job"] == "train"
 
 
 def test_the_service_selects_the_owners_pod_and_no_agent() -> None:
-    made = {each["kind"]: each for each in manifests(OwnerPodSpec(plan=plan(), job_file="", key=""))}
+    made = {each["kind"]: each for each in manifests(OwnerPodSpec(plan=pod_plan(), job_file="", key=""))}
     selector = made["Service"]["spec"]["selector"]
     owner = made["Job"]["spec"]["template"]["metadata"]["labels"]
-    agent = pod(plan(), 0)["metadata"]["labels"]
+    agent = pod(pod_plan(), 0)["metadata"]["labels"]
     assert selector.items() <= owner.items() and not selector.items() <= agent.items()
 
 
 def test_a_pod_belongs_to_the_job_without_being_counted_by_it() -> None:
-    [reference] = pod(plan(), 0, job=JOB)["metadata"]["ownerReferences"]
+    [reference] = pod(pod_plan(), 0, job=OWNERS_JOB)["metadata"]["ownerReferences"]
     assert reference["uid"] == "3f0c" and "controller" not in reference
 
 
 def test_a_lost_pod_has_a_successor_of_another_name_and_the_same_place() -> None:
-    first, third = pod(plan(), 2), pod(plan(), 2, 2)
+    first, third = pod(pod_plan(), 2), pod(pod_plan(), 2, 2)
     assert first["metadata"]["name"] == "train-2" and third["metadata"]["name"] == "train-2-2"
     assert first["metadata"]["labels"]["holdfast/node"] == third["metadata"]["labels"]["holdfast/node"] == "2"
 
 
 def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> None:
     before = json.dumps(TEMPLATE)
-    found = pod(plan(asked=PodSizes(template=TEMPLATE)), 0, avoid=["k1"])
+    found = pod(pod_plan(asked=PodSizes(template=TEMPLATE)), 0, avoid=["k1"])
     node = found["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["k1"]}]
     assert [term["matchFields"] for term in node["nodeSelectorTerms"]] == [fields, fields]
@@ -170,7 +170,7 @@ def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> N
 
 
 def test_a_template_keeps_what_holdfast_mounts_and_adds_its_own() -> None:
-    spec = pod(plan(asked=PodSizes(template=TEMPLATE)), 0)["spec"]
+    spec = pod(pod_plan(asked=PodSizes(template=TEMPLATE)), 0)["spec"]
     task, beside = spec["containers"]
     assert task["command"] == ["/usr/local/pai/run"] and task["securityContext"] == {"runAsUser": 1000}
     assert {mount["mountPath"] for mount in task["volumeMounts"]} >= {"/usr/local/pai", "/data", "/dev/shm"}
@@ -221,24 +221,24 @@ def test_null_takes_a_field_away() -> None:
 
 
 def test_a_worker_has_a_pod_of_its_own_unless_more_is_said() -> None:
-    [shape] = shapes(job(4), PodSizes())
+    [shape] = shapes(role_job(4), PodSizes())
     assert (shape.pods, shape.workers) == (4, 1)
 
 
 def test_workers_are_spread_evenly_over_the_pods_that_were_asked_for() -> None:
-    found = shapes(job(5), PodSizes(nodes=2))
+    found = shapes(role_job(5), PodSizes(nodes=2))
     assert [(each.pods, each.workers) for each in found] == [(1, 3), (1, 2)]
 
 
 def test_the_gpus_of_a_pod_say_how_many_workers_it_has() -> None:
-    [one] = shapes(job(16), PodSizes(gpus=8))
-    [two] = shapes(job(16, devices=2), PodSizes(gpus=8))
+    [one] = shapes(role_job(16), PodSizes(gpus=8))
+    [two] = shapes(role_job(16, devices=2), PodSizes(gpus=8))
     assert (one.pods, one.workers, one.resources) == (2, 8, {"nvidia.com/gpu": "8"})
     assert (two.pods, two.workers) == (4, 4)
 
 
 def test_what_workers_need_is_what_their_pod_has() -> None:
-    [shape] = shapes(job(4, devices=1, cpus=1.5, memory_bytes=1 << 30), PodSizes(nodes=2))
+    [shape] = shapes(role_job(4, devices=1, cpus=1.5, memory_bytes=1 << 30), PodSizes(nodes=2))
     assert shape.resources == {"cpu": "3", "memory": "2304Mi", "nvidia.com/gpu": "2"}
 
 
@@ -250,7 +250,7 @@ def test_roles_have_pods_of_their_own_in_the_order_of_their_ranks() -> None:
             Role(name="worker", count=4, command=("b",), image="two"),
         ),
     )
-    found = plan(spec=spec, asked=PodSizes(per_pod=2))
+    found = pod_plan(spec=spec, asked=PodSizes(per_pod=2))
     assert [(each.roles, each.pods, each.image) for each in found.shapes] == [
         (("ps",), 1, "one"),
         (("worker",), 2, "two"),
@@ -264,10 +264,10 @@ def test_roles_have_pods_of_their_own_in_the_order_of_their_ranks() -> None:
 @pytest.mark.parametrize(
     ("spec", "asked", "said"),
     [
-        (job(2), PodSizes(nodes=3), "2 workers cannot use 3 pods"),
-        (job(5), PodSizes(nodes=4), "fill 3 pods"),
-        (job(1, image=""), PodSizes(), "no image"),
-        (job(4, devices=4), PodSizes(nodes=2, gpus=4), "need 8 devices"),
+        (role_job(2), PodSizes(nodes=3), "2 workers cannot use 3 pods"),
+        (role_job(5), PodSizes(nodes=4), "fill 3 pods"),
+        (role_job(1, image=""), PodSizes(), "no image"),
+        (role_job(4, devices=4), PodSizes(nodes=2, gpus=4), "need 8 devices"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(spec: JobSpec, asked: PodSizes, said: str) -> None:

@@ -22,7 +22,9 @@ from holdfast.platforms.kubernetes.objects.job_status import (
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
 from holdfast.platforms.kubernetes.objects.stop_annotation import ASKED, StopAnnotation, stop_request_patch, wish_of
 
-JOB = {"metadata": {"name": "train", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-11-22T21:00:00Z"}}
+JOB_DOCUMENT = {
+    "metadata": {"name": "train", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-11-22T21:00:00Z"}
+}
 
 
 def a_pod(name: str, part: str, status: dict[str, Any], node: int = 0, generation: int = 0) -> dict[str, Any]:
@@ -32,41 +34,41 @@ def a_pod(name: str, part: str, status: dict[str, Any], node: int = 0, generatio
     return {"metadata": meta, "spec": {"nodeName": "k1"}, "status": status}
 
 
-def container(name: str, **state: Any) -> dict[str, Any]:
+def container_status(name: str, **state: Any) -> dict[str, Any]:
     return {"containerStatuses": [{"name": name, "state": state}]}
 
 
-def owner(**state: Any) -> dict[str, Any]:
+def owner_pod(**state: Any) -> dict[str, Any]:
     phase = "Running" if "running" in state else "Failed" if "terminated" in state else "Pending"
-    return a_pod("train-x", "owner", {"phase": phase, **container("owner", **state)})
+    return a_pod("train-x", "owner", {"phase": phase, **container_status("owner", **state)})
 
 
 def over(kind: str, message: str = "") -> dict[str, Any]:
     ended = {"type": kind, "status": "True", "message": message, "lastTransitionTime": "2026-11-22T21:05:00Z"}
-    return {**JOB, "status": {"conditions": [ended]}}
+    return {**JOB_DOCUMENT, "status": {"conditions": [ended]}}
 
 
 def test_a_job_is_pending_until_its_owner_runs() -> None:
-    assert job_seen(JOB, []).state is ClusterJobState.PENDING
-    waiting = job_seen(JOB, [owner(waiting={"reason": "ImagePullBackOff", "message": "no such image"})])
+    assert job_seen(JOB_DOCUMENT, []).state is ClusterJobState.PENDING
+    waiting = job_seen(JOB_DOCUMENT, [owner_pod(waiting={"reason": "ImagePullBackOff", "message": "no such image"})])
     assert (waiting.state, waiting.said) == (ClusterJobState.PENDING, "ImagePullBackOff: no such image")
-    assert job_seen(JOB, [owner(running={})]).state is ClusterJobState.RUNNING
-    deleted = {"metadata": {**JOB["metadata"], "deletionTimestamp": "2026-11-22T21:01:00Z"}}
-    assert job_seen(deleted, [owner(running={})]).state is ClusterJobState.ENDING
+    assert job_seen(JOB_DOCUMENT, [owner_pod(running={})]).state is ClusterJobState.RUNNING
+    deleted = {"metadata": {**JOB_DOCUMENT["metadata"], "deletionTimestamp": "2026-11-22T21:01:00Z"}}
+    assert job_seen(deleted, [owner_pod(running={})]).state is ClusterJobState.ENDING
 
 
 def test_a_suspended_job_says_who_lets_it_begin() -> None:
-    found = job_seen({**JOB, "spec": {"suspend": True}}, [])
+    found = job_seen({**JOB_DOCUMENT, "spec": {"suspend": True}}, [])
     assert (found.state, found.said[:38]) == (ClusterJobState.PENDING, "the Job is suspended (spec.suspend): a")
     labels = {"kueue.x-k8s.io/queue-name": "gpus"}
-    found = job_seen({"metadata": {**JOB["metadata"], "labels": labels}, "spec": {"suspend": True}}, [])
+    found = job_seen({"metadata": {**JOB_DOCUMENT["metadata"], "labels": labels}, "spec": {"suspend": True}}, [])
     assert "Kueue's queue gpus lets it begin" in found.said
-    assert job_seen({**JOB, "spec": {"suspend": False}}, []).said == ""
+    assert job_seen({**JOB_DOCUMENT, "spec": {"suspend": False}}, []).said == ""
 
 
 def test_the_verdict_is_the_owners_termination_message() -> None:
     message = json.dumps({"phrase": "OutOfMemory", "code": 172, "reason": "rank 3 used 64 GB"})
-    found = job_seen(over("Failed", "policy"), [owner(terminated={"exitCode": 78, "message": message})])
+    found = job_seen(over("Failed", "policy"), [owner_pod(terminated={"exitCode": 78, "message": message})])
     assert (found.state, found.code, found.phrase, found.said) == (
         ClusterJobState.FAILED,
         172,
@@ -78,7 +80,7 @@ def test_the_verdict_is_the_owners_termination_message() -> None:
 
 @pytest.mark.parametrize("message", ["", "a traceback\nlast line", "[1]", '{"code": "x"}', '{"phrase"'])
 def test_another_message_is_shown_as_far_as_it_goes(message: str) -> None:
-    code, phrase, _ = verdict(pod(owner(terminated={"exitCode": 137, "reason": "OOMKilled", "message": message})))
+    code, phrase, _ = verdict(pod(owner_pod(terminated={"exitCode": 137, "reason": "OOMKilled", "message": message})))
     assert (code, phrase) == (137, "")
 
 
@@ -90,11 +92,11 @@ def test_a_job_that_succeeded_has_code_zero() -> None:
 def test_a_node_is_shown_by_its_last_pod() -> None:
     dead = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
     pods = [
-        a_pod("train-1-2", "agent", {"phase": "Running", **container("task", running={})}, 1, 2),
-        a_pod("train-0", "agent", {"phase": "Running", **container("task", running={})}, 0),
+        a_pod("train-1-2", "agent", {"phase": "Running", **container_status("task", running={})}, 1, 2),
+        a_pod("train-0", "agent", {"phase": "Running", **container_status("task", running={})}, 0),
         a_pod("train-1", "agent", dead, 1),
     ]
-    found = job_seen(JOB, pods)
+    found = job_seen(JOB_DOCUMENT, pods)
     assert [each.name for each in found.pods] == ["train-0", "train-1", "train-1-2"]
     assert [each.name for each in newest(found.pods)] == ["train-0", "train-1-2"]
     assert found.running == 2
@@ -143,6 +145,8 @@ def test_a_wish_is_an_annotation_and_what_is_none_is_passed_over() -> None:
 
 
 def test_an_owner_that_has_died_is_no_job_that_never_began() -> None:
-    found = job_seen(JOB, [owner(terminated={"exitCode": 2, "message": "holdfast: job file: no such key\n"})])
+    found = job_seen(
+        JOB_DOCUMENT, [owner_pod(terminated={"exitCode": 2, "message": "holdfast: job file: no such key\n"})]
+    )
     assert found.state is ClusterJobState.PENDING
     assert found.said == "its pod train-x ended with 2 (holdfast: job file: no such key)"

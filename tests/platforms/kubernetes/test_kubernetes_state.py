@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_api import Answer, Asked, api, status
+from kube_api import ApiReply, Asked, api, status
 
 from holdfast.clock import Clock
 from holdfast.model import events as ev
@@ -30,7 +30,7 @@ from holdfast.reactor import Reactor
 HEADER = Header(of="job-uid", owner="mine", pod="train-abc", job_id="20261122-2130-k3f9", name="train")
 
 
-def joined(name: str) -> ev.NodeJoined:
+def node_joined(name: str) -> ev.NodeJoined:
     return ev.NodeJoined(node=NodeInfo(name=name, slots=1), boot=1)
 
 
@@ -45,10 +45,10 @@ def merged(config: dict[str, Any], change: dict[str, Any], version: str) -> dict
 def test_what_is_written_is_read_again() -> None:
     events = Events()
     for number in range(3):
-        events.add(1763848000.25 + number, joined(f"n{number}"))
+        events.add(1763848000.25 + number, node_joined(f"n{number}"))
     config = merged({}, patch(HEADER, events, "7"), "8")
     assert header_of(config) == HEADER and version_of(config) == "8"
-    assert list(events_of(config)) == [(1763848000.25 + number, joined(f"n{number}")) for number in range(3)]
+    assert list(events_of(config)) == [(1763848000.25 + number, node_joined(f"n{number}")) for number in range(3)]
 
 
 def test_a_history_that_is_too_long_keeps_its_beginning_and_says_so() -> None:
@@ -56,7 +56,7 @@ def test_a_history_that_is_too_long_keeps_its_beginning_and_says_so() -> None:
     bits = (bytes((7919 * n + k * k * 31) % 251 for k in range(3000)) for n in range(10_000))
     noise = (base64.b85encode(each).decode() for each in bits)
     for number, text in enumerate(noise):
-        events.add(float(number), joined(text))
+        events.add(float(number), node_joined(text))
         if events.cut:
             break
     assert events.cut and len(events.data) <= MOST_BYTES
@@ -76,7 +76,7 @@ def test_a_state_that_cannot_be_read_is_none(config: Any) -> None:
 def test_events_that_are_cut_off_or_no_bytes_end_the_history() -> None:
     events = Events()
     events.add(1.0, ev.Tick())
-    events.add(2.0, joined("n1"))
+    events.add(2.0, node_joined("n1"))
     whole = base64.b64encode(events.data[:-8]).decode()
     assert len(list(events_of({"binaryData": {"events": whole}}))) < 2
     assert list(events_of({"binaryData": {"events": "&&"}})) == []
@@ -90,7 +90,7 @@ class Server:
         self.away = False
         self.written = 0
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> ApiReply:
         if self.away:
             return status(503, "ServiceUnavailable", "etcd has no leader")
         if asked.method == Method.GET:
@@ -103,7 +103,7 @@ class Server:
         return 200, self.config
 
 
-class Play:
+class MirrorPlay:
     """One mirror, and what it says."""
 
     def __init__(self, environment: dict[str, str], header: Header = HEADER) -> None:
@@ -125,11 +125,11 @@ class Play:
 
 
 @pytest.fixture
-def play() -> Iterator[Callable[..., Play]]:
-    made: list[Play] = []
+def mirror_play() -> Iterator[Callable[..., MirrorPlay]]:
+    made: list[MirrorPlay] = []
 
-    def make(*words: Any) -> Play:
-        made.append(Play(*words))
+    def make(*words: Any) -> MirrorPlay:
+        made.append(MirrorPlay(*words))
         return made[-1]
 
     yield make
@@ -140,18 +140,18 @@ def play() -> Iterator[Callable[..., Play]]:
 
 @pytest.mark.real
 @pytest.mark.extras
-def test_an_attempt_waits_until_its_number_is_written(play: Callable[..., Play], tmp_path: Path) -> None:
+def test_an_attempt_waits_until_its_number_is_written(mirror_play: Callable[..., MirrorPlay], tmp_path: Path) -> None:
     server = Server()
     with api(server.answer, tmp_path) as environment:
-        mine = play(environment)
-        mine.mirror.begin([(1.0, joined("n1"))])
+        mine = mirror_play(environment)
+        mine.mirror.begin([(1.0, node_joined("n1"))])
         mine.mirror.at(1)
-        mine.mirror.noted(joined("n2"), 2.0)
+        mine.mirror.noted(node_joined("n2"), 2.0)
         secured = ev.JournalSecured(attempt=1, cause="c")
         assert not mine.mirror.secured(secured, mine.reactor.now())
         follows = mine.until(lambda: not mine.mirror.writing)
         assert follows == [secured]
-        assert [event for _, event in events_of(server.config)] == [joined("n1"), joined("n2")]
+        assert [event for _, event in events_of(server.config)] == [node_joined("n1"), node_joined("n2")]
         found = header_of(server.config)
         assert found is not None and (found.owner, found.events) == ("mine", 2)
         assert mine.mirror.secured(secured, mine.reactor.now()) == [secured]
@@ -160,33 +160,33 @@ def test_an_attempt_waits_until_its_number_is_written(play: Callable[..., Play],
 @pytest.mark.real
 @pytest.mark.extras
 def test_the_owner_before_loses_its_next_write_and_is_told_who_has_the_job(
-    play: Callable[..., Play], tmp_path: Path
+    mirror_play: Callable[..., MirrorPlay], tmp_path: Path
 ) -> None:
     server = Server()
     with api(server.answer, tmp_path) as environment:
-        mine = play(environment)
-        mine.mirror.begin([(1.0, joined("n1"))])
+        mine = mirror_play(environment)
+        mine.mirror.begin([(1.0, node_joined("n1"))])
         mine.until(lambda: not mine.mirror.writing)
         theirs = patch(Header(**{**_fields(), "owner": "theirs", "pod": "train-xyz"}), Events(), "2")
         server.config = merged(server.config, theirs, "3")
-        mine.mirror.noted(joined("n2"), 2.0)
+        mine.mirror.noted(node_joined("n2"), 2.0)
         mine.until(lambda: bool(mine.taken))
         written = server.written
-        mine.mirror.noted(joined("n3"), 3.0)
+        mine.mirror.noted(node_joined("n3"), 3.0)
         assert (mine.taken, mine.mirror.writing, server.written) == (["train-xyz"], False, written)
 
 
 @pytest.mark.real
 @pytest.mark.extras
 def test_without_the_api_server_the_job_goes_on_and_its_state_follows_later(
-    play: Callable[..., Play], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mirror_play: Callable[..., MirrorPlay], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.platforms.kubernetes.owner.state_mirror.WAIT_S", 0.2)
     server = Server()
     with api(server.answer, tmp_path) as environment:
-        mine = play(environment)
+        mine = mirror_play(environment)
         server.away = True
-        mine.mirror.begin([(1.0, joined("n1"))])
+        mine.mirror.begin([(1.0, node_joined("n1"))])
         secured = ev.JournalSecured(attempt=1, cause="c")
         assert not mine.mirror.secured(secured, mine.reactor.now())
         assert mine.until(lambda: bool(mine.said) and not mine.mirror._waiting) == [secured]
@@ -195,7 +195,7 @@ def test_without_the_api_server_the_job_goes_on_and_its_state_follows_later(
         )
         server.away = False
         mine.until(lambda: not mine.mirror.writing)
-        assert [event for _, event in events_of(server.config)] == [joined("n1")]
+        assert [event for _, event in events_of(server.config)] == [node_joined("n1")]
 
 
 def _fields() -> dict[str, Any]:

@@ -26,8 +26,8 @@ from holdfast.untrusted import json_as
 from places import DOCS
 from typed_here import typed
 
-PAGE = DOCS / "how-to" / "kubernetes.md"
-JOB = """
+KUBERNETES_PAGE = DOCS / "how-to" / "kubernetes.md"
+KUBERNETES_JOB = """
 name: Train_2
 secrets: {token: hunter2}
 roles:
@@ -41,13 +41,15 @@ kubernetes:
 """
 
 
-def _wanted(**said: Any) -> KubernetesOptions:
+def _kubernetes_wanted(**said: Any) -> KubernetesOptions:
     return kubernetes_options(
         [{key: KubernetesValue(value=value, origin=f"`{key}`") for key, value in said.items()}], ["worker", "ps"]
     )
 
 
-def _submit(tmp_path: Path, *words: str, text: str = JOB, **env: str) -> subprocess.CompletedProcess[str]:
+def _submit_pods(
+    tmp_path: Path, *words: str, text: str = KUBERNETES_JOB, **env: str
+) -> subprocess.CompletedProcess[str]:
     (tmp_path / "job.yaml").write_text(text)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home"), **env}
     return typed("submit", *words, "job.yaml", cwd=tmp_path, env=env)
@@ -61,12 +63,12 @@ def _objects(text: str) -> dict[str, dict[str, Any]]:
 def test_the_objects_of_a_dry_run_are_valid_by_the_strict_schema(tmp_path: Path) -> None:
     import kubernetes_validate
 
-    for each in _objects(_submit(tmp_path, "--dry-run", KUBECONFIG="/nowhere").stdout).values():
+    for each in _objects(_submit_pods(tmp_path, "--dry-run", KUBECONFIG="/nowhere").stdout).values():
         kubernetes_validate.validate(each, "1.37", strict=True)
 
 
 def test_a_dry_run_prints_the_objects_and_asks_no_server(tmp_path: Path) -> None:
-    done = _submit(tmp_path, "--dry-run", KUBECONFIG="/nowhere")
+    done = _submit_pods(tmp_path, "--dry-run", KUBECONFIG="/nowhere")
     assert done.returncode == 0, done.stderr
     found = _objects(done.stdout)
     assert list(found) == [
@@ -79,7 +81,7 @@ def test_a_dry_run_prints_the_objects_and_asks_no_server(tmp_path: Path) -> None
 
 
 def test_the_plan_of_the_pods_lies_beside_the_job_file(tmp_path: Path) -> None:
-    found = _objects(_submit(tmp_path, "--dry-run").stdout)["ConfigMap/train-2-job"]["data"]
+    found = _objects(_submit_pods(tmp_path, "--dry-run").stdout)["ConfigMap/train-2-job"]["data"]
     plan = json_as(found["plan.json"], PodPlan)
     assert (plan.job, plan.nodes, plan.shapes[0].resources) == ("Train_2", 2, {"cpu": "4", "memory": "2304Mi"})
     assert plan.tolerations == ({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"},)
@@ -87,7 +89,7 @@ def test_the_plan_of_the_pods_lies_beside_the_job_file(tmp_path: Path) -> None:
 
 
 def test_the_values_of_secrets_are_in_no_configmap_and_on_no_terminal(tmp_path: Path) -> None:
-    done = _submit(tmp_path, "--dry-run")
+    done = _submit_pods(tmp_path, "--dry-run")
     assert "hunter2" not in done.stdout + done.stderr
     owner = _objects(done.stdout)["Job/train-2"]["spec"]["template"]["spec"]["containers"][0]
     assert {"name": "HOLDFAST_SECRETS", "value": "/etc/holdfast-key/secrets.json"} in owner["env"]
@@ -97,7 +99,7 @@ def test_options_win_over_the_section_and_the_section_over_settings(tmp_path: Pa
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("kubernetes: {namespace: other, priority_class: high, node_selector: {a: b}}\n")
-    found = _objects(_submit(tmp_path, "--dry-run", "-n", "mine", "--nodes", "4").stdout)
+    found = _objects(_submit_pods(tmp_path, "--dry-run", "-n", "mine", "--nodes", "4").stdout)
     plan = json_as(found["ConfigMap/train-2-job"]["data"]["plan.json"], PodPlan)
     assert (plan.namespace, plan.nodes, plan.priority_class) == ("mine", 4, "high")
     assert plan.node_selector == {"a": "b"}
@@ -116,7 +118,7 @@ def test_config_shows_the_section(tmp_path: Path) -> None:
 
 
 def test_what_runs_behind_the_double_dash_is_the_owners(tmp_path: Path) -> None:
-    text = JOB
+    text = KUBERNETES_JOB
     (tmp_path / "job.yaml").write_text(text)
     words = [sys.executable, "-m", "holdfast", "submit", "--dry-run", "--name", "x", "job.yaml", "--", "--warm"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
@@ -127,29 +129,45 @@ def test_what_runs_behind_the_double_dash_is_the_owners(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text", "said"),
     [
-        ((), JOB.replace("nodes:", "nodez:"), "`kubernetes.nodez`: there is no such key; did you mean `nodes`?"),
-        ((), JOB.replace("nodes: 2", "nodes: 3"), "`kubernetes.nodes`: 4 workers with 2 in each pod fill 2 pods"),
-        (("--nodes", "9"), JOB, "--nodes: 4 workers cannot use 9 pods"),
-        (("--partition", "gpu"), JOB, "--partition: it is an option for slurm, and this job goes to kubernetes"),
-        (("--platform", "slurm", "-n", "x"), JOB, "--namespace: it is an option for kubernetes"),
-        (("--platform", "kubernetse"), JOB, "did you mean `kubernetes`?"),
-        ((), JOB.replace("holdfast_image", "image"), "no image with holdfast is named"),
-        ((), JOB.replace("image: example/train:1, ", ""), "role worker has no image"),
-        ((), JOB.replace("namespace: research", "namespace: Research"), "expected a name of small letters"),
-        ((), JOB + "slurm: {gpus: 1}\n", "has sections of slurm and kubernetes: expected --platform"),
-        ((), JOB.replace("template:", "template: {spec: {restartPolicy: Always}}\n  owner_template:"), "restartPolicy"),
+        (
+            (),
+            KUBERNETES_JOB.replace("nodes:", "nodez:"),
+            "`kubernetes.nodez`: there is no such key; did you mean `nodes`?",
+        ),
+        (
+            (),
+            KUBERNETES_JOB.replace("nodes: 2", "nodes: 3"),
+            "`kubernetes.nodes`: 4 workers with 2 in each pod fill 2 pods",
+        ),
+        (("--nodes", "9"), KUBERNETES_JOB, "--nodes: 4 workers cannot use 9 pods"),
+        (
+            ("--partition", "gpu"),
+            KUBERNETES_JOB,
+            "--partition: it is an option for slurm, and this job goes to kubernetes",
+        ),
+        (("--platform", "slurm", "-n", "x"), KUBERNETES_JOB, "--namespace: it is an option for kubernetes"),
+        (("--platform", "kubernetse"), KUBERNETES_JOB, "did you mean `kubernetes`?"),
+        ((), KUBERNETES_JOB.replace("holdfast_image", "image"), "no image with holdfast is named"),
+        ((), KUBERNETES_JOB.replace("image: example/train:1, ", ""), "role worker has no image"),
+        ((), KUBERNETES_JOB.replace("namespace: research", "namespace: Research"), "expected a name of small letters"),
+        ((), KUBERNETES_JOB + "slurm: {gpus: 1}\n", "has sections of slurm and kubernetes: expected --platform"),
+        (
+            (),
+            KUBERNETES_JOB.replace("template:", "template: {spec: {restartPolicy: Always}}\n  owner_template:"),
+            "restartPolicy",
+        ),
         (("-n", "x"), "name: x\nroles: {w: {count: 1, command: [a]}}\n", "has no section of a platform"),
     ],
 )
 def test_a_mistake_is_one_message(tmp_path: Path, words: tuple[str, ...], text: str, said: str) -> None:
-    done = _submit(tmp_path, "--dry-run", *words, text=text)
+    done = _submit_pods(tmp_path, "--dry-run", *words, text=text)
     assert done.returncode == 2 and said in done.stderr and done.stdout == ""
     assert "\n  try: " in done.stderr
 
 
 @pytest.mark.extras
 def test_without_a_cluster_the_message_says_how_to_name_one(tmp_path: Path) -> None:
-    done = _submit(tmp_path)
+    done = _submit_pods(tmp_path)
     assert done.returncode == 1 and "no cluster is configured" in done.stderr and "KUBECONFIG" in done.stderr
 
 
@@ -172,12 +190,12 @@ def test_without_a_cluster_the_message_says_how_to_name_one(tmp_path: Path) -> N
 )
 def test_a_value_that_cannot_be_is_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(BadUsage) as caught:
-        _wanted(**said)
+        _kubernetes_wanted(**said)
     assert words in str(caught.value)
 
 
 def test_values_may_be_texts_as_options_have_them() -> None:
-    found = _wanted(
+    found = _kubernetes_wanted(
         nodes="2:4",
         gpus="8",
         tolerations="a=b:NoExecute,c",
@@ -191,10 +209,10 @@ def test_values_may_be_texts_as_options_have_them() -> None:
 
 
 def test_pods_that_are_not_alike_have_no_spares(tmp_path: Path) -> None:
-    text = JOB.replace("  nodes: 2\n", "  spares: 1\n").replace(
+    text = KUBERNETES_JOB.replace("  nodes: 2\n", "  spares: 1\n").replace(
         "roles:\n", "roles:\n  ps: {count: 1, command: [x], image: example/ps:1}\n"
     )
-    done = _submit(tmp_path, "--dry-run", text=text)
+    done = _submit_pods(tmp_path, "--dry-run", text=text)
     assert done.returncode == 2 and "`kubernetes.spares`: the pods of this job are not alike" in done.stderr
 
 
@@ -248,10 +266,10 @@ def test_the_page_has_the_table_of_keys() -> None:
         others = "".join(f", `{name}`" for name in own.also)
         rows.append(f"| `{own.key}`{others} | {own.what} |")
     begin, end = "<!-- keys: made by tests/platforms/kubernetes/test_kubernetes_submit.py -->\n", "<!-- end of keys -->"
-    page = PAGE.read_text(encoding="utf-8")
+    page = KUBERNETES_PAGE.read_text(encoding="utf-8")
     made = f"{page.partition(begin)[0]}{begin}" + "\n".join(rows) + f"\n{end}{page.partition(end)[2]}"
     if os.environ.get("HOLDFAST_WRITE_DOCS"):
-        PAGE.write_text(made, encoding="utf-8")
+        KUBERNETES_PAGE.write_text(made, encoding="utf-8")
     assert page == made, (
         "make it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/platforms/kubernetes/test_kubernetes_submit.py"
     )
@@ -276,7 +294,7 @@ secrets: {{token: hunter2}}
 roles: {{worker: {{count: 1, command: {command}}}}}
 kubernetes: {{image: a, holdfast_image: b}}
 """
-    done = _submit(tmp_path, "--platform", platform, text=text, KUBECONFIG="/nowhere")
+    done = _submit_pods(tmp_path, "--platform", platform, text=text, KUBECONFIG="/nowhere")
     assert done.returncode == 2
     assert "job.yaml: `roles.worker.command`" in done.stderr and said in done.stderr
     assert "hunter2" not in done.stderr
@@ -291,5 +309,5 @@ secrets: {{token: hunter2}}
 roles: {{worker: {{count: 1, command: [sh, -c, '{command}']}}}}
 kubernetes: {{image: a, holdfast_image: b}}
 """
-    done = _submit(tmp_path, "--platform", "kubernetes", "--dry-run", text=text)
+    done = _submit_pods(tmp_path, "--platform", "kubernetes", "--dry-run", text=text)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.platforms.kubernetes.objects.node_taints import KEY, WHY, free_patch, held, hold_patch, value_of
 
-NODE: dict[str, Any] = {
+TAINTED_NODE: dict[str, Any] = {
     "metadata": {"name": "k2", "resourceVersion": "7"},
     "spec": {"taints": [{"key": "site/other", "value": "1", "effect": "NoExecute"}]},
 }
@@ -23,18 +23,18 @@ def patched(node: dict[str, Any], patch: dict[str, Any] | None) -> dict[str, Any
 
 
 def test_a_node_is_held_and_freed_and_others_taints_stay() -> None:
-    assert held(NODE) is None and free_patch(NODE) is None
-    node = patched(NODE, hold_patch(NODE, "train", "npu0 is HELD: HBM"))
+    assert held(TAINTED_NODE) is None and free_patch(TAINTED_NODE) is None
+    node = patched(TAINTED_NODE, hold_patch(TAINTED_NODE, "train", "npu0 is HELD: HBM"))
     found = held(node)
     assert found is not None and (found.node, found.job, found.reason) == ("k2", "train", "npu0 is HELD: HBM")
     assert hold_patch(node, "other", "again") is None, "the first reason stays"
     freed = patched(node, free_patch(node))
     assert held(freed) is None
-    assert freed["spec"]["taints"] == NODE["spec"]["taints"] and WHY not in freed["metadata"]["annotations"]
+    assert freed["spec"]["taints"] == TAINTED_NODE["spec"]["taints"] and WHY not in freed["metadata"]["annotations"]
 
 
 def test_a_patch_has_the_version_that_was_read() -> None:
-    patch = hold_patch(NODE, "train", "x")
+    patch = hold_patch(TAINTED_NODE, "train", "x")
     assert patch is not None and patch["metadata"]["resourceVersion"] == "7"
 
 

@@ -27,7 +27,7 @@ def document(name: str) -> Any:
     return json.loads((RECORDED / f"{name}.json").read_text())
 
 
-def pod(name: str) -> Pod:
+def recorded_pod(name: str) -> Pod:
     return api_records.pod(document(name))
 
 
@@ -53,7 +53,7 @@ GONE = {
 
 @pytest.mark.parametrize("name", GONE)
 def test_a_pod_that_is_gone_has_a_phrase_and_kubernetes_own_words(name: str) -> None:
-    found = pod(name)
+    found = recorded_pod(name)
     why = pod_end_reason(found, events(found))
     assert why is not None
     phrase, words = GONE[name]
@@ -61,7 +61,7 @@ def test_a_pod_that_is_gone_has_a_phrase_and_kubernetes_own_words(name: str) -> 
     assert pod_wait_reason(found, events(found)) is None
 
 
-WAITS = {
+WAITING_PODS = {
     "badname": (
         "ImagePullFailed",
         StartOutlook.NONE,
@@ -95,18 +95,18 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize("name", WAITING_PODS)
 def test_a_pod_that_does_not_start_says_what_it_waits_for(name: str) -> None:
-    found = pod(name)
+    found = recorded_pod(name)
     why = pod_wait_reason(found, events(found))
     assert why is not None
-    phrase, hope, words = WAITS[name]
+    phrase, hope, words = WAITING_PODS[name]
     assert (why.phrase, why.hope, why.words[: len(words)]) == (phrase, hope, words)
     assert pod_end_reason(found, events(found)) is None
 
 
 def test_a_pod_that_runs_is_neither_gone_nor_waits() -> None:
-    found = pod("sleeper")
+    found = recorded_pod("sleeper")
     assert pod_end_reason(found, events(found)) is None and pod_wait_reason(found) is None
     assert describe(found) == "kubectl -n default describe pod sleeper"
 
@@ -124,7 +124,7 @@ def test_a_pod_that_runs_is_neither_gone_nor_waits() -> None:
     ],
 )
 def test_the_condition_of_newer_versions_comes_first(reason: str, message: str, phrase: str) -> None:
-    found = pod("victim")
+    found = recorded_pod("victim")
     target = Condition(kind="DisruptionTarget", status="True", reason=reason, message=message)
     found = replace(found, conditions=(*found.conditions, target))
     why = pod_end_reason(found, events(found))
@@ -135,7 +135,7 @@ def test_the_condition_of_newer_versions_comes_first(reason: str, message: str, 
 def test_a_taint_on_a_node_that_works_is_an_eviction_and_on_one_that_is_silent_its_failure() -> None:
     lost = api_records.node(document("node_lost"))
     assert lost.silent and [taint.key for taint in lost.taints] == ["node.kubernetes.io/unreachable"] * 2
-    found = pod("evictme")
+    found = recorded_pod("evictme")
     target = Condition(kind="DisruptionTarget", status="True", reason="DeletionByTaintManager")
     found = replace(found, conditions=(target,))
     well = replace(lost, conditions=(Condition(kind="Ready", status="True"),))
@@ -145,7 +145,7 @@ def test_a_taint_on_a_node_that_works_is_an_eviction_and_on_one_that_is_silent_i
 
 
 def test_a_pod_of_a_silent_node_is_told_from_a_deleted_one_before_any_event_comes() -> None:
-    lost, deleted = pod("sleeper_lost"), pod("evictme")
+    lost, deleted = recorded_pod("sleeper_lost"), recorded_pod("evictme")
     why = pod_end_reason(lost)
     assert why is not None and (why.phrase, why.certain) == ("NodeFailed", True)
     told = pod_end_reason(deleted)
@@ -153,7 +153,7 @@ def test_a_pod_of_a_silent_node_is_told_from_a_deleted_one_before_any_event_come
 
 
 def test_a_termination_message_that_is_no_json_is_quoted_as_it_is() -> None:
-    found = pod("initfails")
+    found = recorded_pod("initfails")
     (prepare,) = found.prepares
     assert prepare.end is not None
     for message, words in (

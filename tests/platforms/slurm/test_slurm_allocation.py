@@ -20,7 +20,7 @@ BATCH = {
     "SLURM_TOPOLOGY_ADDR": "n1",
     "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
 }
-STEP = {
+STEP_VARIABLES = {
     **BATCH,
     "SLURM_STEP_ID": "0",
     "SLURM_STEP_NODELIST": "n[2-3]",
@@ -75,7 +75,7 @@ def test_outside_of_slurm_there_is_no_allocation() -> None:
 
 def test_a_worker_of_holdfast_has_no_allocation_of_its_own() -> None:
     """What a worker starts belongs to the worker's node."""
-    assert allocation({**STEP, "HOLDFAST_ATTEMPT": "1"}) is None
+    assert allocation({**STEP_VARIABLES, "HOLDFAST_ATTEMPT": "1"}) is None
 
 
 def test_a_batch_script_is_no_step() -> None:
@@ -121,11 +121,11 @@ def test_gpus_that_slurm_has_spread_unevenly_are_known(more: dict[str, str], all
 
 
 def test_a_task_of_a_step_knows_its_place() -> None:
-    found = of(STEP)
+    found = of(STEP_VARIABLES)
     assert found.step is not None
     assert (found.step.rank, found.step.tasks, found.step.terminal) == (1, 2, False)
     assert found.own_nodes == ("n2", "n3")
-    assert of(STEP, SLURM_PTY_PORT="4711").step.terminal  # type: ignore[union-attr]  # it is a step
+    assert of(STEP_VARIABLES, SLURM_PTY_PORT="4711").step.terminal  # type: ignore[union-attr]  # it is a step
 
 
 def test_a_list_that_cannot_be_read_names_its_variable() -> None:

@@ -26,7 +26,7 @@ Script = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
+def write_scontrol(tmp_path: Path) -> Script:
     def write(text: str) -> list[str]:
         path = tmp_path / "scontrol"
         path.write_text(f"#!/bin/sh\n{text}\n")
@@ -36,7 +36,7 @@ def script(tmp_path: Path) -> Script:
     return write
 
 
-def asked(reactor: Reactor, words: list[str], *, limit_s: float = 30.0, patience_s: float = 0.0) -> CommandOutput:
+def ask_slurm(reactor: Reactor, words: list[str], *, limit_s: float = 30.0, patience_s: float = 0.0) -> CommandOutput:
     found: list[CommandOutput] = []
     asking = SlurmCommands(reactor)
     asking.ask(words, lambda answer, now: found.append(answer), limit_s=limit_s, patience_s=patience_s)
@@ -48,34 +48,34 @@ def asked(reactor: Reactor, words: list[str], *, limit_s: float = 30.0, patience
 
 
 @pytest.mark.real
-def test_an_answer_has_what_the_command_printed(reactor: Reactor, script: Script) -> None:
-    answer = asked(reactor, script("echo JobId=42; echo careful >&2"))
+def test_an_answer_has_what_the_command_printed(reactor: Reactor, write_scontrol: Script) -> None:
+    answer = ask_slurm(reactor, write_scontrol("echo JobId=42; echo careful >&2"))
     assert (answer.ok, answer.out, answer.err, answer.status) == (True, "JobId=42\n", "careful\n", 0)
     assert answer.command.endswith("scontrol show job 42")
 
 
 @pytest.mark.real
-def test_what_scontrol_prints_instead_of_an_error_counts(reactor: Reactor, script: Script) -> None:
-    answer = asked(reactor, script("echo Node n9 not found; exit 1"))
+def test_what_scontrol_prints_instead_of_an_error_counts(reactor: Reactor, write_scontrol: Script) -> None:
+    answer = ask_slurm(reactor, write_scontrol("echo Node n9 not found; exit 1"))
     assert (answer.trouble, answer.said) == (CommandTrouble.UNKNOWN, "Slurm does not know it (Node n9 not found)")
 
 
 @pytest.mark.real
-def test_a_long_answer_is_whole(reactor: Reactor, script: Script) -> None:
-    answer = asked(reactor, script("head -c 1000000 /dev/zero"))
+def test_a_long_answer_is_whole(reactor: Reactor, write_scontrol: Script) -> None:
+    answer = ask_slurm(reactor, write_scontrol("head -c 1000000 /dev/zero"))
     assert len(answer.out) == 1_000_000
 
 
 @pytest.mark.real
 def test_a_command_that_is_not_there_is_a_trouble_in_words(reactor: Reactor) -> None:
-    answer = asked(reactor, ["scontrol-of-no-slurm", "ping"])
+    answer = ask_slurm(reactor, ["scontrol-of-no-slurm", "ping"])
     assert answer.trouble is CommandTrouble.MISSING
     assert "`scontrol-of-no-slurm` is not on this node" in answer.said
 
 
 @pytest.mark.real
-def test_a_command_that_hangs_is_killed_and_said(reactor: Reactor, script: Script) -> None:
-    answer = asked(reactor, script("echo waits >&2; exec sleep 1000"), limit_s=0.3)
+def test_a_command_that_hangs_is_killed_and_said(reactor: Reactor, write_scontrol: Script) -> None:
+    answer = ask_slurm(reactor, write_scontrol("echo waits >&2; exec sleep 1000"), limit_s=0.3)
     assert (answer.trouble, answer.status) == (CommandTrouble.SLOW, None)
     assert "has not answered `scontrol` within 0.3 s" in answer.said
     while children.helpers():
@@ -83,36 +83,38 @@ def test_a_command_that_hangs_is_killed_and_said(reactor: Reactor, script: Scrip
 
 
 @pytest.mark.real
-def test_where_slurmctld_is_away_it_is_asked_again(reactor: Reactor, script: Script, tmp_path: Path) -> None:
+def test_where_slurmctld_is_away_it_is_asked_again(reactor: Reactor, write_scontrol: Script, tmp_path: Path) -> None:
     away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-    words = script(f'if mkdir {tmp_path}/once 2>/dev/null; then echo "{away}" >&2; exit 1; fi; echo JobId=42')
-    assert asked(reactor, words, patience_s=30.0).out == "JobId=42\n"
+    words = write_scontrol(f'if mkdir {tmp_path}/once 2>/dev/null; then echo "{away}" >&2; exit 1; fi; echo JobId=42')
+    assert ask_slurm(reactor, words, patience_s=30.0).out == "JobId=42\n"
 
 
 @pytest.mark.real
-def test_without_patience_the_first_trouble_is_the_answer(reactor: Reactor, script: Script) -> None:
-    answer = asked(reactor, script("echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"))
+def test_without_patience_the_first_trouble_is_the_answer(reactor: Reactor, write_scontrol: Script) -> None:
+    answer = ask_slurm(
+        reactor, write_scontrol("echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    )
     assert answer.trouble is CommandTrouble.AWAY
     assert answer.said == "slurmctld does not answer (Unable to contact slurm controller (connect failure))"
 
 
 @pytest.mark.real
-def test_slurms_own_sigterm_to_every_process_takes_no_answer(reactor: Reactor, script: Script) -> None:
-    answer = asked(reactor, script("kill -TERM $$; echo JobId=42"))
+def test_slurms_own_sigterm_to_every_process_takes_no_answer(reactor: Reactor, write_scontrol: Script) -> None:
+    answer = ask_slurm(reactor, write_scontrol("kill -TERM $$; echo JobId=42"))
     assert answer.out == "JobId=42\n"
 
 
 @pytest.mark.real
-def test_a_try_that_a_signal_ended_is_made_again(reactor: Reactor, script: Script, tmp_path: Path) -> None:
-    answer = asked(reactor, script(f"mkdir {tmp_path}/once 2>/dev/null && kill -KILL $$; echo JobId=42"))
+def test_a_try_that_a_signal_ended_is_made_again(reactor: Reactor, write_scontrol: Script, tmp_path: Path) -> None:
+    answer = ask_slurm(reactor, write_scontrol(f"mkdir {tmp_path}/once 2>/dev/null && kill -KILL $$; echo JobId=42"))
     assert answer.out == "JobId=42\n"
 
 
 @pytest.mark.real
-def test_a_question_that_is_taken_back_answers_no_more(reactor: Reactor, script: Script) -> None:
+def test_a_question_that_is_taken_back_answers_no_more(reactor: Reactor, write_scontrol: Script) -> None:
     found: list[CommandOutput] = []
     asking = SlurmCommands(reactor)
-    take_back = asking.ask(script("exec sleep 1000"), lambda answer, now: found.append(answer))
+    take_back = asking.ask(write_scontrol("exec sleep 1000"), lambda answer, now: found.append(answer))
     take_back()
     while children.helpers():
         reactor.wait()

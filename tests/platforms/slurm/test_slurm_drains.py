@@ -19,12 +19,12 @@ from holdfast.record.held_devices import notes, publish
 GPU = ("standing: gpu3 is HELD: Xid 79",)
 
 
-def node(*states: str, reason: str = "", by: str = "root") -> NodeRecord:
+def node_record(*states: str, reason: str = "", by: str = "root") -> NodeRecord:
     return NodeRecord(name="n1", states=frozenset(states), reason=reason, reason_by=by if reason else "")
 
 
 def test_a_node_that_works_is_drained_with_the_reason() -> None:
-    done = treat(node("IDLE"), GPU, gives_back=False)
+    done = treat(node_record("IDLE"), GPU, gives_back=False)
     said = "reason=holdfast: standing: gpu3 is HELD: Xid 79"
     assert (done.doing, done.command) == (
         SlurmNodeAction.DRAIN,
@@ -35,12 +35,12 @@ def test_a_node_that_works_is_drained_with_the_reason() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        node("IDLE", "DRAIN", reason="replacing a fan", by="ada"),
-        node("IDLE", "DRAIN"),
-        node("MIXED", "DRAIN", reason="Kill task failed"),
-        node("DOWN", reason="Not responding"),
-        node("DOWN", "DRAIN", reason="broken board"),
-        node("IDLE", "DRAIN", reason="holdfast: disk: no room"),
+        node_record("IDLE", "DRAIN", reason="replacing a fan", by="ada"),
+        node_record("IDLE", "DRAIN"),
+        node_record("MIXED", "DRAIN", reason="Kill task failed"),
+        node_record("DOWN", reason="Not responding"),
+        node_record("DOWN", "DRAIN", reason="broken board"),
+        node_record("IDLE", "DRAIN", reason="holdfast: disk: no room"),
     ],
     ids=lambda record: f"{'+'.join(sorted(record.states))} {record.reason}",
 )
@@ -50,19 +50,22 @@ def test_what_is_drained_or_down_is_left_as_it_is(record: NodeRecord) -> None:
 
 
 def test_an_operators_note_on_a_node_that_works_is_kept_behind_the_reason() -> None:
-    done = treat(node("IDLE", reason="new board since May"), ("standing: " + "x" * 400,), gives_back=False)
+    done = treat(node_record("IDLE", reason="new board since May"), ("standing: " + "x" * 400,), gives_back=False)
     reason = done.command[-1].removeprefix("reason=")
     assert reason.endswith("… (before: new board since May)")
     assert len(reason.encode()) <= REASON_LETTERS
 
 
 def test_only_holdfasts_own_drain_is_taken_back_and_only_where_asked() -> None:
-    ours, theirs = node("IDLE", "DRAIN", reason="holdfast: disk: no room"), node("IDLE", "DRAIN", reason="holdfasting")
+    ours, theirs = (
+        node_record("IDLE", "DRAIN", reason="holdfast: disk: no room"),
+        node_record("IDLE", "DRAIN", reason="holdfasting"),
+    )
     assert (is_ours(ours), is_ours(theirs)) == (True, False)
     assert treat(ours, (), gives_back=True).doing is SlurmNodeAction.RESUME
     assert treat(ours, (), gives_back=False).doing is SlurmNodeAction.NOTHING
     assert treat(theirs, (), gives_back=True).doing is SlurmNodeAction.NOTHING
-    assert treat(node("IDLE"), (), gives_back=True).said == ""
+    assert treat(node_record("IDLE"), (), gives_back=True).said == ""
 
 
 def test_a_reason_is_one_bounded_line_that_no_shell_takes_apart() -> None:

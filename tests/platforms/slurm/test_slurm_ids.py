@@ -54,7 +54,7 @@ def _holdfast(home: Path, *words: str, **slurm: str) -> subprocess.CompletedProc
     )
 
 
-RUN = ("run", "--no-checks", "--name")
+RUN_WORDS = ("run", "--no-checks", "--name")
 
 
 @pytest.mark.real
@@ -62,7 +62,7 @@ def test_every_verb_takes_the_id_and_shows_it(tmp_path: Path) -> None:
     for index in ("0", "1"):
         ran = _holdfast(
             tmp_path,
-            *RUN,
+            *RUN_WORDS,
             f"t{index}",
             "--no-python",
             "echo",
@@ -91,8 +91,8 @@ def test_every_verb_takes_the_id_and_shows_it(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_name_wins_over_a_platforms_id_and_both_are_said(tmp_path: Path) -> None:
-    _holdfast(tmp_path, *RUN, "one", "--no-python", "true", JOB_ID="77")
-    _holdfast(tmp_path, *RUN, "77", "--no-python", "true")
+    _holdfast(tmp_path, *RUN_WORDS, "one", "--no-python", "true", JOB_ID="77")
+    _holdfast(tmp_path, *RUN_WORDS, "77", "--no-python", "true")
     shown = _holdfast(tmp_path, "show", "77")
     assert "(77) SUCCEEDED" in shown.stdout
     assert "77 is the name of job" in shown.stderr and "and slurm's id of job" in shown.stderr
@@ -100,8 +100,8 @@ def test_a_name_wins_over_a_platforms_id_and_both_are_said(tmp_path: Path) -> No
 
 @pytest.mark.real
 def test_a_job_is_found_by_its_directory_where_the_journal_is_gone(tmp_path: Path) -> None:
-    _holdfast(tmp_path, *RUN, "first", "--no-python", "true", JOB_ID="90")
-    _holdfast(tmp_path, *RUN, "second", "--no-python", "true", JOB_ID="90")
+    _holdfast(tmp_path, *RUN_WORDS, "first", "--no-python", "true", JOB_ID="90")
+    _holdfast(tmp_path, *RUN_WORDS, "second", "--no-python", "true", JOB_ID="90")
     for file in tmp_path.glob("holdfast.db*"):
         file.unlink()
     assert "(second) SUCCEEDED" in _holdfast(tmp_path, "show", "90").stdout

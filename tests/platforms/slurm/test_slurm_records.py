@@ -7,24 +7,22 @@ import pytest
 from holdfast.platforms.slurm.text import scontrol_records
 from places import DATA
 
-SAID = DATA / "slurm"
 
-
-def said(name: str) -> str:
-    return (SAID / f"{name}.txt").read_text()
+def recorded_text(name: str) -> str:
+    return (DATA / "slurm" / f"{name}.txt").read_text()
 
 
 def test_a_job_of_an_array_is_found_by_its_own_number_though_its_name_looks_like_a_state() -> None:
-    found = scontrol_records.job(said("array"), 6)
+    found = scontrol_records.job(recorded_text("array"), 6)
     assert found is not None
     assert (found.job, found.array, found.index) == (6, 6, 4)
     assert (found.name, found.state, found.comment) == ("hi there JobState=FAILED", "RUNNING", "a b JobState=FAILED")
-    assert [each.index for each in scontrol_records.jobs(said("array"))] == [4, 3]
-    assert scontrol_records.job(said("array"), 99) is None
+    assert [each.index for each in scontrol_records.jobs(recorded_text("array"))] == [4, 3]
+    assert scontrol_records.job(recorded_text("array"), 99) is None
 
 
 def test_times_of_a_job_are_seconds() -> None:
-    found = scontrol_records.job(said("array"), 6)
+    found = scontrol_records.job(recorded_text("array"), 6)
     assert found is not None
     assert found.limit_s == 5400.0
     assert found.started_at is not None
@@ -34,7 +32,7 @@ def test_times_of_a_job_are_seconds() -> None:
 
 
 def test_the_reason_of_a_node_is_a_sentence_with_its_author_and_its_time() -> None:
-    idle, _, drained = scontrol_records.nodes(said("nodes"))
+    idle, _, drained = scontrol_records.nodes(recorded_text("nodes"))
     assert drained.name == "n3"
     assert (drained.reason, drained.reason_by) == ("xid 79 [x] a=b State=IDLE", "root")
     assert drained.reason_at is not None
@@ -60,7 +58,7 @@ def test_the_newer_form_of_a_node_that_does_not_answer() -> None:
 
 
 def test_the_configuration() -> None:
-    found = scontrol_records.config(said("config"))
+    found = scontrol_records.config(recorded_text("config"))
     assert (found.version, found.kill_wait_s, found.slurmd_timeout_s) == ("22.05.8", 5.0, 3.0)
     assert (found.proctrack, found.preempt_mode, found.job_requeue) == ("linuxproc", "REQUEUE", True)
     assert (found.accounting, found.job_comment, found.over_time_s) == (False, False, 0.0)

@@ -15,7 +15,7 @@ from holdfast.platforms.slurm.text.srun_command import (
     step_command,
 )
 
-BATCH = {
+INSIDE_SBATCH = {
     "PATH": "/bin",
     "SLURM_JOB_ID": "7",
     "SLURM_CONF": "/etc/slurm.conf",
@@ -28,13 +28,13 @@ BATCH = {
 
 
 def test_what_a_user_asked_sbatch_for_changes_no_step_of_the_agents() -> None:
-    found = environment_of_srun(BATCH)
+    found = environment_of_srun(INSIDE_SBATCH)
     assert found == {"PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "HOLDFAST_GRACE": "5"}
 
 
 def test_a_worker_sees_the_options_of_the_batch_script_and_not_those_of_the_agents_step() -> None:
     there = {"PATH": "/bin", "SLURM_PROCID": "2", "SLURM_CPU_BIND": "none", "SLURM_NTASKS": "3"}
-    assert environment_in_step(kept_back(BATCH), there) == {
+    assert environment_in_step(kept_back(INSIDE_SBATCH), there) == {
         "PATH": "/bin",
         "SLURM_PROCID": "2",
         "SLURM_NTASKS": "16",

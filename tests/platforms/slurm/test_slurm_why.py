@@ -28,12 +28,11 @@ from holdfast.platforms.slurm.text.signal_meaning import (
 )
 from places import DATA
 
-SAID = DATA / "slurm"
 KILL_WAIT = Config(kill_wait_s=30.0)
 
 
 def recorded(name: str) -> tuple[float, JobRecord]:
-    text = (SAID / "why" / f"{name}.txt").read_text()
+    text = (DATA / "slurm" / "why" / f"{name}.txt").read_text()
     (record,) = scontrol_records.jobs(text)
     return float(text.split()[2]), record
 
@@ -43,7 +42,7 @@ def before(record: JobRecord) -> JobRecord:
     return replace(record, state="RUNNING", reason="", restarts=0, preempted_at=None)
 
 
-def judged(name: str, number: int = signal.SIGTERM, **more: object) -> tuple[float, SignalMeaning]:
+def meaning_of(name: str, number: int = signal.SIGTERM, **more: object) -> tuple[float, SignalMeaning]:
     at, record = recorded(name)
     known = {"job": str(record.job), "number": number, "at": at, "now": record, "config": KILL_WAIT}
     return at, signal_meaning(SignalFacts(**{"before": before(record), **known, **more}))  # type: ignore[arg-type]  # a test's shorthand
@@ -61,7 +60,7 @@ def judged(name: str, number: int = signal.SIGTERM, **more: object) -> tuple[flo
 def test_what_slurm_does_to_a_job_has_a_phrase_and_a_name_of_its_own(
     name: str, meaning: Meaning, phrase: Phrase, says: str
 ) -> None:
-    at, found = judged(name)
+    at, found = meaning_of(name)
     assert (found.meaning, found.phrase) == (meaning, phrase)
     assert says in found.reason
     assert found.hard
@@ -73,12 +72,12 @@ def test_a_time_limit_is_one_also_in_a_job_that_had_been_requeued() -> None:
     """The record of this one had Restarts=1 from the beginning of its run."""
     _, record = recorded("time_limit")
     assert record.restarts == 1
-    assert judged("time_limit", before=None, restarts=1)[1].meaning is Meaning.TIME_LIMIT
+    assert meaning_of("time_limit", before=None, restarts=1)[1].meaning is Meaning.TIME_LIMIT
 
 
 def test_the_grace_of_a_preemption_ends_when_the_record_says() -> None:
     _, record = recorded("preempted_grace")
-    _, found = judged("preempted_grace", before=None)
+    _, found = meaning_of("preempted_grace", before=None)
     assert (found.meaning, found.phrase, found.hard) == (Meaning.PREEMPTING, Phrase.PREEMPTED, False)
     assert found.ends_at == record.ends_at
     assert found.may_requeue
@@ -95,26 +94,26 @@ def test_a_job_of_salloc_has_no_script_to_start_again() -> None:
 def test_the_end_of_a_preemption_is_known_by_the_record_of_before() -> None:
     """Slurm has forgotten it: its record is that of a `scontrol requeue`."""
     _, grace = recorded("preempted_grace")
-    found = judged("preempted_over", before=grace)[1]
+    found = meaning_of("preempted_over", before=grace)[1]
     assert (found.meaning, found.again) == (Meaning.PREEMPTED, True)
-    assert judged("preempted_over")[1].meaning is Meaning.REQUEUED
+    assert meaning_of("preempted_over")[1].meaning is Meaning.REQUEUED
 
 
 def test_a_preemption_without_a_grace_is_told_by_accounting_or_by_the_partition() -> None:
-    assert judged("preempted_at_once", accounted="PREEMPTED")[1].phrase == Phrase.PREEMPTED
-    assert judged("preempted_at_once", accounted="REQUEUED", preemptable=True)[1].meaning is Meaning.REQUEUED
-    likely = judged("preempted_at_once", preemptable=True)[1]
+    assert meaning_of("preempted_at_once", accounted="PREEMPTED")[1].phrase == Phrase.PREEMPTED
+    assert meaning_of("preempted_at_once", accounted="REQUEUED", preemptable=True)[1].meaning is Meaning.REQUEUED
+    likely = meaning_of("preempted_at_once", preemptable=True)[1]
     assert (likely.phrase, likely.again) == (Phrase.PREEMPTED, True)
     assert "or by `scontrol requeue`" in likely.reason
 
 
 def test_what_slurmstepd_has_printed_tells_them_apart_where_there_is_no_accounting() -> None:
-    told = judged("preempted_at_once", line="PREEMPTION")[1]
+    told = meaning_of("preempted_at_once", line="PREEMPTION")[1]
     assert (told.phrase, told.again) == (Phrase.PREEMPTED, True)
     assert "no accounting" not in told.reason
-    assert judged("preempted_at_once", line="JOB REQUEUE", preemptable=True)[1].meaning is Meaning.REQUEUED
-    assert judged("preempted_at_once", line="JOB REQUEUE", accounted="PREEMPTED")[1].meaning is Meaning.PREEMPTED
-    assert judged("preempted_at_once", line="PREEMPTION", accounted="REQUEUED")[1].meaning is Meaning.REQUEUED
+    assert meaning_of("preempted_at_once", line="JOB REQUEUE", preemptable=True)[1].meaning is Meaning.REQUEUED
+    assert meaning_of("preempted_at_once", line="JOB REQUEUE", accounted="PREEMPTED")[1].meaning is Meaning.PREEMPTED
+    assert meaning_of("preempted_at_once", line="PREEMPTION", accounted="REQUEUED")[1].meaning is Meaning.REQUEUED
 
 
 def test_the_last_line_of_slurmstepds_counts_where_it_is_of_this_job_and_of_now() -> None:
@@ -131,7 +130,7 @@ def test_the_last_line_of_slurmstepds_counts_where_it_is_of_this_job_and_of_now(
 
 def test_a_signal_to_a_job_that_goes_on_is_a_persons() -> None:
     for number, name in ((signal.SIGTERM, "TERM"), (signal.SIGUSR2, "USR2")):
-        found = judged("scancel_signal", number)[1]
+        found = meaning_of("scancel_signal", number)[1]
         assert (found.meaning, found.hard, found.ends_at) == (Meaning.SIGNALLED, False, None)
         assert found.reason.startswith(f"scancel --signal={name} of job 11")
 
@@ -139,21 +138,21 @@ def test_a_signal_to_a_job_that_goes_on_is_a_persons() -> None:
 def test_only_the_configured_signal_near_the_end_is_the_warning() -> None:
     at, record = recorded("warning")
     ordered = WarningSignal(number=signal.SIGUSR1, before_s=20.0)
-    found = judged("warning", signal.SIGUSR1, warned=ordered)[1]
+    found = meaning_of("warning", signal.SIGUSR1, warned=ordered)[1]
     assert (found.meaning, found.phrase, found.hard) == (Meaning.TIME_WARNING, Phrase.TIME_LIMIT_REACHED, False)
     assert found.ends_at == record.ends_at
     assert found.reason.startswith("Slurm's time limit of 0:01:00 (job 16) is over at 2026-11-22 ")
-    assert judged("warning", signal.SIGUSR2, warned=ordered)[1].meaning is Meaning.SIGNALLED
-    assert judged("warning", signal.SIGUSR1)[1].meaning is Meaning.SIGNALLED
+    assert meaning_of("warning", signal.SIGUSR2, warned=ordered)[1].meaning is Meaning.SIGNALLED
+    assert meaning_of("warning", signal.SIGUSR1)[1].meaning is Meaning.SIGNALLED
     early = replace(record, ends_at=at + 3600.0)
-    assert judged("warning", signal.SIGUSR1, warned=ordered, now=early)[1].meaning is Meaning.SIGNALLED
+    assert meaning_of("warning", signal.SIGUSR1, warned=ordered, now=early)[1].meaning is Meaning.SIGNALLED
 
 
 def test_a_node_that_failed_is_no_cancelled_job() -> None:
     _, record = recorded("requeue")
-    found = judged("requeue", accounted="NODE_FAIL")[1]
+    found = meaning_of("requeue", accounted="NODE_FAIL")[1]
     assert (found.meaning, found.phrase, found.again) == (Meaning.NODE_FAILED, Phrase.NODE_FAILED, True)
-    assert judged("scancel", now=replace(record, state="NODE_FAIL", restarts=0))[1].meaning is Meaning.NODE_FAILED
+    assert meaning_of("scancel", now=replace(record, state="NODE_FAIL", restarts=0))[1].meaning is Meaning.NODE_FAILED
 
 
 # ---------------------------------------------------------------------------------------------- no answer
@@ -161,7 +160,7 @@ def test_a_node_that_failed_is_no_cancelled_job() -> None:
 
 def test_without_an_answer_it_is_a_signal_that_is_not_explained() -> None:
     running = replace(before(recorded("scancel")[1]), ends_at=None)
-    found = judged("scancel", now=None, before=running, trouble="slurmctld does not answer")[1]
+    found = meaning_of("scancel", now=None, before=running, trouble="slurmctld does not answer")[1]
     assert (found.meaning, found.phrase, found.ends_at) == (Meaning.UNKNOWN, Phrase.STOPPED_BY_OPERATOR, None)
     assert found.reason == "job 8 got SIGTERM, and why is not known: slurmctld does not answer"
 
@@ -169,17 +168,17 @@ def test_without_an_answer_it_is_a_signal_that_is_not_explained() -> None:
 def test_without_an_answer_what_was_known_before_counts() -> None:
     at, record = recorded("scancel")
     over = replace(before(record), ends_at=at - 5.0, limit_s=3600.0)
-    assert judged("scancel", now=None, before=over)[1].meaning is Meaning.TIME_LIMIT
+    assert meaning_of("scancel", now=None, before=over)[1].meaning is Meaning.TIME_LIMIT
     to_come = replace(over, ends_at=at + 500.0)
-    assert judged("scancel", now=None, before=to_come)[1].meaning is Meaning.UNKNOWN
+    assert meaning_of("scancel", now=None, before=to_come)[1].meaning is Meaning.UNKNOWN
     grace = recorded("preempted_grace")[1]
-    assert judged("scancel", now=None, before=grace)[1].meaning is Meaning.PREEMPTING
+    assert meaning_of("scancel", now=None, before=grace)[1].meaning is Meaning.PREEMPTING
 
 
 def test_without_an_answer_the_ordered_signal_is_still_the_warning() -> None:
     _, record = recorded("warning")
     ordered = WarningSignal(number=signal.SIGUSR1, before_s=20.0)
-    found = judged("warning", signal.SIGUSR1, now=None, before=record, warned=ordered)[1]
+    found = meaning_of("warning", signal.SIGUSR1, now=None, before=record, warned=ordered)[1]
     assert (found.meaning, found.ends_at) == (Meaning.TIME_WARNING, record.ends_at)
 
 
@@ -235,7 +234,7 @@ def test_the_signal_that_was_ordered_is_read_from_the_script(script: str, found:
 
 
 def test_a_partition_says_whether_its_jobs_are_preempted() -> None:
-    found = scontrol_records.partition((SAID / "partition.txt").read_text())
+    found = scontrol_records.partition((DATA / "slurm" / "partition.txt").read_text())
     assert found is not None
     assert (found.name, found.grace_s, found.preempt_mode, found.limit_s) == ("low", 15.0, "REQUEUE", None)
     assert scontrol_records.partition("") is None

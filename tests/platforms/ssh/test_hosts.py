@@ -22,7 +22,7 @@ from holdfast.platforms.ssh.ssh_launch import place_here
 from holdfast.wire.addresses import interfaces
 
 
-def listed(tmp_path: Path, text: str) -> list[tuple[str, int | None]]:
+def listed_hosts(tmp_path: Path, text: str) -> list[tuple[str, int | None]]:
     path = tmp_path / "hosts"
     path.write_text(text)
     return [(each.host, each.slots) for each in hostfile(path, "--hostfile")]
@@ -46,7 +46,7 @@ def test_a_file_has_the_forms_of_open_mpi_and_of_deepspeed(tmp_path: Path) -> No
     node3:2
     10.0.0.4
     """
-    assert listed(tmp_path, text) == [("node1", 8), ("node2", 4), ("node3", 2), ("10.0.0.4", None)]
+    assert listed_hosts(tmp_path, text) == [("node1", 8), ("node2", 4), ("node3", 2), ("10.0.0.4", None)]
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_a_file_has_the_forms_of_open_mpi_and_of_deepspeed(tmp_path: Path) -> No
 )
 def test_a_wrong_line_is_named_with_its_file_and_what_was_expected(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadUsage, match=message) as wrong:
-        listed(tmp_path, text)
+        listed_hosts(tmp_path, text)
     assert str(tmp_path / "hosts") in wrong.value.message
     assert wrong.value.hint
 
 
 def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadUsage) as wrong:
-        listed(tmp_path, "a b\nc\nd e\n")
+        listed_hosts(tmp_path, "a b\nc\nd e\n")
     assert "line 1" in wrong.value.message and "line 3" in wrong.value.message
 
 
@@ -129,10 +129,10 @@ def test_a_command_for_ssh_is_split_into_words() -> None:
 
 
 def test_a_host_that_has_all_is_no_trouble() -> None:
-    assert said(0, "motd\n1.0\n") is None
+    assert trouble_of(0, "motd\n1.0\n") is None
 
 
-def said(status: int, out: str = "", err: str = "") -> tuple[str, str] | None:
+def trouble_of(status: int, out: str = "", err: str = "") -> tuple[str, str] | None:
     look = HostLook(host="node2", status=status, out=out, err=err)
     return trouble(look, directory="/d", python="/p", version="1.0", ssh="ssh")
 
@@ -155,7 +155,7 @@ def said(status: int, out: str = "", err: str = "") -> tuple[str, str] | None:
 def test_each_trouble_is_one_sentence_with_sshs_words_and_a_command(
     status: int, out: str, err: str, words: str, typed: str
 ) -> None:
-    found = said(status, out, err)
+    found = trouble_of(status, out, err)
     assert found is not None
     assert words in found[0]
     assert typed in found[1]

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_sshd import Sshd, sshd
 
 from conftest import Holdfast
 from holdfast import __version__
@@ -15,13 +14,14 @@ from holdfast.errors import BadUsage
 from holdfast.platforms.ssh.host_lists import ListedHost
 from holdfast.platforms.ssh.ssh_command import ssh_words
 from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
+from real_sshd import Sshd, sshd
 
 __all__ = ["sshd"]
 
 pytestmark = pytest.mark.real
 
 
-def sent(server: Sshd, *hosts: str, directory: Path, python: str) -> HostOrder:
+def order_sent(server: Sshd, *hosts: str, directory: Path, python: str) -> HostOrder:
     listed = [(rank, ListedHost(host=host)) for rank, host in enumerate(hosts)]
     words = ssh_words(server.command, "--ssh")
     return HostOrder(
@@ -33,12 +33,12 @@ def test_hosts_that_have_all_are_not_spoken_of(sshd: Sshd, holdfast: Holdfast) -
     place = holdfast.dir / "it's a place"
     place.mkdir()
     (place / "t.py").touch()
-    order = sent(sshd, "node1", "node2", "node3", directory=place, python=holdfast.python)
+    order = order_sent(sshd, "node1", "node2", "node3", directory=place, python=holdfast.python)
     assert look_at(order, ("t.py",), __version__, 0) == ()
 
 
 def test_every_host_in_trouble_is_told_at_once(sshd: Sshd, holdfast: Holdfast) -> None:
-    order = sent(sshd, "node1", "gone", "asks", "unknown", directory=holdfast.dir, python=holdfast.python)
+    order = order_sent(sshd, "node1", "gone", "asks", "unknown", directory=holdfast.dir, python=holdfast.python)
     with pytest.raises(BadUsage) as wrong:
         look_at(order, (), __version__, 2)
     assert "node1" not in wrong.value.message
@@ -50,7 +50,7 @@ def test_every_host_in_trouble_is_told_at_once(sshd: Sshd, holdfast: Holdfast) -
 
 
 def test_a_host_that_the_job_can_do_without_is_told_and_no_more(sshd: Sshd, holdfast: Holdfast) -> None:
-    order = sent(sshd, "node1", "gone", directory=holdfast.dir, python=holdfast.python)
+    order = order_sent(sshd, "node1", "gone", directory=holdfast.dir, python=holdfast.python)
     [line] = look_at(order, (), __version__, 1)
     assert line.startswith("gone: ssh cannot reach it: ")
     assert line.endswith(": the job can begin without it")
@@ -78,7 +78,7 @@ def test_what_a_host_lacks_is_named(sshd: Sshd, holdfast: Holdfast, what: str, m
         case _:
             version = "99.0"
     with pytest.raises(BadUsage, match=message):
-        look_at(sent(sshd, "node1", directory=place, python=python), (path,), version, 0)
+        look_at(order_sent(sshd, "node1", directory=place, python=python), (path,), version, 0)
 
 
 def test_a_python_without_holdfast_is_told_with_its_own_words(sshd: Sshd, holdfast: Holdfast) -> None:
@@ -88,7 +88,7 @@ def test_a_python_without_holdfast_is_told_with_its_own_words(sshd: Sshd, holdfa
         Path(plain).write_text("#!/bin/sh\necho \"No module named 'holdfast'\" >&2\nexit 1\n")
         Path(plain).chmod(0o755)
     with pytest.raises(BadUsage, match=r"cannot import holdfast there: .*No module named 'holdfast'"):
-        look_at(sent(sshd, "node1", directory=holdfast.dir, python=plain), (), __version__, 0)
+        look_at(order_sent(sshd, "node1", directory=holdfast.dir, python=plain), (), __version__, 0)
 
 
 class Keeper:
