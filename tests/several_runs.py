@@ -17,7 +17,7 @@ import pytest
 
 from conftest import free_port
 
-TRAINER = """
+TRAINS_TILL_END = """
 import json, os, sys, time
 out = sys.argv[1]
 rank, attempt = os.environ["RANK"], os.environ["HOLDFAST_ATTEMPT"]
@@ -36,7 +36,7 @@ while not os.path.exists(f"{out}/end"):
         raise ValueError("no such shard: 17")
     time.sleep(0.02)
 """
-WAIT_S = 60.0
+RUNS_WAIT_S = 60.0
 
 
 class Runs:
@@ -48,7 +48,7 @@ class Runs:
         self.out = place / "out"
         self.out.mkdir()
         self.trainer = place / "trainer.py"
-        self.trainer.write_text(TRAINER)
+        self.trainer.write_text(TRAINS_TILL_END)
         self.key = self.new_key("key")
         self.one_home = False
         """All runs share a state directory, as on a cluster with shared homes."""
@@ -97,7 +97,7 @@ class Runs:
         return "\n".join(f"--- run {number}\n{self.said(number)}" for number in range(len(self.runs)))
 
     def wait(self, seen: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + RUNS_WAIT_S
         while not seen():
             assert time.monotonic() < deadline, f"waited for {what} in vain:\n{self.all_said()}"
             time.sleep(0.02)
@@ -146,7 +146,7 @@ class Runs:
     def codes(self) -> list[int]:
         """The exit status of each run, once all have ended."""
         try:
-            return [run.wait(WAIT_S) for run in self.runs]
+            return [run.wait(RUNS_WAIT_S) for run in self.runs]
         except subprocess.TimeoutExpired:
             raise AssertionError(f"a run does not end:\n{self.all_said()}") from None
 

@@ -13,12 +13,12 @@ import pytest
 from conftest import Holdfast
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
-LIMIT_S = 120.0
+FRAMEWORK_LIMIT_S = 120.0
 """Bounds one command. A quiet machine needs 10 s for most of them; what is imported is most of it."""
 TRIES = 3
 """Of torchrun, which now and then fails by itself."""
 
-BEGIN = """
+TRAINS = """
 import os, pathlib, signal
 import torch
 
@@ -259,7 +259,7 @@ def needs(*names: str) -> None:
             pytest.skip(f"{name} is not installed")
 
 
-def lines_of(text: str) -> list[str]:
+def step_lines(text: str) -> list[str]:
     """What ranks have told, without the launcher's prefix; frameworks print lines of their own beside them."""
     return sorted(re.findall(r"rank \d (?:step|weight) .*", text))
 
@@ -270,13 +270,13 @@ def test_a_killed_rank_costs_no_step_that_was_saved(
     holdfast: Holdfast, framework: Framework, warmth: tuple[str, ...]
 ) -> None:
     needs(*framework.needs)
-    script = holdfast.script(framework.imports + BEGIN + framework.text)
-    ran = holdfast.run(*warmth, "--nproc-per-node", "2", script, timeout_s=LIMIT_S)
+    script = holdfast.script(framework.imports + TRAINS + framework.text)
+    ran = holdfast.run(*warmth, "--nproc-per-node", "2", script, timeout_s=FRAMEWORK_LIMIT_S)
     assert ran.status == 0, ran.err
     first, second = ran.report["attempts"]
     assert (first["report"]["phrase"], first["report"]["first"]["rank"]) == ("KilledBySignal", 1)
     assert second["report"]["phrase"] == "Succeeded"
-    told = lines_of(ran.out)
+    told = step_lines(ran.out)
     assert [told.count(f"rank {rank} step 0") for rank in (0, 1)] == [1, 1], told
     assert [told.count(f"rank {rank} step 5") for rank in (0, 1)] == [1, 1], told
     assert [line for line in told if "weight" in line] == ["rank 0 weight -1.20", "rank 1 weight -1.20"]
@@ -289,7 +289,7 @@ def test_a_killed_rank_costs_no_step_that_was_saved(
 @each_framework
 def test_what_it_prints_is_what_torchrun_prints(holdfast: Holdfast, framework: Framework) -> None:
     needs(*framework.needs)
-    script = holdfast.script(framework.imports + BEGIN + framework.text)
+    script = holdfast.script(framework.imports + TRAINS + framework.text)
     env = {**holdfast.env, "UNDISTURBED": "1"}
     words = [str(holdfast.python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     for number in range(TRIES):
@@ -297,21 +297,21 @@ def test_what_it_prints_is_what_torchrun_prints(holdfast: Holdfast, framework: F
         theirs_dir = holdfast.dir / f"theirs-{number}"
         theirs_dir.mkdir()
         theirs = subprocess.run(
-            words, env=env, cwd=theirs_dir, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            words, env=env, cwd=theirs_dir, capture_output=True, text=True, timeout=FRAMEWORK_LIMIT_S, check=False
         )
         if theirs.returncode == 0:
             break
     assert theirs.returncode == 0, theirs.stderr
-    ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=LIMIT_S, UNDISTURBED="1")
+    ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=FRAMEWORK_LIMIT_S, UNDISTURBED="1")
     assert ran.status == 0, ran.err
-    assert lines_of(ran.out) == lines_of(theirs.stdout) != []
+    assert step_lines(ran.out) == step_lines(theirs.stdout) != []
 
 
 @pytest.mark.parametrize("kind", ["fork", "spawn", "forkserver"])
 def test_helpers_of_a_data_loader_end_with_the_attempt(holdfast: Holdfast, kind: str) -> None:
     needs()
     script = holdfast.script(
-        BEGIN
+        TRAINS
         + f"""
 import torch.distributed as dist
 from torch.utils.data import DataLoader
@@ -329,7 +329,7 @@ if __name__ == "__main__":
     main()
 """
     )
-    ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=LIMIT_S)
+    ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=FRAMEWORK_LIMIT_S)
     assert (ran.status, len(ran.report["attempts"])) == (0, 2), ran.err
     sums = [int(number) for number in re.findall(r"rank 1 sum (\d+)", ran.out)]
     assert sums[-6:] == [0, 2, 4, 6, 8, 10]
@@ -353,7 +353,7 @@ def test_a_compiled_model_trains(holdfast: Holdfast) -> None:
         dist.destroy_process_group()
         """
     )
-    ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=LIMIT_S)
+    ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=FRAMEWORK_LIMIT_S)
     assert (ran.status, ran.out.count("compiled")) == (0, 2), ran.err
 
 
@@ -373,6 +373,12 @@ def test_datasets_map_in_processes(holdfast: Holdfast, warmth: tuple[str, ...]) 
         """
     )
     ran = holdfast.run(
-        *warmth, "--nproc-per-node", "2", script, timeout_s=LIMIT_S, HF_HOME=str(holdfast.dir), HF_HUB_OFFLINE="1"
+        *warmth,
+        "--nproc-per-node",
+        "2",
+        script,
+        timeout_s=FRAMEWORK_LIMIT_S,
+        HF_HOME=str(holdfast.dir),
+        HF_HUB_OFFLINE="1",
     )
     assert (ran.status, ran.out.count("sum 90"), "start cold" in ran.err) == (0, 2, False), ran.err

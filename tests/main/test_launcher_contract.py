@@ -17,15 +17,15 @@ from conftest import Holdfast, free_port, wait_for
 
 pytestmark = pytest.mark.real
 
-NUMBERS = (
+RANK_NAMES = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE",
 )  # fmt: skip
-WRITES = "import json, os; open('seen-' + os.environ['RANK'], 'w').write(json.dumps(dict(os.environ)))"
+WRITES_ENVIRONMENT = "import json, os; open('seen-' + os.environ['RANK'], 'w').write(json.dumps(dict(os.environ)))"
 
 
-def seen(holdfast: Holdfast) -> list[dict[str, str]]:
-    """The environment of each worker that ran `WRITES`, in the order of their ranks."""
+def environments_seen(holdfast: Holdfast) -> list[dict[str, str]]:
+    """The environment of each worker that ran `WRITES_ENVIRONMENT`, in the order of their ranks."""
     files = sorted(holdfast.dir.glob("seen-*"), key=lambda path: int(path.name.removeprefix("seen-")))
     return [json.loads(path.read_text()) for path in files]
 
@@ -44,14 +44,14 @@ def seen(holdfast: Holdfast) -> list[dict[str, str]]:
     ],
 )  # fmt: skip
 def test_a_script_runs_once_for_each_worker(holdfast: Holdfast, words: list[str]) -> None:
-    assert holdfast.run(*words, holdfast.script(WRITES)).status == 0
-    assert [env["RANK"] for env in seen(holdfast)] == ["0", "1", "2"]
+    assert holdfast.run(*words, holdfast.script(WRITES_ENVIRONMENT)).status == 0
+    assert [env["RANK"] for env in environments_seen(holdfast)] == ["0", "1", "2"]
 
 
 def test_the_surroundings_may_say_all_of_it(holdfast: Holdfast) -> None:
     port = free_port()
     ran = holdfast.run(
-        holdfast.script(WRITES),
+        holdfast.script(WRITES_ENVIRONMENT),
         PET_NNODES="1",
         PET_NPROC_PER_NODE="3",
         PET_RDZV_ID="seven",
@@ -64,9 +64,9 @@ def test_the_surroundings_may_say_all_of_it(holdfast: Holdfast) -> None:
         PET_ROLE="trainer",
     )
     assert ran.status == 0, ran.err
-    assert [env["TORCHELASTIC_RUN_ID"] for env in seen(holdfast)] == ["seven"] * 3
-    assert {(env["MASTER_PORT"], env["ROLE_NAME"]) for env in seen(holdfast)} == {(str(port), "trainer")}
-    assert {env["TORCHELASTIC_MAX_RESTARTS"] for env in seen(holdfast)} == {"0"}
+    assert [env["TORCHELASTIC_RUN_ID"] for env in environments_seen(holdfast)] == ["seven"] * 3
+    assert {(env["MASTER_PORT"], env["ROLE_NAME"]) for env in environments_seen(holdfast)} == {(str(port), "trainer")}
+    assert {env["TORCHELASTIC_MAX_RESTARTS"] for env in environments_seen(holdfast)} == {"0"}
 
 
 def test_a_shell_command_is_run_as_it_is(holdfast: Holdfast) -> None:
@@ -90,8 +90,8 @@ def test_a_word_may_say_how_many_workers(
     if devices is not None:
         holdfast.env["CUDA_VISIBLE_DEVICES"] = devices
     words = [] if word is None else ["--nproc-per-node", word]
-    assert holdfast.run(*words, holdfast.script(WRITES)).status == 0
-    assert len(seen(holdfast)) == workers
+    assert holdfast.run(*words, holdfast.script(WRITES_ENVIRONMENT)).status == 0
+    assert len(environments_seen(holdfast)) == workers
 
 
 # ---------------------------------------------------------------------------------------------- what workers see
@@ -99,10 +99,10 @@ def test_a_word_may_say_how_many_workers(
 
 @pytest.mark.key
 def test_every_worker_knows_its_place(holdfast: Holdfast) -> None:
-    script = holdfast.script(WRITES)
+    script = holdfast.script(WRITES_ENVIRONMENT)
     assert holdfast.run("--nproc-per-node", "2", "--rdzv-id", "seven", "--max-restarts", "5", script).status == 0
-    for rank, env in enumerate(seen(holdfast)):
-        assert [env[name] for name in NUMBERS] == [str(rank), str(rank), "0", str(rank), "2", "2", "1", "2"]
+    for rank, env in enumerate(environments_seen(holdfast)):
+        assert [env[name] for name in RANK_NAMES] == [str(rank), str(rank), "0", str(rank), "2", "2", "1", "2"]
         assert (env["TORCHELASTIC_RESTART_COUNT"], env["TORCHELASTIC_MAX_RESTARTS"]) == ("0", "5")
         assert env["TORCHELASTIC_RUN_ID"] == "seven"
         assert env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"
@@ -111,29 +111,32 @@ def test_every_worker_knows_its_place(holdfast: Holdfast) -> None:
 
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_a_choice_about_nccl_stays_the_users(holdfast: Holdfast, value: str) -> None:
-    holdfast.run(holdfast.script(WRITES), TORCH_NCCL_ASYNC_ERROR_HANDLING=value)
-    assert seen(holdfast)[0]["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == value
+    holdfast.run(holdfast.script(WRITES_ENVIRONMENT), TORCH_NCCL_ASYNC_ERROR_HANDLING=value)
+    assert environments_seen(holdfast)[0]["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == value
 
 
 def test_the_address_and_port_that_were_given_are_the_workers(holdfast: Holdfast) -> None:
     port = str(free_port())
-    holdfast.run("--master-addr", "127.0.0.2", "--master-port", port, holdfast.script(WRITES))
-    assert (seen(holdfast)[0]["MASTER_ADDR"], seen(holdfast)[0]["MASTER_PORT"]) == ("127.0.0.2", port)
+    holdfast.run("--master-addr", "127.0.0.2", "--master-port", port, holdfast.script(WRITES_ENVIRONMENT))
+    assert (environments_seen(holdfast)[0]["MASTER_ADDR"], environments_seen(holdfast)[0]["MASTER_PORT"]) == (
+        "127.0.0.2",
+        port,
+    )
 
 
 @pytest.mark.key
 def test_roles_are_numbered_one_after_the_other(holdfast: Holdfast) -> None:
-    script = holdfast.script(WRITES)
+    script = holdfast.script(WRITES_ENVIRONMENT)
     job = holdfast.dir / "job.yaml"
     roles = {"trainer": 2, "evaluator": 1, "reader": 3}
     lines = [f"  {name}: {{count: {count}, command: [python, {script}]}}" for name, count in roles.items()]
     job.write_text("\n".join(["name: mixed", "roles:", *lines, ""]))
     ran = holdfast.run("--job", job, PATH=f"{Path(holdfast.python).parent}:{os.environ['PATH']}")
     assert ran.status == 0, ran.err
-    assert [(env["ROLE_NAME"], env["ROLE_RANK"], env["ROLE_WORLD_SIZE"]) for env in seen(holdfast)] == [
+    assert [(env["ROLE_NAME"], env["ROLE_RANK"], env["ROLE_WORLD_SIZE"]) for env in environments_seen(holdfast)] == [
         (name, str(number), str(count)) for name, count in roles.items() for number in range(count)
     ]
-    assert {env["WORLD_SIZE"] for env in seen(holdfast)} == {"6"}
+    assert {env["WORLD_SIZE"] for env in environments_seen(holdfast)} == {"6"}
 
 
 # ---------------------------------------------------------------------------------------------- output
@@ -237,7 +240,7 @@ def test_a_file_of_the_worker_says_why_to_whoever_started_the_launcher(holdfast:
 # ---------------------------------------------------------------------------------------------- leaving
 
 
-LEAVES = """
+LEAVES_IN_GRACE = """
 import os, signal, sys, time
 def leave(*_):
     print("saved", os.environ["RANK"], flush=True)
@@ -253,7 +256,7 @@ time.sleep(60)
 
 
 def test_a_worker_may_ask_its_launcher_to_end_the_job(holdfast: Holdfast) -> None:
-    script = LEAVES.replace("HANDLER", "leave").replace("ASKS", "os.kill(os.getppid(), signal.SIGTERM)")
+    script = LEAVES_IN_GRACE.replace("HANDLER", "leave").replace("ASKS", "os.kill(os.getppid(), signal.SIGTERM)")
     ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "3", holdfast.script(script))
     assert ran.status == 250
     assert "saved 1" in ran.out
@@ -262,7 +265,7 @@ def test_a_worker_may_ask_its_launcher_to_end_the_job(holdfast: Holdfast) -> Non
 
 @pytest.mark.key
 def test_a_launcher_that_is_asked_to_end_lets_its_workers_save(holdfast: Holdfast) -> None:
-    script = LEAVES.replace("HANDLER", "leave").replace("ASKS", "pass")
+    script = LEAVES_IN_GRACE.replace("HANDLER", "leave").replace("ASKS", "pass")
     process = holdfast.start("run", "--no-checks", "--nproc-per-node", "2", holdfast.script(script))
     wait_for(holdfast.dir / "up-0")
     process.send_signal(signal.SIGTERM)
@@ -276,7 +279,7 @@ def test_a_launcher_that_is_asked_to_end_lets_its_workers_save(holdfast: Holdfas
 
 @pytest.mark.parametrize("how", ["--shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "PET_SHUTDOWN_TIMEOUT"])
 def test_who_ignores_the_request_is_killed_after_the_time_that_was_given(holdfast: Holdfast, how: str) -> None:
-    script = LEAVES.replace("HANDLER", "signal.SIG_IGN").replace("ASKS", "pass")
+    script = LEAVES_IN_GRACE.replace("HANDLER", "signal.SIG_IGN").replace("ASKS", "pass")
     words = [how, "1"] if how.startswith("--") else []
     if not words:
         holdfast.env[how] = "1"

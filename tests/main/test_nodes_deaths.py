@@ -54,7 +54,7 @@ def _connected(pid: int) -> int:
     return sum(each.status == psutil.CONN_ESTABLISHED for each in found)
 
 
-def _ask(runs: Runs, *words: str) -> str:
+def _typed_at_home(runs: Runs, *words: str) -> str:
     env = {**os.environ, "HOLDFAST_HOME": str(runs.place / "home0")}
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", *words], env=env, capture_output=True, text=True, check=False
@@ -69,7 +69,7 @@ def test_a_job_whose_owner_is_dead_for_a_moment_is_not_called_lost(runs: Runs) -
     os.kill(guard, signal.SIGSTOP)
     try:
         runs.kill(runs.process(0, "holdfast-owner"))
-        assert "running" in _ask(runs, "jobs")
+        assert "running" in _typed_at_home(runs, "jobs")
     finally:
         os.kill(guard, signal.SIGCONT)
     runs.end()

@@ -13,8 +13,8 @@ from holdfast.settings.settings_table import BY_NAME
 from holdfast.wire.owner_dialler import CONNECT_S, FIRST_S, LONGEST_S, SHAKE_S
 from places import DOCS
 
-PAGE = DOCS / "how-to" / "nodes.md"
-BEGIN, END = "<!-- times: made by tests/main/test_nodes_docs.py -->\n", "<!-- end of times -->\n"
+NODES_PAGE = DOCS / "how-to" / "nodes.md"
+TABLE_BEGIN, TABLE_END = "<!-- times: made by tests/main/test_nodes_docs.py -->\n", "<!-- end of times -->\n"
 
 
 def _seconds(value: object) -> str:
@@ -91,9 +91,9 @@ def times() -> str:
 
 
 def _parts() -> tuple[str, str, str]:
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    table, _, after = rest.partition(END)
+    text = NODES_PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(TABLE_BEGIN)
+    table, _, after = rest.partition(TABLE_END)
     return before, table, after
 
 
@@ -103,4 +103,4 @@ def test_the_table_of_times_is_what_the_code_waits() -> None:
 
 if __name__ == "__main__":
     before, _, after = _parts()
-    PAGE.write_text(before + BEGIN + times() + END + after, encoding="utf-8")
+    NODES_PAGE.write_text(before + TABLE_BEGIN + times() + TABLE_END + after, encoding="utf-8")

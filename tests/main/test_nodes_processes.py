@@ -159,7 +159,7 @@ def test_a_node_that_is_asked_three_times_to_end_leaves_by_itself(runs: Runs) ->
     assert runs.runs[1].wait(30) == 128 + signal.SIGTERM, runs.said(1)
 
 
-TORCH = """
+SUMS_WITH_TORCH = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
@@ -174,7 +174,7 @@ dist.destroy_process_group()
 
 @pytest.mark.torch
 def test_an_unmodified_torch_script_runs_on_two_nodes_and_again_after_a_failure(runs: Runs) -> None:
-    runs.trainer.write_text(TORCH)
+    runs.trainer.write_text(SUMS_WITH_TORCH)
     runs.start_all(2)
     assert runs.codes() == [0, 0]
     assert runs.said(0).count("sum 2") + runs.said(1).count("sum 2") == 4

@@ -44,11 +44,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (where / "mac/sitecustomize.py").write_text(_MAC)
     (where / "bad.py").write_text("[1][5]")
     (where / "bad.log").write_text("IndexError: list index out of range\n")
-    assert typed(where, "run", "--no-checks", "--max-restarts", "0", "bad.py", mac=False).returncode == 233
+    assert typed_on_mac(where, "run", "--no-checks", "--max-restarts", "0", "bad.py", mac=False).returncode == 233
     return where
 
 
-def typed(where: Path, *words: str, mac: bool = True) -> subprocess.CompletedProcess[str]:
+def typed_on_mac(where: Path, *words: str, mac: bool = True) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
     if mac:
         env["PYTHONPATH"] = str(where / "mac")
@@ -85,7 +85,7 @@ def test_the_process_is_as_bare_as_a_mac(home: Path) -> None:
     ],
 )
 def test_what_works_on_files_needs_nothing_of_linux(home: Path, words: list[str], said: str) -> None:
-    done = typed(home, *words)
+    done = typed_on_mac(home, *words)
     assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
 
 
@@ -93,6 +93,6 @@ def test_what_works_on_files_needs_nothing_of_linux(home: Path, words: list[str]
     "words", [["run", "bad.py"], ["run", "bad.py", "--help"], ["agent"], ["prepare"], ["check"], ["check", "disk"]]
 )
 def test_what_needs_linux_says_so_in_one_sentence(home: Path, words: list[str]) -> None:
-    done = typed(home, *words)
+    done = typed_on_mac(home, *words)
     assert done.returncode == 2 and not done.stdout
     assert f"`holdfast {words[0]}` is for Linux only" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -17,7 +17,7 @@ from conftest import Holdfast, Ran, wait_for
 
 pytestmark = pytest.mark.real
 
-STAYS = """
+STAYS_UP_ONCE = """
 import os, pathlib, time
 attempt, rank = os.environ["HOLDFAST_ATTEMPT"], os.environ["RANK"]
 mark = pathlib.Path(f"up-{attempt}-{rank}")
@@ -31,17 +31,17 @@ if attempt == "1":
         time.sleep(0.05)
 """
 """The first attempt stays until `go` says what to do (or nothing: it ends well); later ones are done at once."""
-QUICK = "grace: {heal_s: 1, save_s: 5}\n"
+QUICK_RULES = "grace: {heal_s: 1, save_s: 5}\n"
 
 
-class Live:
+class ReportedRun:
     """One job on four devices, with two workers, that is up."""
 
-    def __init__(self, holdfast: Holdfast, *options: str | Path, script: str = STAYS, **env: str) -> None:
+    def __init__(self, holdfast: Holdfast, *options: str | Path, script: str = STAYS_UP_ONCE, **env: str) -> None:
         self.holdfast = holdfast
         rules = holdfast.dir / "rules.yaml"
         if not rules.exists():
-            rules.write_text(QUICK)
+            rules.write_text(QUICK_RULES)
         self.settings = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "HOLDFAST_FAULT_RULES": str(rules), **env}
         job = options if "--job" in options else ("--nproc-per-node", "2", *options, holdfast.script(script))
         self.process = holdfast.start("run", "--no-checks", "--grace", "2", *job, **self.settings)
@@ -101,7 +101,7 @@ def first(ran: Ran) -> dict[str, Any]:
     ids=["isolate", "retry-request", "restart-workers", "reset-without-command"],
 )
 def test_the_job_is_stopped_and_goes_on(holdfast: Holdfast, code: str, phrase: str, avoided: list[str]) -> None:
-    live = Live(holdfast)
+    live = ReportedRun(holdfast)
     live.report(code)
     ran = live.finish()
     told = first(ran)
@@ -116,10 +116,10 @@ def test_the_job_is_stopped_and_goes_on(holdfast: Holdfast, code: str, phrase: s
 @pytest.mark.key
 def test_a_held_device_stays_out_of_this_job_and_of_the_next(holdfast: Holdfast) -> None:
     (holdfast.dir / "rules.yaml").write_text(
-        "frequency: [{codes: [80E01801], times: 1, window_s: 3600, remedy: HOLD}]\n" + QUICK
+        "frequency: [{codes: [80E01801], times: 1, window_s: 3600, remedy: HOLD}]\n" + QUICK_RULES
     )
     command = '[ "$HOLDFAST_EVENT" = device_held ] && cat > held.json || true'
-    live = Live(holdfast, "--on-event", command)
+    live = ReportedRun(holdfast, "--on-event", command)
     assert "HELD" in live.report("80E01801")
     assert live.finish().status == 0
     told = json.loads((holdfast.dir / "held.json").read_text())
@@ -134,7 +134,7 @@ def test_a_held_device_stays_out_of_this_job_and_of_the_next(holdfast: Holdfast)
 def test_a_fault_that_heals_disturbs_nobody(holdfast: Holdfast) -> None:
     # The longest time that the rules allow: the test heals the fault itself, and waits for no part of it.
     (holdfast.dir / "rules.yaml").write_text("grace: {heal_s: 30, save_s: 5}\n")
-    live = Live(holdfast)
+    live = ReportedRun(holdfast)
     live.report("80E01801")
     live.report("80E01801", "--recover")
     live.go()
@@ -144,7 +144,7 @@ def test_a_fault_that_heals_disturbs_nobody(holdfast: Holdfast) -> None:
 
 
 def test_an_avoided_device_is_left_at_the_next_attempt_only(holdfast: Holdfast) -> None:
-    live = Live(holdfast)
+    live = ReportedRun(holdfast)
     live.report("8118043C")
     live.go("raise SystemExit(3)")
     ran = live.finish()
@@ -153,7 +153,7 @@ def test_an_avoided_device_is_left_at_the_next_attempt_only(holdfast: Holdfast) 
 
 
 def test_more_workers_than_devices_all_leave_a_lost_one(holdfast: Holdfast) -> None:
-    live = Live(holdfast, "--nproc-per-node", "4", CUDA_VISIBLE_DEVICES="0,1")
+    live = ReportedRun(holdfast, "--nproc-per-node", "4", CUDA_VISIBLE_DEVICES="0,1")
     live.report("79", device="gpu1")
     ran = live.finish()
     told = first(ran)
@@ -167,7 +167,7 @@ def test_more_workers_than_devices_all_leave_a_lost_one(holdfast: Holdfast) -> N
 
 def test_a_roles_own_devices_are_left_by_that_role_only(holdfast: Holdfast) -> None:
     """What the job file names wins over the environment, but not over a fault."""
-    script = holdfast.script(STAYS)
+    script = holdfast.script(STAYS_UP_ONCE)
     job = holdfast.dir / "job.yaml"
     command = [sys.executable, str(script)]
     roles = {
@@ -175,7 +175,7 @@ def test_a_roles_own_devices_are_left_by_that_role_only(holdfast: Holdfast) -> N
         for name, devices in (("actor", "0,1"), ("critic", "2,3"))
     }
     job.write_text(json.dumps({"name": "pair", "roles": roles}))
-    live = Live(holdfast, "--job", job)
+    live = ReportedRun(holdfast, "--job", job)
     live.report("79", device="gpu2")
     ran = live.finish()
     assert (ran.status, first(ran)["devices"]) == (0, ["gpu2"])
@@ -183,7 +183,7 @@ def test_a_roles_own_devices_are_left_by_that_role_only(holdfast: Holdfast) -> N
 
 
 def test_a_device_that_nobody_uses_concerns_nobody(holdfast: Holdfast) -> None:
-    live = Live(holdfast)
+    live = ReportedRun(holdfast)
     live.report("79", device="gpu3")
     live.go()
     assert len(live.finish().report["attempts"]) == 1
@@ -191,11 +191,11 @@ def test_a_device_that_nobody_uses_concerns_nobody(holdfast: Holdfast) -> None:
 
 @pytest.mark.parametrize("strategy", ["ignore", "grace", "force"])
 def test_a_watched_fault_follows_the_jobs_own_strategy(holdfast: Holdfast, strategy: str) -> None:
-    script = holdfast.script(STAYS)
+    script = holdfast.script(STAYS_UP_ONCE)
     job = holdfast.dir / "job.yaml"
     worker = {"count": 2, "command": [sys.executable, str(script)]}
     job.write_text(json.dumps({"name": "watched", "roles": {"worker": worker}, "on_subhealth": strategy}))
-    live = Live(holdfast, "--job", job)
+    live = ReportedRun(holdfast, "--job", job)
     live.report("020000002")
     if strategy == "ignore":
         live.go()
@@ -211,11 +211,11 @@ def test_a_watched_fault_follows_the_jobs_own_strategy(holdfast: Holdfast, strat
 
 def test_an_inference_job_is_left_alone_for_a_minute(holdfast: Holdfast) -> None:
     """A fault that is older than that already stops it at once."""
-    script = holdfast.script(STAYS)
+    script = holdfast.script(STAYS_UP_ONCE)
     job = holdfast.dir / "job.yaml"
     worker = {"count": 2, "command": [sys.executable, str(script)]}
     job.write_text(json.dumps({"name": "serves", "kind": "inference", "roles": {"worker": worker}}))
-    live = Live(holdfast, "--job", job)
+    live = ReportedRun(holdfast, "--job", job)
     live.report("80BB8000", device="gpu1")
     live.report("80BB8003", "--at", str(time.time() - 61))
     ran = live.finish()
@@ -226,11 +226,11 @@ def test_an_inference_job_is_left_alone_for_a_minute(holdfast: Holdfast) -> None
 
 def test_an_inference_job_is_stopped_when_the_minute_is_over(holdfast: Holdfast) -> None:
     """The fault is 56 s old when it is reported: it is left alone until it is 60 s old."""
-    script = holdfast.script(STAYS)
+    script = holdfast.script(STAYS_UP_ONCE)
     job = holdfast.dir / "job.yaml"
     worker = {"count": 2, "command": [sys.executable, str(script)]}
     job.write_text(json.dumps({"name": "serves", "kind": "inference", "roles": {"worker": worker}}))
-    live = Live(holdfast, "--job", job)
+    live = ReportedRun(holdfast, "--job", job)
     began = time.time() - 56
     live.report("80BB8000", "--at", str(began))
     ran = live.finish()
@@ -242,7 +242,7 @@ def test_an_inference_job_is_stopped_when_the_minute_is_over(holdfast: Holdfast)
 
 
 def test_too_few_places_end_the_job_with_the_cause(holdfast: Holdfast) -> None:
-    live = Live(holdfast, CUDA_VISIBLE_DEVICES="0,1")
+    live = ReportedRun(holdfast, CUDA_VISIBLE_DEVICES="0,1")
     live.report("79")
     ran = live.finish()
     assert (ran.status, ran.report["phrase"], ran.report["outcome"]) == (160, "AcceleratorLost", "failed")
@@ -256,7 +256,7 @@ def test_a_rule_that_would_take_too_many_asks_a_person_and_a_dry_one_only_speaks
         "  - {codes: [TRIAL-1], times: 1, window_s: 3600, remedy: ISOLATE}\n"
         "  - {codes: [TRIAL-2], times: 1, window_s: 3600, remedy: ISOLATE, dry_run: true}\n"
     )
-    live = Live(holdfast, CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7")
+    live = ReportedRun(holdfast, CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7")
     for device in ("gpu7", "gpu6"):
         live.report("TRIAL-1", device=device)
     live.report("TRIAL-1", device="gpu0")
@@ -273,7 +273,7 @@ def test_a_device_released_in_mid_job_is_for_the_next_job(holdfast: Holdfast) ->
     (holdfast.dir / "rules.yaml").write_text(
         "codes: {TRIAL-1: NONE}\nfrequency: [{codes: [TRIAL-1], times: 1, window_s: 3600, remedy: HOLD}]\n"
     )
-    live = Live(holdfast, script=STAYS.replace('attempt == "1"', 'attempt in "12"'))
+    live = ReportedRun(holdfast, script=STAYS_UP_ONCE.replace('attempt == "1"', 'attempt in "12"'))
     live.report("TRIAL-1")
     wait_for(holdfast.dir / "up-2-0")
     assert "→ HEALTHY" in live.tell("release", "gpu0", "--reason", "new cable").out
@@ -287,7 +287,7 @@ def test_a_device_released_in_mid_job_is_for_the_next_job(holdfast: Holdfast) ->
 # ---------------------------------------------------------------------------------------------- where they come from
 
 
-def _socket(live: Live, line: dict[str, Any]) -> None:
+def _socket(live: ReportedRun, line: dict[str, Any]) -> None:
     path = live.job_dir / "faults.sock"
     deadline = time.monotonic() + 20
     while not path.exists() and time.monotonic() < deadline:
@@ -308,14 +308,14 @@ def _socket(live: Live, line: dict[str, Any]) -> None:
     assert json.loads(said.stdout) == {"ok": True}, said
 
 
-def _file(live: Live, line: dict[str, Any]) -> None:
+def _fault_line(live: ReportedRun, line: dict[str, Any]) -> None:
     with (live.job_dir / "faults.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
-@pytest.mark.parametrize("way", [_socket, _file])
-def test_json_lines_reach_the_job(holdfast: Holdfast, way: Callable[[Live, dict[str, Any]], None]) -> None:
-    live = Live(holdfast)
+@pytest.mark.parametrize("way", [_socket, _fault_line])
+def test_json_lines_reach_the_job(holdfast: Holdfast, way: Callable[[ReportedRun, dict[str, Any]], None]) -> None:
+    live = ReportedRun(holdfast)
     way(live, {"who": "pingmesh", "at": time.time(), "device": "gpu0", "code": "79", "text": "it is gone"})
     ran = live.finish()
     told = first(ran)
@@ -327,7 +327,7 @@ def test_json_lines_reach_the_job(holdfast: Holdfast, way: Callable[[Live, dict[
 def test_a_file_of_ascend_events(holdfast: Holdfast) -> None:
     events = holdfast.dir / "events.jsonl"
     events.touch()
-    script = STAYS.replace("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+    script = STAYS_UP_ONCE.replace("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
     process = holdfast.start(
         "run", "--no-checks", "--grace", "2", "--nproc-per-node", "2", "--ascend-events", events,
         holdfast.script(script), ASCEND_RT_VISIBLE_DEVICES="0,1,2",
@@ -345,7 +345,7 @@ def test_the_kernels_line_about_a_worker_names_its_device(holdfast: Holdfast) ->
     """No source tells here which device sits at this address; the process in the line does."""
     log = holdfast.dir / "kern.log"
     log.touch()
-    live = Live(holdfast, "--kernel-log", log)
+    live = ReportedRun(holdfast, "--kernel-log", log)
     pid = (holdfast.dir / "up-1-1").read_text().split()[1]
     with log.open("a") as file:
         file.write(f"NVRM: Xid (PCI:0000:3b:00): 79, pid='{pid}', name=python, GPU has fallen off the bus.\n")
@@ -363,7 +363,7 @@ def test_the_kernels_line_about_a_worker_names_its_device(holdfast: Holdfast) ->
 def test_a_node_that_cannot_write_ends_the_job_with_the_cause(holdfast: Holdfast) -> None:
     log = holdfast.dir / "kern.log"
     log.touch()
-    live = Live(holdfast, "--kernel-log", log)
+    live = ReportedRun(holdfast, "--kernel-log", log)
     with log.open("a") as file:
         file.write("EXT4-fs (sda1): Remounting filesystem read-only\n")
     ran = live.finish()
@@ -426,7 +426,7 @@ def test_what_a_check_finds_during_the_job_is_reported_as_that_check(holdfast: H
     )
     process = holdfast.start(
         "run", "--checks", "fan", "--plugin", plugin, "--grace", "2", "--nproc-per-node", "2",
-        holdfast.script(STAYS), CUDA_VISIBLE_DEVICES="0,1,2,3",
+        holdfast.script(STAYS_UP_ONCE), CUDA_VISIBLE_DEVICES="0,1,2,3",
     )  # fmt: skip
     wait_for(holdfast.dir / "up-1-1")
     (holdfast.dir / "hot").write_text("1")
@@ -455,7 +455,7 @@ os.kill(os.getpid(), signal.SIGSEGV)
 @pytest.mark.parametrize("code", ["80E01801", "94"])
 def test_a_segfault_after_a_memory_error_is_the_hardwares(holdfast: Holdfast, code: str) -> None:
     (holdfast.dir / "rules.yaml").write_text(f'codes: {{"{code}": RESTART_WORKERS}}\ngrace: {{heal_s: 30}}\n')
-    live = Live(holdfast, "--max-restarts", "1")
+    live = ReportedRun(holdfast, "--max-restarts", "1")
     live.report(code, "--severity", "critical")
     live.go(SEGFAULT)
     ran = live.finish()
@@ -488,7 +488,7 @@ def test_a_line_that_nobody_had_read_when_the_worker_died(holdfast: Holdfast) ->
 
 
 def test_a_programs_own_xid_leaves_the_program_its_last_words(holdfast: Holdfast) -> None:
-    live = Live(holdfast, "--max-restarts", "1")
+    live = ReportedRun(holdfast, "--max-restarts", "1")
     live.report("31", "--once")
     live.go("raise RuntimeError('CUDA error: an illegal memory access was encountered')")
     told = first(live.finish())
@@ -518,7 +518,7 @@ def test_the_next_job_is_not_kept_off_by_a_moment(holdfast: Holdfast) -> None:
 
 
 def test_lines_that_are_not_believed_are_counted(holdfast: Holdfast) -> None:
-    live = Live(holdfast)
+    live = ReportedRun(holdfast)
     wait = time.monotonic() + 20
     while not (live.job_dir / "faults.sock").exists() and time.monotonic() < wait:
         time.sleep(0.05)
@@ -537,10 +537,10 @@ def test_a_book_that_is_held_all_the_time_holds_nobody_up(holdfast: Holdfast) ->
     """The job is stopped for the fault and goes on without the device while the book is locked."""
     import sqlite3
 
-    live = Live(holdfast, script=STAYS.replace('attempt == "1"', 'attempt in "12"'))
+    live = ReportedRun(holdfast, script=STAYS_UP_ONCE.replace('attempt == "1"', 'attempt in "12"'))
     with sqlite3.connect(holdfast.home / "holdfast.db", isolation_level=None) as db:
         db.execute("BEGIN IMMEDIATE")
-        _file(live, {"who": "pingmesh", "at": time.time(), "device": "gpu0", "code": "79"})
+        _fault_line(live, {"who": "pingmesh", "at": time.time(), "device": "gpu0", "code": "79"})
         wait_for(holdfast.dir / "up-2-0")
         db.execute("COMMIT")
     db.close()
@@ -555,7 +555,7 @@ def test_a_book_that_somebody_holds_is_opened_later(holdfast: Holdfast) -> None:
     """Another process has the file locked when the run wants to open it first."""
     import sqlite3
 
-    live = Live(holdfast)
+    live = ReportedRun(holdfast)
     with sqlite3.connect(holdfast.home / "holdfast.db", isolation_level=None) as db:
         db.execute("BEGIN IMMEDIATE")
         assert live.process.stderr is not None

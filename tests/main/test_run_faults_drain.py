@@ -95,7 +95,7 @@ def test_the_commands_words() -> None:
 # ---------------------------------------------------------------------------------------------- resets, alone
 
 
-class Alone:
+class ResetsAlone:
     """Resets of one device, and everything they say and ask."""
 
     def __init__(self, tmp_path: Path, command: str, reset_s: int = 60) -> None:
@@ -133,7 +133,7 @@ class Alone:
         raise AssertionError(f"no {kind.__name__}: {self.said}")
 
 
-def lives(pid: str) -> bool:
+def worker_lives(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -141,7 +141,7 @@ def lives(pid: str) -> bool:
 
 
 def test_a_reset_waits_for_a_process_that_uses_the_device(tmp_path: Path, idle: subprocess.Popen[bytes]) -> None:
-    alone = Alone(tmp_path, f"touch {tmp_path}/done")
+    alone = ResetsAlone(tmp_path, f"touch {tmp_path}/done")
     alone.users = {idle.pid: "notebook"}
     assert alone.resets.level("gpu0", Remedy.RESET_NOW, alone.now) == []
     assert (alone.resets.running, children.helpers()) == (True, frozenset())
@@ -155,7 +155,7 @@ def test_a_reset_waits_for_a_process_that_uses_the_device(tmp_path: Path, idle: 
 
 
 def test_our_own_watch_is_asked_to_leave_for_a_reset(tmp_path: Path, idle: subprocess.Popen[bytes]) -> None:
-    alone = Alone(tmp_path, "true")
+    alone = ResetsAlone(tmp_path, "true")
     alone.users = {idle.pid: "holdfast-nvml"}
     alone.resets.level("gpu0", Remedy.RESET_NOW, alone.now)
     assert idle.wait(20) == -signal.SIGTERM
@@ -166,7 +166,7 @@ def test_our_own_watch_is_asked_to_leave_for_a_reset(tmp_path: Path, idle: subpr
 
 
 def test_an_overdue_reset_is_killed_with_its_children_and_tried_again(tmp_path: Path) -> None:
-    alone = Alone(tmp_path, f"sh -c 'sleep 600 & echo $! >> {tmp_path}/children; wait'")
+    alone = ResetsAlone(tmp_path, f"sh -c 'sleep 600 & echo $! >> {tmp_path}/children; wait'")
     alone.resets.level("gpu0", Remedy.RESET_NOW, alone.now)
     for tried in range(1, 5):
         limit = time.monotonic() + 20
@@ -185,12 +185,12 @@ def test_an_overdue_reset_is_killed_with_its_children_and_tried_again(tmp_path: 
     deadline = time.monotonic() + 20
     left = set((tmp_path / "children").read_text().split())
     while left and time.monotonic() < deadline:
-        left = {pid for pid in left if lives(pid)}
+        left = {pid for pid in left if worker_lives(pid)}
     assert not left, "a child outlived its reset"
 
 
 def test_a_command_that_is_not_there_fails_at_once(tmp_path: Path) -> None:
-    alone = Alone(tmp_path, f"{tmp_path}/no-such-tool {{device}}")
+    alone = ResetsAlone(tmp_path, f"{tmp_path}/no-such-tool {{device}}")
     [isolate] = alone.resets.level("gpu0", Remedy.RESET_NOW, alone.now)
     assert isinstance(isolate, Isolate)
     assert "No such file" in isolate.reason

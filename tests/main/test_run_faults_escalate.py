@@ -12,51 +12,51 @@ from conftest import Holdfast, wait_for
 
 pytestmark = pytest.mark.real
 
-RESTART, IDLE, RETRY, WATCH = "80E01801", "8C0E4E00", "80BB8000", "020000002"
+ASKS_RESTART, IDLE, RETRY, WATCH = "80E01801", "8C0E4E00", "80BB8000", "020000002"
 
 
-def end(live: Live, *attempts: int) -> None:
+def end_attempts(live: Live, *attempts: int) -> None:
     for attempt in attempts:
         (live.holdfast.dir / f"end-{attempt}").touch()
 
 
-def devices(live: Live) -> dict[str, str]:
+def standings_shown(live: Live) -> dict[str, str]:
     told = live.holdfast.finish(live.holdfast.start("devices", "--json", **live.env))
     return {row["device"]: row["standing"] for row in json.loads(told.out)["devices"]}
 
 
 def test_a_fault_that_outlives_the_restart_is_reset_away(holdfast: Holdfast) -> None:
     live = Live(holdfast, STAYS)
-    live.fault(RESTART)
+    live.fault(ASKS_RESTART)
     wait_for(holdfast.dir / "up-3-0")
-    end(live, 3)
+    end_attempts(live, 3)
     ran = holdfast.finish(live.process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 3)
     assert live.resets() == ["gpu0 0 []"]
     assert live.visible(3) == "0,1,2,3"
     assert "still there 1 s after the restart" in ran.err
     assert [one["decision"]["charged"] for one in ran.report["attempts"][:2]] == [False, False]
-    assert devices(live)["gpu0"] == "HEALTHY"
+    assert standings_shown(live)["gpu0"] == "HEALTHY"
 
 
 def test_a_fault_that_no_reset_ends_is_isolated(holdfast: Holdfast) -> None:
     live = Live(holdfast, STAYS)
     (holdfast.dir / "stuck").touch()
-    live.fault(RESTART)
+    live.fault(ASKS_RESTART)
     wait_for(holdfast.dir / "up-3-0")
-    end(live, 3)
+    end_attempts(live, 3)
     ran = holdfast.finish(live.process)
     assert ran.status == 0
     assert len(live.resets()) == 4
     assert live.visible(3) == "1,2,3"
-    assert devices(live)["gpu0"] == "ISOLATED"
+    assert standings_shown(live)["gpu0"] == "ISOLATED"
 
 
 def test_without_a_reset_command_the_job_goes_on_without_the_device(holdfast: Holdfast) -> None:
     live = Live(holdfast, STAYS, HOLDFAST_RESET_COMMAND="")
-    live.fault(RESTART)
+    live.fault(ASKS_RESTART)
     wait_for(holdfast.dir / "up-3-0")
-    end(live, 3)
+    end_attempts(live, 3)
     ran = holdfast.finish(live.process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 3)
     assert live.visible(3) == "1,2,3"
@@ -65,10 +65,10 @@ def test_without_a_reset_command_the_job_goes_on_without_the_device(holdfast: Ho
 
 def test_a_fault_that_ends_with_the_restart_goes_no_further(holdfast: Holdfast) -> None:
     live = Live(holdfast, STAYS)
-    live.fault(RESTART)
+    live.fault(ASKS_RESTART)
     wait_for(holdfast.dir / "up-2-0")
-    live.fault(RESTART, "--recover")
-    end(live, 2)
+    live.fault(ASKS_RESTART, "--recover")
+    end_attempts(live, 2)
     ran = holdfast.finish(live.process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 2)
     assert not (holdfast.dir / "resets").exists()
@@ -77,8 +77,8 @@ def test_a_fault_that_ends_with_the_restart_goes_no_further(holdfast: Holdfast) 
 def test_a_reset_that_can_wait_stops_no_job_and_comes_when_the_device_is_idle(holdfast: Holdfast) -> None:
     live = Live(holdfast, STAYS)
     live.fault(IDLE)
-    assert devices(live)["gpu0"] == "SUSPECT"
-    end(live, 1)
+    assert standings_shown(live)["gpu0"] == "SUSPECT"
+    end_attempts(live, 1)
     ran = holdfast.finish(live.process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 1)
     assert "the job goes on, and the device is reset when it is idle" in ran.err
@@ -88,13 +88,13 @@ def test_a_reset_that_can_wait_stops_no_job_and_comes_when_the_device_is_idle(ho
     )
     assert again.status == 0
     assert live.resets() == ["gpu0 0 []"]
-    assert devices(live)["gpu0"] == "HEALTHY"
+    assert standings_shown(live)["gpu0"] == "HEALTHY"
 
 
 def test_a_reset_that_can_wait_comes_between_two_attempts(holdfast: Holdfast) -> None:
     live = Live(holdfast, STAYS + "if attempt == '1': sys.exit(3)\n")
     live.fault(IDLE)
-    end(live, 1, 2)
+    end_attempts(live, 1, 2)
     ran = holdfast.finish(live.process)
     assert ran.status == 0
     assert live.resets() == ["gpu0 0 []"]
@@ -109,7 +109,7 @@ def test_a_request_is_tried_again_elsewhere_while_its_fault_lasts(
     live = Live(holdfast, STAYS, CUDA_VISIBLE_DEVICES=seen)
     live.fault(RETRY, *options)
     wait_for(holdfast.dir / "up-2-1")
-    end(live, 2)
+    end_attempts(live, 2)
     ran = holdfast.finish(live.process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 2)
     assert live.visible(2) == used

@@ -39,7 +39,7 @@ def nvmlEventSetWait_v2(events, timeout_ms):
             time.sleep(0.05)
     raise NVMLError("Timeout")
 """
-STAYS = """
+STAYS_ONCE = """
 import os, pathlib, time
 attempt, rank = os.environ["HOLDFAST_ATTEMPT"], os.environ["RANK"]
 mark = pathlib.Path(f"up-{attempt}-{rank}")
@@ -49,7 +49,7 @@ while attempt == "1" and not pathlib.Path("go").exists():
 """
 
 
-class Live:
+class NvmlRun:
     """A job of two workers on four GPUs, whose kernel log cannot be read."""
 
     def __init__(self, holdfast: Holdfast, *options: str, name: str = "job.py") -> None:
@@ -59,7 +59,7 @@ class Live:
         (self.library / "pynvml.py").write_text(textwrap.dedent(PYNVML))
         self.process = holdfast.start(
             "run", "--no-checks", "--grace", "2", "--nproc-per-node", "2", "--kernel-log", "/no/such/folder/kmsg",
-            *options, holdfast.script(STAYS, name), CUDA_VISIBLE_DEVICES="0,1,2,3", PYTHONPATH=str(self.library),
+            *options, holdfast.script(STAYS_ONCE, name), CUDA_VISIBLE_DEVICES="0,1,2,3", PYTHONPATH=str(self.library),
         )  # fmt: skip
 
     def xid(self, device: int, code: int) -> None:
@@ -80,7 +80,7 @@ class Live:
 
 
 def test_an_xid_of_nvml_stops_the_job_and_is_its_report(holdfast: Holdfast) -> None:
-    live = Live(holdfast)
+    live = NvmlRun(holdfast)
     watcher = int(wait_for(live.library / "waits"))
     assert psutil.Process(watcher).name() == "holdfast-nvml"
     live.xid(0, 79)
@@ -98,7 +98,7 @@ def test_an_xid_of_nvml_stops_the_job_and_is_its_report(holdfast: Holdfast) -> N
 
 
 def test_a_watcher_that_is_killed_costs_one_line(holdfast: Holdfast) -> None:
-    live = Live(holdfast)
+    live = NvmlRun(holdfast)
     os.kill(int(wait_for(live.library / "waits")), signal.SIGKILL)
     live.until("was ended by SIGKILL: Xids of the GPUs are not seen in this run")
     live.go()
@@ -110,7 +110,7 @@ def test_a_watcher_that_is_killed_costs_one_line(holdfast: Holdfast) -> None:
 def test_a_library_that_does_not_come_up_costs_one_line(holdfast: Holdfast) -> None:
     (holdfast.dir / "library").mkdir()
     (holdfast.dir / "library" / "no-driver").touch()
-    live = Live(holdfast)
+    live = NvmlRun(holdfast)
     live.until("NVML gives no events (Driver Not Loaded): Xids of the GPUs are not seen")
     live.go()
     assert holdfast.finish(live.process).status == 0
@@ -118,7 +118,7 @@ def test_a_library_that_does_not_come_up_costs_one_line(holdfast: Holdfast) -> N
 
 def test_the_watcher_leaves_for_a_reset_and_comes_back(holdfast: Holdfast) -> None:
     """It has every GPU open, as NVML wants it: a reset would fail because of it."""
-    live = Live(holdfast)
+    live = NvmlRun(holdfast)
     first = int(wait_for(live.library / "waits"))
     os.kill(first, signal.SIGTERM)
     deadline = time.monotonic() + 20
@@ -131,9 +131,9 @@ def test_the_watcher_leaves_for_a_reset_and_comes_back(holdfast: Holdfast) -> No
 
 def test_two_jobs_that_hear_one_xid_note_it_once(holdfast: Holdfast) -> None:
     """Each has a process that waits; both hear it from the library, and only one of them tells the machine."""
-    first = Live(holdfast)
+    first = NvmlRun(holdfast)
     wait_for(first.library / "waits")
-    second = Live(holdfast, name="other.py")
+    second = NvmlRun(holdfast, name="other.py")
     first.until("NVML tells")
     second.until("NVML tells")
     first.xid(0, 79)

@@ -14,7 +14,7 @@ from conftest import Holdfast, wait_for
 
 pytestmark = pytest.mark.real
 
-GRACE = "grace: {save_s: 5, heal_s: 1}\n"
+SHORT_GRACE = "grace: {save_s: 5, heal_s: 1}\n"
 
 
 def edit(path: Path, text: str) -> None:
@@ -24,7 +24,7 @@ def edit(path: Path, text: str) -> None:
     fresh.rename(path)
 
 
-def said(live: Live, words: str) -> str:
+def line_with(live: Live, words: str) -> str:
     """The first line of the run with these words."""
     assert live.process.stderr is not None
     while words not in (line := live.process.stderr.readline()):
@@ -32,7 +32,7 @@ def said(live: Live, words: str) -> str:
     return line
 
 
-def start(holdfast: Holdfast, codes: str) -> tuple[Live, Path]:
+def start_watched(holdfast: Holdfast, codes: str) -> tuple[Live, Path]:
     (holdfast.dir / "codes.yaml").write_text(codes)
     live = Live(holdfast, STAYS, HOLDFAST_FAULT_CODES="codes.yaml")
     # The rules are watched from the moment at which the socket opens, which is after the workers are up.
@@ -51,7 +51,7 @@ def finish(live: Live, *attempts: int) -> tuple[int, int, str]:
 
 
 def test_an_edited_code_list_stops_the_job_at_once(holdfast: Holdfast) -> None:
-    live, codes = start(holdfast, "codes: {TRIAL-1: AVOID}\n")
+    live, codes = start_watched(holdfast, "codes: {TRIAL-1: AVOID}\n")
     live.fault("TRIAL-1")
     edit(codes, "codes: {TRIAL-1: ISOLATE}\n")
     wait_for(holdfast.dir / "up-2-0")
@@ -61,24 +61,24 @@ def test_an_edited_code_list_stops_the_job_at_once(holdfast: Holdfast) -> None:
 
 
 def test_an_edit_of_a_wrong_format_means_the_default_configuration_and_says_so_loudly(holdfast: Holdfast) -> None:
-    live, codes = start(holdfast, "codes: {TRIAL-1: NONE}\n")
+    live, codes = start_watched(holdfast, "codes: {TRIAL-1: NONE}\n")
     live.fault("TRIAL-1")
     edit(codes, "codes: {TRIAL-1: [broken\n")
-    assert "the default configuration applies" in said(live, "IS NOT USED")
+    assert "the default configuration applies" in line_with(live, "IS NOT USED")
     # A code that the default configuration does not know isolates its device.
     wait_for(holdfast.dir / "up-2-0")
     assert finish(live, 2)[:2] == (0, 2)
 
 
 def test_a_rule_file_that_is_gone_keeps_what_was_in_force_and_says_so_loudly(holdfast: Holdfast) -> None:
-    live, codes = start(holdfast, "codes: {TRIAL-1: NONE}\n")
+    live, codes = start_watched(holdfast, "codes: {TRIAL-1: NONE}\n")
     codes.unlink()
-    assert "what was in force before stays" in said(live, "IS NOT USED")
+    assert "what was in force before stays" in line_with(live, "IS NOT USED")
     del live.env["HOLDFAST_FAULT_CODES"]  # by the rules in force
     live.fault("TRIAL-1")
     os.mkfifo(codes)
     edit(codes, "codes: {TRIAL-1: ISOLATE}\n")
-    said(live, "was edited")
+    line_with(live, "was edited")
     wait_for(holdfast.dir / "up-2-0")
     assert finish(live, 2)[:2] == (0, 2)
 
@@ -87,16 +87,16 @@ def test_counts_go_on_over_an_edit_of_a_wrong_format(holdfast: Holdfast) -> None
     """Of a code that the default configuration counts too."""
     rules = holdfast.dir / "rules.yaml"
     rules.write_text("")
-    live, _ = start(holdfast, "codes: {80E18005: NONE}\n")
-    rule = "frequency: [{codes: [80E18005], times: 3, window_s: 3600, remedy: HOLD}]\n" + GRACE
+    live, _ = start_watched(holdfast, "codes: {80E18005: NONE}\n")
+    rule = "frequency: [{codes: [80E18005], times: 3, window_s: 3600, remedy: HOLD}]\n" + SHORT_GRACE
     edit(rules, rule)
-    said(live, "was edited")
+    line_with(live, "was edited")
     for _ in range(2):
         live.fault("80E18005", "--once")
     edit(rules, rule.replace("3600", "[no"))
-    said(live, "the default configuration applies")
+    line_with(live, "the default configuration applies")
     edit(rules, rule)
-    said(live, "was edited")
+    line_with(live, "was edited")
     live.fault("80E18005", "--once")
     wait_for(holdfast.dir / "up-2-0")
     assert finish(live, 2)[:2] == (0, 2)
@@ -104,14 +104,14 @@ def test_counts_go_on_over_an_edit_of_a_wrong_format(holdfast: Holdfast) -> None
 
 def test_counts_go_on_over_an_edit(holdfast: Holdfast) -> None:
     (holdfast.dir / "rules.yaml").write_text("")
-    live, _ = start(holdfast, "codes: {TRIAL-1: NONE}\n")
-    rule = "frequency: [{codes: [TRIAL-1], times: %d, window_s: 3600, remedy: HOLD}]\n" + GRACE
+    live, _ = start_watched(holdfast, "codes: {TRIAL-1: NONE}\n")
+    rule = "frequency: [{codes: [TRIAL-1], times: %d, window_s: 3600, remedy: HOLD}]\n" + SHORT_GRACE
     edit(holdfast.dir / "rules.yaml", rule % 9)
-    said(live, "was edited")
+    line_with(live, "was edited")
     for _ in range(2):
         live.fault("TRIAL-1", "--once")
     edit(holdfast.dir / "rules.yaml", rule % 3)
-    said(live, "was edited")
+    line_with(live, "was edited")
     live.fault("TRIAL-1", "--once")
     wait_for(holdfast.dir / "up-2-0")
     assert finish(live, 2)[:2] == (0, 2)

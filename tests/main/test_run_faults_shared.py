@@ -19,7 +19,7 @@ from holdfast.node.devices.device_locks import DeviceLocks
 
 pytestmark = pytest.mark.real
 
-STAYS = """
+STAYS_ON_GPU = """
 import os, pathlib, time
 attempt, gpu = os.environ["HOLDFAST_ATTEMPT"], os.environ["CUDA_VISIBLE_DEVICES"]
 mark = pathlib.Path(f"up-{gpu}-{attempt}")
@@ -28,7 +28,7 @@ mark.with_suffix(".new").rename(mark)
 while attempt == "1" and not pathlib.Path(f"go-{gpu}").exists():
     time.sleep(0.05)
 """
-RESET = """#!/bin/sh
+NOTES_RESET = """#!/bin/sh
 # Says what it resets, and whose workers live meanwhile.
 echo "$1" >> resets
 sleep 0.2
@@ -38,7 +38,7 @@ exit 0
 """
 
 
-class Live:
+class NeighbourRun:
     """A job of one worker on one of two GPUs."""
 
     def __init__(self, holdfast: Holdfast, gpu: int, *, resets: bool = True) -> None:
@@ -46,12 +46,12 @@ class Live:
         (holdfast.dir / "rules.yaml").write_text("grace: {save_s: 5, heal_s: 1, reset_s: 60}\n")
         script = holdfast.dir / "reset"
         if not script.exists():
-            script.write_text(RESET)
+            script.write_text(NOTES_RESET)
             script.chmod(0o700)
         self.env = {"CUDA_VISIBLE_DEVICES": str(gpu), "HOLDFAST_FAULT_RULES": "rules.yaml"}
         command = ("--reset-command", "./reset {device}", "--reset-group", "2") if resets else ()
         self.process = holdfast.start(
-            "run", "--no-checks", "--grace", "2", *command, holdfast.script(STAYS), **self.env
+            "run", "--no-checks", "--grace", "2", *command, holdfast.script(STAYS_ON_GPU), **self.env
         )
 
     def up(self, attempt: int = 1) -> None:
@@ -79,7 +79,7 @@ def resets(holdfast: Holdfast) -> list[str]:
 
 
 def test_a_reset_stops_the_other_job_too_and_happens_once(holdfast: Holdfast) -> None:
-    first, second = Live(holdfast, 0), Live(holdfast, 1)
+    first, second = NeighbourRun(holdfast, 0), NeighbourRun(holdfast, 1)
     first.up()
     second.up()
     first.fault("48")
@@ -93,7 +93,7 @@ def test_a_reset_stops_the_other_job_too_and_happens_once(holdfast: Holdfast) ->
 
 def test_a_reset_waits_for_a_job_that_does_not_leave_for_it(holdfast: Holdfast) -> None:
     """The other job has no reset command, and no request to leave reaches it."""
-    first, second = Live(holdfast, 0), Live(holdfast, 1, resets=False)
+    first, second = NeighbourRun(holdfast, 0), NeighbourRun(holdfast, 1, resets=False)
     first.up()
     second.up()
     first.fault("48")
@@ -108,11 +108,11 @@ def test_a_reset_waits_for_a_job_that_does_not_leave_for_it(holdfast: Holdfast) 
 
 def test_a_job_does_not_start_on_a_device_that_another_resets(holdfast: Holdfast) -> None:
     (holdfast.dir / "slow").touch()
-    first = Live(holdfast, 0)
+    first = NeighbourRun(holdfast, 0)
     first.up()
     first.fault("48")
     wait_for(holdfast.dir / "resets")
-    second = Live(holdfast, 1)
+    second = NeighbourRun(holdfast, 1)
     second.until("another job resets one of gpu1; the start waits for its end")
     assert not (holdfast.dir / "up-1-1").exists()
     (holdfast.dir / "slow").unlink()
@@ -125,11 +125,11 @@ def test_a_job_does_not_start_on_a_device_that_another_resets(holdfast: Holdfast
 
 def test_a_job_that_waits_for_anothers_reset_can_be_stopped(holdfast: Holdfast) -> None:
     (holdfast.dir / "slow").touch()
-    first = Live(holdfast, 0)
+    first = NeighbourRun(holdfast, 0)
     first.up()
     first.fault("48")
     wait_for(holdfast.dir / "resets")
-    second = Live(holdfast, 1)
+    second = NeighbourRun(holdfast, 1)
     second.until("another job resets")
     second.process.send_signal(signal.SIGINT)
     assert holdfast.finish(second.process).status == 250
@@ -138,7 +138,7 @@ def test_a_job_that_waits_for_anothers_reset_can_be_stopped(holdfast: Holdfast) 
 
 
 def test_a_fault_that_one_job_is_told_of_reaches_the_other(holdfast: Holdfast) -> None:
-    first, second = Live(holdfast, 0), Live(holdfast, 1, resets=False)
+    first, second = NeighbourRun(holdfast, 0), NeighbourRun(holdfast, 1, resets=False)
     first.up()
     second.up()
     environ = Path(f"/proc/{(holdfast.dir / 'up-0-1').read_text()}/environ").read_bytes().decode().split("\0")
@@ -162,7 +162,7 @@ def test_a_fault_that_one_job_is_told_of_reaches_the_other(holdfast: Holdfast) -
 
 
 def test_whoever_is_killed_lets_go(holdfast: Holdfast) -> None:
-    first, second = Live(holdfast, 0), Live(holdfast, 1, resets=False)
+    first, second = NeighbourRun(holdfast, 0), NeighbourRun(holdfast, 1, resets=False)
     first.up()
     second.up()
     first.fault("48")

@@ -13,7 +13,7 @@ from holdfast.node.evidence_collector import pai_errors
 
 pytestmark = pytest.mark.real
 
-LEAVES = """
+LEAVES_FILES = """
 import os
 first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 mine = os.path.dirname(os.environ["HOLDFAST_DRAIN"])
@@ -24,7 +24,7 @@ if first:
 os.kill(os.getpid(), 9)
 """
 REASON = r"""'234346457 ERROR REASON "CUDA error: an illegal memory access was encountered"\n'"""
-FILES = {
+FILES_LEFT = {
     "a reason in the attempt's directory": f"    open(attempt + '/runtime.pai.error', 'w').write({REASON})",
     "a reason in the worker's directory": f"    open(mine + '/runtime.pai.error', 'w').write({REASON})",
     "a reason beside the attempts": f"    open(job + '/runtime.pai.error', 'w').write({REASON})",
@@ -37,20 +37,20 @@ FILES = {
 }
 
 
-def told(path: Path) -> dict[str, object]:
+def yaml_of(path: Path) -> dict[str, object]:
     """The object of a `runtime.pai.agg.error`."""
     loaded: dict[str, object] = yaml.safe_load("\n".join(path.read_text().splitlines()[1:-1]))
     return loaded
 
 
-@pytest.mark.parametrize("leaves", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("leaves", FILES_LEFT.values(), ids=FILES_LEFT)
 def test_a_later_attempt_is_explained_by_its_own_end(holdfast: Holdfast, leaves: str) -> None:
-    ran = holdfast.run("--max-restarts", "1", holdfast.script(LEAVES.replace("{leaves}", leaves)))
+    ran = holdfast.run("--max-restarts", "1", holdfast.script(LEAVES_FILES.replace("{leaves}", leaves)))
     report = ran.report
     assert len(report["attempts"]) == 2
     assert (report["phrase"], report["original"]["signal"]) == ("KilledBySignal", "SIGKILL")
     assert report["attempts"][1]["step"] is None
-    logs = told(ran.job_dir / "attempt-2" / "runtime.pai.agg.error")["errorLogs"]
+    logs = yaml_of(ran.job_dir / "attempt-2" / "runtime.pai.agg.error")["errorLogs"]
     assert logs == {"user": None, "runtime": None, "diskCleaner": None}
 
 

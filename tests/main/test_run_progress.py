@@ -14,7 +14,7 @@ from holdfast.record.job_views import events
 pytestmark = pytest.mark.real
 
 
-def kinds(report: dict[str, Any]) -> list[str]:
+def decision_kinds(report: dict[str, Any]) -> list[str]:
     return [attempt["decision"]["kind"] for attempt in report["attempts"]]
 
 
@@ -38,7 +38,7 @@ def test_a_job_whose_output_advances_is_not_given_up(holdfast: Holdfast, line: s
         """
     )
     report = holdfast.run("--max-restarts", "2", script).report
-    assert kinds(report) == ["restart"] * 6 + ["succeed"]
+    assert decision_kinds(report) == ["restart"] * 6 + ["succeed"]
     assert [sign["kind"] for sign in report["attempts"][1]["signs"]] == ["count"]
     assert "restart 1 of 2" in report["attempts"][5]["decision"]["reason"]
     assert "in attempt 5" in report["attempts"][5]["decision"]["reason"]
@@ -55,7 +55,7 @@ def test_the_same_failure_twice_ends_a_job_that_prints_the_same_steps(holdfast: 
         """
     )
     report = holdfast.run(script).report
-    assert kinds(report) == ["restart", "fail"]
+    assert decision_kinds(report) == ["restart", "fail"]
     assert "no sign of progress was seen" in report["attempts"][1]["decision"]["reason"]
 
 
@@ -81,7 +81,7 @@ def test_a_port_of_its_own_in_use_is_tried_twice(holdfast: Holdfast) -> None:
         )
         report = holdfast.run(script).report
     assert report["phrase"] == "AddressInUse"
-    assert kinds(report) == ["restart", "fail"]
+    assert decision_kinds(report) == ["restart", "fail"]
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "job file"])
@@ -98,7 +98,7 @@ def test_how_many_equal_failures_end_a_job_can_be_said(holdfast: Holdfast, how: 
         ran = holdfast.run(script, HOLDFAST_SAME_FAILURE="3")
     else:
         ran = holdfast.run("--job", job)
-    assert kinds(ran.report) == ["restart", "restart", "fail"]
+    assert decision_kinds(ran.report) == ["restart", "restart", "fail"]
 
 
 @pytest.mark.parametrize("value", ["1", "-2", "often"])
@@ -120,7 +120,7 @@ def test_off_leaves_the_end_to_the_budget(holdfast: Holdfast) -> None:
         "restarts: {same_failure: off, max_restarts: 2, backoff_s: 0.01}\n"
     )
     report = holdfast.run("--job", job).report
-    assert kinds(report) == ["restart", "restart", "fail"]
+    assert decision_kinds(report) == ["restart", "restart", "fail"]
     assert "all 2 restarts are used" in report["attempts"][2]["decision"]["reason"]
 
 
@@ -130,7 +130,7 @@ def test_a_workers_own_code_200_keeps_its_budget(holdfast: Holdfast) -> None:
         "name: own\nroles: {worker: {count: 1, command: [sh, -c, exit 200]}}\n"
         "restarts: {max_restarts: 3, backoff_s: 0.01}\n"
     )
-    assert kinds(holdfast.run("--job", job).report) == ["restart"] * 3 + ["fail"]
+    assert decision_kinds(holdfast.run("--job", job).report) == ["restart"] * 3 + ["fail"]
 
 
 def test_the_journal_played_again_sees_the_same_progress(holdfast: Holdfast) -> None:
@@ -146,7 +146,7 @@ def test_the_journal_played_again_sees_the_same_progress(holdfast: Holdfast) -> 
     gang = Gang()
     for now, event in events(holdfast.home, report["job"]["id"]):
         gang.handle(event, now)
-    assert kinds(report) == ["restart", "restart", "fail"]
+    assert decision_kinds(report) == ["restart", "restart", "fail"]
     assert [record.decision.reason for record in gang.records] == [
         attempt["decision"]["reason"] for attempt in report["attempts"]
     ]
@@ -165,7 +165,7 @@ def test_all_ranks_with_one_status_are_told_from_all_with_another(holdfast: Hold
         """
     )
     report = holdfast.run("--nproc-per-node", "2", "--max-restarts", "2", script).report
-    assert kinds(report) == ["restart", "restart", "fail"]
+    assert decision_kinds(report) == ["restart", "restart", "fail"]
 
 
 def test_a_service_that_is_not_ready_is_waited_for(holdfast: Holdfast) -> None:
@@ -182,4 +182,4 @@ def test_a_service_that_is_not_ready_is_waited_for(holdfast: Holdfast) -> None:
         "restarts: {max_restarts: 1, backoff_s: 0.01}\n"
     )
     report = holdfast.run("--job", job).report
-    assert kinds(report) == ["restart"] * 4 + ["succeed"]
+    assert decision_kinds(report) == ["restart"] * 4 + ["succeed"]

@@ -54,7 +54,7 @@ time.sleep(600)
 """
 
 
-def start(holdfast: Holdfast, script: str, *more: str, given: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start_two(holdfast: Holdfast, script: str, *more: str, given: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     path = holdfast.script(script)
     process = holdfast.start("run", "--no-checks", "--nproc-per-node", "2", *more, path, *given)
     for rank in (0, 1):
@@ -66,7 +66,7 @@ def diaries(holdfast: Holdfast) -> list[str]:
     return [(holdfast.dir / f"got{rank}").read_text() for rank in (0, 1)]
 
 
-def stopped(ran: Ran, name: str) -> None:
+def check_stopped(ran: Ran, name: str) -> None:
     report = ran.report
     assert (ran.status, report["phrase"], report["outcome"]) == (250, "StoppedByOperator", "stopped")
     assert name in report["reason"]
@@ -77,17 +77,17 @@ def stopped(ran: Ran, name: str) -> None:
 @pytest.mark.parametrize("start_how", ["--no-warm", "--warm"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
 def test_workers_get_the_signal_itself_and_once(holdfast: Holdfast, number: signal.Signals, start_how: str) -> None:
-    process = start(holdfast, KEEPS_A_DIARY, start_how)
+    process = start_two(holdfast, KEEPS_A_DIARY, start_how)
     process.send_signal(number)
-    stopped(holdfast.finish(process), number.name)
+    check_stopped(holdfast.finish(process), number.name)
     assert diaries(holdfast) == [f"{number.name.removeprefix('SIG')} saved"] * 2
 
 
 def test_sigterm_follows_at_half_of_the_grace_and_sigkill_at_its_end(holdfast: Holdfast) -> None:
-    process = start(holdfast, KEEPS_A_DIARY, "--grace", "1", given=("INT", "TERM"))
+    process = start_two(holdfast, KEEPS_A_DIARY, "--grace", "1", given=("INT", "TERM"))
     process.send_signal(signal.SIGINT)
     ran = holdfast.finish(process)
-    stopped(ran, "SIGINT")
+    check_stopped(ran, "SIGINT")
     assert diaries(holdfast) == ["INT TERM "] * 2
     assert "1.0 s after SIGINT (SIGTERM came at half of that time) and were killed" in ran.err
 
@@ -178,7 +178,7 @@ def send_to_all(guard: int, number: signal.Signals, order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_signal_that_came_to_all_is_not_passed_on(holdfast: Holdfast, order: int) -> None:
-    process = start(holdfast, KEEPS_A_DIARY)
+    process = start_two(holdfast, KEEPS_A_DIARY)
     send_to_all(process.pid, signal.SIGUSR1, order)
     ran = holdfast.finish(process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 1)
@@ -188,7 +188,7 @@ def test_a_signal_that_came_to_all_is_not_passed_on(holdfast: Holdfast, order: i
 
 @pytest.mark.parametrize("which", ["guard", "supervisor"])
 def test_a_signal_to_one_of_holdfasts_processes_is_passed_on(holdfast: Holdfast, which: str) -> None:
-    process = start(holdfast, KEEPS_A_DIARY)
+    process = start_two(holdfast, KEEPS_A_DIARY)
     [supervisor] = psutil.Process(process.pid).children()
     os.kill(process.pid if which == "guard" else supervisor.pid, signal.SIGUSR1)
     ran = holdfast.finish(process)
@@ -201,15 +201,15 @@ def test_a_signal_to_one_of_holdfasts_processes_is_passed_on(holdfast: Holdfast,
 def test_a_stop_that_came_to_all_is_told_as_a_stop_and_sent_once(
     holdfast: Holdfast, number: signal.Signals, order: int
 ) -> None:
-    process = start(holdfast, KEEPS_A_DIARY)
+    process = start_two(holdfast, KEEPS_A_DIARY)
     send_to_all(process.pid, number, order)
-    stopped(holdfast.finish(process), number.name)
+    check_stopped(holdfast.finish(process), number.name)
     assert diaries(holdfast) == [f"{number.name.removeprefix('SIG')} saved"] * 2
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_workers_that_die_of_a_stop_sent_to_all_are_no_failure(holdfast: Holdfast, order: int) -> None:
-    process = start(holdfast, HAS_NO_HANDLER)
+    process = start_two(holdfast, HAS_NO_HANDLER)
     send_to_all(process.pid, signal.SIGTERM, order)
     ran = holdfast.finish(process)
     report = ran.report
@@ -219,11 +219,11 @@ def test_workers_that_die_of_a_stop_sent_to_all_are_no_failure(holdfast: Holdfas
 
 def test_a_stop_that_only_seemed_to_come_to_all_reaches_the_workers_at_half_of_the_grace(holdfast: Holdfast) -> None:
     """`pkill holdfast`: both of holdfast's processes have it, and no worker."""
-    process = start(holdfast, KEEPS_A_DIARY, "--grace", "4")
+    process = start_two(holdfast, KEEPS_A_DIARY, "--grace", "4")
     [supervisor] = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGTERM)
     supervisor.send_signal(signal.SIGTERM)
-    stopped(holdfast.finish(process), "SIGTERM")
+    check_stopped(holdfast.finish(process), "SIGTERM")
     assert diaries(holdfast) == ["TERM saved"] * 2
 
 
@@ -254,7 +254,7 @@ print(int(blocked.split()[1], 16), signal.getsignal(signal.SIGINT) is signal.def
 
 @pytest.mark.torch
 def test_the_workers_store_outlives_a_signal_that_came_to_all(holdfast: Holdfast) -> None:
-    process = start(holdfast, NEEDS_THE_STORE)
+    process = start_two(holdfast, NEEDS_THE_STORE)
     send_to_all(process.pid, signal.SIGUSR1, 1)
     ran = holdfast.finish(process, timeout_s=90)
     assert (ran.status, len(ran.report["attempts"])) == (0, 1), ran.err
@@ -262,7 +262,7 @@ def test_the_workers_store_outlives_a_signal_that_came_to_all(holdfast: Holdfast
 
 
 def test_forks_that_stand_by_outlive_a_signal_that_came_to_all(holdfast: Holdfast) -> None:
-    process = start(holdfast, FAILS_ON_USR1_ONCE, "--warm", "--standby")
+    process = start_two(holdfast, FAILS_ON_USR1_ONCE, "--warm", "--standby")
     send_to_all(process.pid, signal.SIGUSR1, 1)
     ran = holdfast.finish(process)
     assert (ran.status, len(ran.report["attempts"])) == (0, 2)
@@ -275,7 +275,7 @@ def test_forks_that_stand_by_outlive_a_signal_that_came_to_all(holdfast: Holdfas
 
 @pytest.mark.key
 def test_a_stopped_supervisor_whose_guard_dies_leaves_nothing(holdfast: Holdfast) -> None:
-    process = start(holdfast, HAS_NO_HANDLER)
+    process = start_two(holdfast, HAS_NO_HANDLER)
     [supervisor] = psutil.Process(process.pid).children()
     supervisor.send_signal(signal.SIGSTOP)
     below = supervisor.children(recursive=True)

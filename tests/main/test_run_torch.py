@@ -8,7 +8,7 @@ from conftest import Holdfast
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
 
-TRAIN = """
+TRAINS_WITH_GLOO = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
 
@@ -34,7 +34,7 @@ dist.destroy_process_group()
     ],
 )
 def test_gloo_gang_comes_back(holdfast: Holdfast, fault: str, phrase: str) -> None:
-    script = holdfast.script(TRAIN.replace("{fault}", fault))
+    script = holdfast.script(TRAINS_WITH_GLOO.replace("{fault}", fault))
     ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=120)
     assert ran.status == 0, ran.err
     first, second = ran.report["attempts"]
