@@ -18,7 +18,7 @@ from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 BEGAN = 1_795_400_000.0
 
 
-def died(
+def died_at(
     rank: int, node: str, attempt: int, at: float, *, signal: int | None = None, stopped: bool = False
 ) -> WorkerExit:
     return WorkerExit(
@@ -68,9 +68,9 @@ def _attempt(
             members = tuple(Member(rank=rank, state=state) for rank in ranks)
             events.append((at + seconds, _reported(node, attempt, at + seconds, members)))
         own = [
-            died(rank, node, attempt, at + 60)
+            died_at(rank, node, attempt, at + 60)
             if rank == culprit
-            else died(rank, node, attempt, at + 62 + (rank % 7) / 100, signal=15, stopped=True)
+            else died_at(rank, node, attempt, at + 62 + (rank % 7) / 100, signal=15, stopped=True)
             for rank in ranks
         ]
         exits += own
@@ -145,7 +145,7 @@ def tags(page: str) -> list[tuple[str, tuple[str, ...]]]:
     return parser.tags
 
 
-HOSTILE = st.text(st.sampled_from("<>&\"'`/= -!\x00\x1b\u202e\ud800\nab"), max_size=40) | st.sampled_from(
+HOSTILE_TEXT = st.text(st.sampled_from("<>&\"'`/= -!\x00\x1b\u202e\ud800\nab"), max_size=40) | st.sampled_from(
     ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</title></svg><b>", "<!--", "]]>", "</style>"]
 )
 """Texts that look for a way out of their place."""

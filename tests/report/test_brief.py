@@ -26,7 +26,7 @@ time.sleep(60)
 """
 
 
-def ended(attempt: int = 1, **changes: object) -> ExitReport:
+def index_report(attempt: int = 1, **changes: object) -> ExitReport:
     fields: dict[str, object] = {
         "code": 233,
         "phrase": "IndexOutOfRange",
@@ -49,7 +49,7 @@ def ended(attempt: int = 1, **changes: object) -> ExitReport:
     return ExitReport(**(fields | changes))  # type: ignore[arg-type]  # each is named as the field is
 
 
-def job(*reports: ExitReport, workers: int = 4) -> JobReport:
+def failed_reports(*reports: ExitReport, workers: int = 4) -> JobReport:
     records = tuple(
         AttemptRecord(
             attempt=number,
@@ -64,7 +64,7 @@ def job(*reports: ExitReport, workers: int = 4) -> JobReport:
     return JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=reports[-1], attempts=records)
 
 
-def lines_of(report: JobReport, scene: FailurePlace | None = None, width: int = 100) -> list[str]:
+def brief_lines(report: JobReport, scene: FailurePlace | None = None, width: int = 100) -> list[str]:
     return render_brief(report, scene or FailurePlace(), width=width).splitlines()
 
 
@@ -126,14 +126,14 @@ def test_verbose_prints_all_evidence_and_each_attempt(holdfast: Holdfast) -> Non
 
 
 def test_attempts_that_are_all_alike_are_counted_and_not_told_again() -> None:
-    told = lines_of(job(ended(1), ended(2), ended(3)))
+    told = brief_lines(failed_reports(index_report(1), index_report(2), index_report(3)))
     assert "attempt 3 of 3 alike" in told[1]
     assert "attempts" not in labels(told)
 
 
 def test_attempts_that_differ_have_a_line_for_each_run_of_equal_ones() -> None:
-    other = ended(3, phrase="DiskFull", fingerprint="DiskFull", first=None)
-    told = lines_of(job(ended(1), ended(2), other), width=200)
+    other = index_report(3, phrase="DiskFull", fingerprint="DiskFull", first=None)
+    told = brief_lines(failed_reports(index_report(1), index_report(2), other), width=200)
     at = next(index for index, line in enumerate(told) if line.startswith("  attempts "))
     assert told[at].split(maxsplit=1)[1].startswith("1 to 2: 2 × the same, IndexOutOfRange, rank 1 on node-3")
     assert told[at + 1].strip().startswith("3: DiskFull")
@@ -141,20 +141,26 @@ def test_attempts_that_differ_have_a_line_for_each_run_of_equal_ones() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_no_line_is_wider_than_the_screen_and_no_time_is_cut(width: int) -> None:
-    told = lines_of(job(ended(1), ended(2)), width=width)
+    told = brief_lines(failed_reports(index_report(1), index_report(2)), width=width)
     assert max(map(len, told)) <= width
     assert sum("until 1970" in line and ":" in line.split("until 1970")[1] for line in told) == 1
 
 
 def test_the_words_of_a_platform_are_told_where_the_reason_lacks_them() -> None:
     seen = Evidence(kind=EvidenceKind.PLATFORM, text="DOWN (Not responding)", source="scontrol show node n2")
-    assert "  seen     scontrol show node n2: DOWN (Not responding)" in lines_of(job(ended(evidence=(seen,))))
-    assert "seen" not in labels(lines_of(job(ended(reason="n2 is DOWN (Not responding)", evidence=(seen,)))))
+    assert "  seen     scontrol show node n2: DOWN (Not responding)" in brief_lines(
+        failed_reports(index_report(evidence=(seen,)))
+    )
+    assert "seen" not in labels(
+        brief_lines(failed_reports(index_report(reason="n2 is DOWN (Not responding)", evidence=(seen,))))
+    )
 
 
 def test_a_hostile_source_line_is_one_line_of_harmless_text() -> None:
     frame = UserFrame(path="/srv/a\x1b[2J.py", line=3, function="f\nnext  rm -rf", source="x" * 5000)
-    told = lines_of(job(ended()), FailurePlace(said="IndexError: \x1b[31mred", frames=(frame,), log="/l"))
+    told = brief_lines(
+        failed_reports(index_report()), FailurePlace(said="IndexError: \x1b[31mred", frames=(frame,), log="/l")
+    )
     assert not any("\x1b" in line for line in told)
     assert sum(map(len, told)) < 3000 and labels(told).count("next") == 1
 
@@ -169,7 +175,7 @@ def test_the_scene_has_the_last_traceback_of_the_users_own_code(tmp_path: Path) 
         encoding="utf-8",
     )
     text = "IndexError: list index out of range\n  at /srv/a.py:7 in f7"
-    report = ended(evidence=(Evidence(kind=EvidenceKind.EXCEPTION, text=text, source="worker-1 stderr:19"),))
+    report = index_report(evidence=(Evidence(kind=EvidenceKind.EXCEPTION, text=text, source="worker-1 stderr:19"),))
     scene = scene_of(report, tmp_path)
     assert [frame.function for frame in scene.frames] == ["f7", "f6", "f5"] and len(scene.frames) == MOST_FRAMES
     assert scene.frames[0].source == "call_7()"
@@ -177,7 +183,7 @@ def test_the_scene_has_the_last_traceback_of_the_users_own_code(tmp_path: Path) 
 
 
 def test_a_log_that_is_gone_leaves_what_the_report_knows(tmp_path: Path) -> None:
-    scene = scene_of(ended(), tmp_path)
+    scene = scene_of(index_report(), tmp_path)
     assert scene.said == "IndexError: list index out of range" and scene.log == ""
     assert [(frame.path, frame.line, frame.function) for frame in scene.frames] == [("/srv/a.py", 3, "inner")]
 
@@ -196,13 +202,15 @@ def test_the_place_where_a_hung_rank_waits_is_told_without_frames_of_libraries()
     stack += "wait (torch/distributed.py:88)\nload (/srv/data.py:31)\nstep (/srv/train.py:6)"
     peer = stack.replace("rank 0 ", "rank 1 ").replace("/srv/data.py:31", "/srv/else.py:5")
     found = tuple(Evidence(kind=EvidenceKind.HANG, text=text, source="py-spy") for text in (peer, stack))
-    hung = ended(phrase="HungWorker", exception="", evidence=found, first=Culprit(role="worker", rank=0, node="gpu-1"))
+    hung = index_report(
+        phrase="HungWorker", exception="", evidence=found, first=Culprit(role="worker", rank=0, node="gpu-1")
+    )
     places = [(frame.path, frame.line, frame.function) for frame in scene_of(hung, None).frames]
     assert places == [("/srv/data.py", 31, "load"), ("/srv/train.py", 6, "step")]
 
 
 def test_a_rank_killed_without_a_word_has_its_log_named_where_it_wrote_one(tmp_path: Path) -> None:
-    killed = ended(exception="", evidence=(), first=Culprit(role="worker", rank=1, node="gpu-1"))
+    killed = index_report(exception="", evidence=(), first=Culprit(role="worker", rank=1, node="gpu-1"))
     assert scene_of(killed, tmp_path).log == ""
     (tmp_path / "attempt-1" / "worker-1").mkdir(parents=True)
     (tmp_path / "attempt-1" / "worker-1" / "stderr.log").write_text("")
@@ -212,8 +220,10 @@ def test_a_rank_killed_without_a_word_has_its_log_named_where_it_wrote_one(tmp_p
 
 
 def test_a_job_that_was_stopped_after_a_failure_keeps_the_failure_and_not_its_decision() -> None:
-    failed = job(ended())
-    asked = ended(phrase="StoppedByOperator", code=250, blame=Blame.OPERATOR, reason="no longer needed", first=None)
+    failed = failed_reports(index_report())
+    asked = index_report(
+        phrase="StoppedByOperator", code=250, blame=Blame.OPERATOR, reason="no longer needed", first=None
+    )
     text = render_brief(
         JobReport(job_id="j", name="n", outcome=Outcome.STOPPED, report=asked, attempts=failed.attempts), FailurePlace()
     )
@@ -222,7 +232,7 @@ def test_a_job_that_was_stopped_after_a_failure_keeps_the_failure_and_not_its_de
 
 def test_names_of_nodes_and_roles_cannot_steer_the_terminal() -> None:
     nasty = "a\x1b[2J\nholdfast: job big SUCCEEDED"
-    text = render_brief(job(ended(first=Culprit(role=nasty, rank=1, node=nasty))), FailurePlace())
+    text = render_brief(failed_reports(index_report(first=Culprit(role=nasty, rank=1, node=nasty))), FailurePlace())
     assert "\x1b" not in text and "\nholdfast: job big" not in text
 
 
@@ -231,7 +241,7 @@ def test_explain_has_the_order_of_the_report_with_the_evidence_and_no_line_of_th
         Evidence(kind=EvidenceKind.EXCEPTION, text="IndexError: out", source="worker-1 stderr:9"),
         Evidence(kind=EvidenceKind.COLLATERAL, text="SIGTERM", source="worker-0"),
     )
-    text = render_exit(ended(evidence=items, collateral=(0,), hint="holdfast logs j"), FailurePlace())
+    text = render_exit(index_report(evidence=items, collateral=(0,), hint="holdfast logs j"), FailurePlace())
     assert labels(text.splitlines()) == ["class", "fix", "evidence", "others", "next"]
     assert "worker-0" not in text and "(SIGTERM)" in text
 
@@ -245,9 +255,9 @@ def test_explain_of_a_job_names_the_lines_of_its_log(holdfast: Holdfast) -> None
 
 @pytest.mark.parametrize("said", [f"ValueError: {'x' * size} and more words after it" for size in range(20, 60, 3)])
 def test_the_first_line_is_as_wide_with_its_word_as_without(said: str) -> None:
-    lines = lines_of(job(ended()), FailurePlace(said=said), width=80)
+    lines = brief_lines(failed_reports(index_report()), FailurePlace(said=said), width=80)
     assert max(map(len, lines)) <= 80 and "FAILED: ValueError" in lines[0]
-    coloured = render_brief(job(ended()), FailurePlace(said=said), width=80, colour=True)
+    coloured = render_brief(failed_reports(index_report()), FailurePlace(said=said), width=80, colour=True)
     assert coloured.splitlines()[0] == lines[0].replace("FAILED", "\x1b[1;31mFAILED\x1b[0m")
 
 
@@ -268,7 +278,7 @@ def test_a_secret_in_the_users_source_is_not_in_the_report(holdfast: Holdfast) -
 def test_a_reason_does_not_quote_the_exception_once_more_and_a_fix_that_is_cut_closes_its_brackets() -> None:
     said = "OSError: [Errno 98] Address already in use"
     solution = "Stop the process that holds the port (see `ss -ltnp`; it may be another user's: then ask) " + "x" * 200
-    taken = ended(reason=f"rank 1 on node-3: a port is taken ({said}); pid 7 holds it", solution=solution)
-    lines = lines_of(job(taken), FailurePlace(said=said))
+    taken = index_report(reason=f"rank 1 on node-3: a port is taken ({said}); pid 7 holds it", solution=solution)
+    lines = brief_lines(failed_reports(taken), FailurePlace(said=said))
     assert "  reason   a port is taken; pid 7 holds it" in lines
     assert "  fix      Stop the process that holds the port (see `ss -ltnp`)." in lines

@@ -20,14 +20,14 @@ from holdfast.model.human_format import utc
 from holdfast.record.job_views import JobDetail, JobState, JobView
 from holdfast.report.page import page
 from holdfast.report.report_json import job_text
-from swimlane_story import BEGAN, HOSTILE, story, tags
+from swimlane_story import BEGAN, HOSTILE_TEXT, story, tags
 
-KEY = "sk-abcdefghijklmnopqrstuvwx"
-FAILS = f"""
+API_KEY = "sk-abcdefghijklmnopqrstuvwx"
+LEAKS_KEY = f"""
     import os, sys
     if os.environ["RANK"] == "1":
-        print("logging in with api_key={KEY}", file=sys.stderr)
-        raise KeyError("<b>labels</b> & more, api_key={KEY}")
+        print("logging in with api_key={API_KEY}", file=sys.stderr)
+        raise KeyError("<b>labels</b> & more, api_key={API_KEY}")
     sys.stdin.read()
     import signal; signal.pause()
 """
@@ -35,7 +35,7 @@ FAILS = f"""
 
 @pytest.mark.real
 def test_the_page_of_a_failed_job_says_why_who_and_what_next(holdfast: Holdfast) -> None:
-    ran = holdfast.run("--nproc-per-node", "3", "--max-restarts", "1", holdfast.script(FAILS), "--api-key", KEY)
+    ran = holdfast.run("--nproc-per-node", "3", "--max-restarts", "1", holdfast.script(LEAKS_KEY), "--api-key", API_KEY)
     made = holdfast("show", "--html", "job.html")
     assert made.status == 0 and made.out == ""
     text = (holdfast.dir / "job.html").read_text()
@@ -51,7 +51,7 @@ def test_the_page_of_a_failed_job_says_why_who_and_what_next(holdfast: Holdfast)
         assert said in text
     assert "job.py:5 in &lt;module&gt;" in text and "/attempt-2/worker-1/stderr.log:" in text
     assert ran.report["job"]["id"] in text and str(ran.report["code"]) in text
-    assert KEY not in text and KEY.encode() not in (holdfast.dir / "job.html").read_bytes()
+    assert API_KEY not in text and API_KEY.encode() not in (holdfast.dir / "job.html").read_bytes()
     assert "<script" not in text and not re.search(r"(?:src|href)=[\"'](?!#)", text) and "url(http" not in text
     assert stat.S_IMODE((holdfast.dir / "job.html").stat().st_mode) == 0o666 & ~_umask()
 
@@ -122,7 +122,7 @@ def _known(
 
 
 @settings(max_examples=40)
-@given(HOSTILE, HOSTILE)
+@given(HOSTILE_TEXT, HOSTILE_TEXT)
 def test_no_text_of_a_job_adds_a_tag_or_an_attribute_to_its_page(name: str, said: str) -> None:
     def written(name: str, said: str) -> str:
         known, as_json = _known(f"x{name}", f"x{said}", node="n{}" + name.replace("{", "").replace("}", ""))

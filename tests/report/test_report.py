@@ -49,7 +49,7 @@ MEMORY = ExitReport(
     fingerprint="AcceleratorOutOfMemory|torch.OutOfMemoryError|step",
     exception="torch.OutOfMemoryError",
 )
-KILLED = ExitReport(
+KILLED_REPORT = ExitReport(
     code=137,
     phrase="KilledBySignal",
     blame=Blame.UNKNOWN,
@@ -59,7 +59,7 @@ KILLED = ExitReport(
     original=Original(signal="SIGKILL"),
     first=Culprit(role="worker", rank=3, node="node7"),
 )
-JOB = JobReport(
+KILLED_JOB = JobReport(
     job_id="20261120-2341-k3f9",
     name="demo",
     outcome=Outcome.FAILED,
@@ -69,7 +69,7 @@ JOB = JobReport(
             attempt=1,
             started_at=1_699_999_900.0,
             ended_at=1_699_999_950.0,
-            report=KILLED,
+            report=KILLED_REPORT,
             decision=Decision(
                 kind=DecisionKind.RESTART, reason="spends the budget (restart 1 of 3)", charged=True, delay_s=2.5
             ),
@@ -96,7 +96,7 @@ TOP_KEYS = [
 
 
 def test_the_object_has_the_keys_of_the_contract_in_their_order() -> None:
-    value = to_json_object(JOB)
+    value = to_json_object(KILLED_JOB)
     assert list(value)[: len(TOP_KEYS)] == TOP_KEYS
     assert value["schema"] == "holdfast.report/1"
     assert value["job"] == {"id": "20261120-2341-k3f9", "name": "demo"}
@@ -128,32 +128,34 @@ def test_an_explained_exit_is_the_same_object_without_the_jobs_part() -> None:
 
 
 def test_no_culprit_is_null() -> None:
-    assert to_json_object(msgspec.structs.replace(JOB, report=SUCCESS, outcome=Outcome.SUCCEEDED))["first"] is None
+    assert (
+        to_json_object(msgspec.structs.replace(KILLED_JOB, report=SUCCESS, outcome=Outcome.SUCCEEDED))["first"] is None
+    )
 
 
 def test_reading_it_back_gives_the_same_report() -> None:
-    hinted = msgspec.structs.replace(JOB, report=msgspec.structs.replace(MEMORY, hint="holdfast logs x"))
+    hinted = msgspec.structs.replace(KILLED_JOB, report=msgspec.structs.replace(MEMORY, hint="holdfast logs x"))
     assert from_json_object(json.loads(job_text(hinted))) == hinted
 
 
 @pytest.mark.parametrize("spoil", [{"schema": "holdfast.report/2"}, {"code": "many"}, {"job": None}])
 def test_what_is_not_a_report_is_refused(spoil: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
-        from_json_object({**to_json_object(JOB), **spoil})
+        from_json_object({**to_json_object(KILLED_JOB), **spoil})
 
 
 def test_the_file_is_written_whole_and_private(tmp_path: Path) -> None:
-    (tmp_path / "jobs" / JOB.job_id).mkdir(parents=True)
-    path = report_file.write(tmp_path, JOB)
-    assert path == tmp_path / "jobs" / JOB.job_id / "report.json"
-    assert json.loads(path.read_text()) == to_json_object(JOB)
+    (tmp_path / "jobs" / KILLED_JOB.job_id).mkdir(parents=True)
+    path = report_file.write(tmp_path, KILLED_JOB)
+    assert path == tmp_path / "jobs" / KILLED_JOB.job_id / "report.json"
+    assert json.loads(path.read_text()) == to_json_object(KILLED_JOB)
     assert [entry.name for entry in path.parent.iterdir()] == ["report.json"]
     assert report_file.read(tmp_path, "other") is None
 
 
 def test_log_text_that_is_not_unicode_is_still_written(tmp_path: Path) -> None:
     odd = msgspec.structs.replace(MEMORY, reason="bytes \udcff of a log")
-    path = report_file.write_to(tmp_path / "r.json", msgspec.structs.replace(JOB, report=odd))
+    path = report_file.write_to(tmp_path / "r.json", msgspec.structs.replace(KILLED_JOB, report=odd))
     assert json.loads(path.read_text())["reason"].startswith("bytes ")
 
 
@@ -161,14 +163,14 @@ def test_a_report_may_go_into_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    report_file.write_to(pipe, JOB)
-    assert json.loads(os.read(reader, 1 << 20)) == to_json_object(JOB)
+    report_file.write_to(pipe, KILLED_JOB)
+    assert json.loads(os.read(reader, 1 << 20)) == to_json_object(KILLED_JOB)
     os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_the_text_answers_what_one_asks_at_night() -> None:
-    text = render(JOB, width=120)
+    text = render(KILLED_JOB, width=120)
     lines = text.splitlines()
     assert lines[0] == (
         "holdfast: job 20261120-2341-k3f9 (demo) FAILED: AcceleratorOutOfMemory (exit code 226) after 2 attempts,"
@@ -188,22 +190,24 @@ def test_the_text_answers_what_one_asks_at_night() -> None:
 
 def test_success_is_one_line_and_a_recovered_one_tells_its_attempts() -> None:
     won = Decision(kind=DecisionKind.SUCCEED, reason="every worker finished")
-    last = msgspec.structs.replace(JOB.attempts[1], report=SUCCESS, decision=won)
+    last = msgspec.structs.replace(KILLED_JOB.attempts[1], report=SUCCESS, decision=won)
     once = JobReport(job_id="j", name="n", outcome=Outcome.SUCCEEDED, report=SUCCESS, attempts=(last,))
     assert render(once) == "holdfast: job j (n) SUCCEEDED after 1 attempt, 45 s\n"
-    twice = msgspec.structs.replace(once, attempts=(JOB.attempts[0], last))
+    twice = msgspec.structs.replace(once, attempts=(KILLED_JOB.attempts[0], last))
     assert "KilledBySignal" in render(twice) and "→ succeed: every worker finished" in render(twice)
 
 
 def test_a_stop_on_request_is_not_called_hopeless() -> None:
     stopped = msgspec.structs.replace(MEMORY, code=250, phrase="StoppedByOperator", blame=Blame.OPERATOR, first=None)
-    text = render(msgspec.structs.replace(JOB, report=stopped, outcome=Outcome.STOPPED))
+    text = render(msgspec.structs.replace(KILLED_JOB, report=stopped, outcome=Outcome.STOPPED))
     assert "STOPPED: StoppedByOperator (exit code 250)" in text and "  blame      operator\n" in text
     assert "  next " not in text
 
 
 def test_two_candidates_and_a_doubt_are_both_said() -> None:
-    doubtful = msgspec.structs.replace(KILLED, also=(Culprit(role="worker", rank=5, node="node8"),), confidence=0.5)
+    doubtful = msgspec.structs.replace(
+        KILLED_REPORT, also=(Culprit(role="worker", rank=5, node="node8"),), confidence=0.5
+    )
     text = render_exit(doubtful, FailurePlace())
     assert "    rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in text
     job = render(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=doubtful))
@@ -212,7 +216,7 @@ def test_two_candidates_and_a_doubt_are_both_said() -> None:
 
 def test_many_lines_of_evidence_are_cut_and_the_cut_is_said() -> None:
     long = Evidence(kind=EvidenceKind.LOG, text="\n".join(f"line {n}" for n in range(40)), source="worker-0 stderr")
-    text = render_exit(msgspec.structs.replace(KILLED, evidence=(long,) * 11), FailurePlace())
+    text = render_exit(msgspec.structs.replace(KILLED_REPORT, evidence=(long,) * 11), FailurePlace())
     assert "… 28 lines before these are in report.json" in text and "| line 39" in text and "| line 27" not in text
     assert "… 3 more in report.json" in text
 
@@ -221,7 +225,7 @@ def test_a_log_cannot_steer_the_terminal() -> None:
     nasty = "\x1b[2J\x1b]0;title\x07red \x1b[31mtext\x1b[0m\x00\x9b31m\u202eevil\ttab"
     text = render_exit(
         msgspec.structs.replace(
-            KILLED, reason=nasty, evidence=(Evidence(kind=EvidenceKind.LOG, text=nasty, source=nasty),)
+            KILLED_REPORT, reason=nasty, evidence=(Evidence(kind=EvidenceKind.LOG, text=nasty, source=nasty),)
         ),
         FailurePlace(),
     )
@@ -239,13 +243,13 @@ def test_colour_only_on_a_terminal_that_wants_it() -> None:
     assert not wants_colour(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"})
     assert not wants_colour(Terminal(), {"TERM": "dumb"})
     assert not wants_colour(io.StringIO(), {"TERM": "xterm"})
-    coloured = render(JOB, colour=True)
+    coloured = render(KILLED_JOB, colour=True)
     assert "\x1b[1;31mFAILED\x1b[0m" in coloured
-    assert harmless(coloured) == render(JOB)
+    assert harmless(coloured) == render(KILLED_JOB)
 
 
 def test_lines_fit_and_commands_stay_whole() -> None:
-    headline, *body = render(JOB, width=70).splitlines()
+    headline, *body = render(KILLED_JOB, width=70).splitlines()
     assert headline.startswith("holdfast: job ") and max(map(len, body)) <= 70
     command = "x" * 90
     assert wrapped(f"type {command} now", 40, "  ") == ["  type", f"  {command}", "  now"]
@@ -271,7 +275,7 @@ def test_a_bar_shows_every_part_in_the_order_of_time() -> None:
     assert marks == "░" + "▒" * 10 + "█" * 19
     assert names == "░ checks 10 ms, ▒ prepare 10 s, █ running 20 s"
     assert bar({}, 80) == bar({"running": 0.0}, 80) == []
-    shown = render(JOB, parts=True)
+    shown = render(KILLED_JOB, parts=True)
     assert "█ running 48 s" in shown
 
 
@@ -301,12 +305,12 @@ def test_bars_of_any_attempt_are_equally_wide_and_tell_every_part(parts: dict[st
 
 
 def test_thirty_attempts_are_shown_without_colour_within_the_width() -> None:
-    first = JOB.attempts[0]
+    first = KILLED_JOB.attempts[0]
     records = tuple(
         structs.replace(first, attempt=number, parts=DAYS if number == 1 else SHORT | {"first_output": 0.1})
         for number in range(1, 31)
     )
-    text = render(structs.replace(JOB, attempts=records), width=80, parts=True)
+    text = render(structs.replace(KILLED_JOB, attempts=records), width=80, parts=True)
     assert "\x1b" not in text
     assert max(map(len, text.splitlines()[1:])) <= 80
     assert text.count("█ running 2 d 23 h") == 1 and text.count("█ running 93 ms") == 29

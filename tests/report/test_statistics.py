@@ -15,10 +15,10 @@ from holdfast.report.statistics.goodput import TimeUse, goodput
 
 MONDAY = 1_794_787_200.0
 """2026-11-16 00:00 UTC."""
-RESTART, FAIL, SUCCEED, STOP = DecisionKind.RESTART, DecisionKind.FAIL, DecisionKind.SUCCEED, DecisionKind.STOP
+RESTARTS, FAIL, SUCCEED, STOPS = DecisionKind.RESTART, DecisionKind.FAIL, DecisionKind.SUCCEED, DecisionKind.STOP
 
 
-def attempt(
+def attempt_record(
     number: int,
     ended: float,
     kind: DecisionKind,
@@ -55,39 +55,39 @@ def attempt(
     )
 
 
-def past(name: str, *attempts: AttemptRecord, host: str = "n1") -> PastJob:
+def past_job_of(name: str, *attempts: AttemptRecord, host: str = "n1") -> PastJob:
     view = JobView(id=f"id-{name}", name=name, created=MONDAY, host=host, pid=1, state=JobState.ENDED)
     return PastJob(view=replace(view, outcome=Outcome.FAILED), attempts=attempts)
 
 
 # Two failures of one place, 40 s and 20 s of running; then a success after 100 s.
-ONE = past(
+ONE_JOB = past_job_of(
     "one",
-    attempt(
+    attempt_record(
         1,
         MONDAY + 100,
-        RESTART,
+        RESTARTS,
         {"checking": 5, "starting": 10, "running": 40, "detection": 1, "draining": 2, "decision": 1},
         text="no such shard: 17",
         progressed=True,
     ),
-    attempt(
+    attempt_record(
         2,
         MONDAY + 300,
-        RESTART,
+        RESTARTS,
         {"backoff": 3, "checking": 4, "starting": 10, "running": 20, "detection": 2, "draining": 6, "first_output": 7},
         text="no such shard: 99012",
     ),
-    attempt(3, MONDAY + 500, SUCCEED, {"backoff": 5, "starting": 8, "running": 100, "first_output": 9}),
+    attempt_record(3, MONDAY + 500, SUCCEED, {"backoff": 5, "starting": 8, "running": 100, "first_output": 9}),
 )
 # A device that is lost on n2 twice and on n1 once, in the week after; and a person's stop, which is no failure.
-TWO = past(
+TWO_JOB = past_job_of(
     "two",
     *(
-        attempt(
+        attempt_record(
             number,
             MONDAY + 7 * DAY_S + 100 * number,
-            RESTART,
+            RESTARTS,
             {"running": 10, "detection": 4, "draining": 1, **({"backoff": 10, "starting": 5} if number > 1 else {})},
             phrase="AcceleratorLost",
             blame=Blame.HARDWARE,
@@ -97,13 +97,13 @@ TWO = past(
         )
         for number in (1, 2, 3)
     ),
-    attempt(4, MONDAY + 8 * DAY_S, STOP, {"backoff": 10, "starting": 5, "running": 10}, blame=Blame.OPERATOR),
+    attempt_record(4, MONDAY + 8 * DAY_S, STOPS, {"backoff": 10, "starting": 5, "running": 10}, blame=Blame.OPERATOR),
     host="n2",
 )
 
 
 def test_failures_of_one_place_are_one_group_whatever_numbers_they_name() -> None:
-    lost, shard = groups(failures([ONE, TWO]))
+    lost, shard = groups(failures([ONE_JOB, TWO_JOB]))
     assert (shard.phrase, shard.count, shard.jobs) == ("UserException", 2, ("id-one",))
     assert (shard.first_at, shard.last_at) == (MONDAY + 100, MONDAY + 300)
     assert (shard.retried, shard.helped) == (2, 1), "the first retry got no further, the second succeeded"
@@ -114,22 +114,25 @@ def test_failures_of_one_place_are_one_group_whatever_numbers_they_name() -> Non
 
 def test_classes_are_counted_by_the_monday_of_their_week() -> None:
     assert week_of(MONDAY + 6.9 * DAY_S) == MONDAY
-    assert by_week(failures([ONE, TWO])) == {"AcceleratorLost": {MONDAY + 7 * DAY_S: 3}, "UserException": {MONDAY: 2}}
+    assert by_week(failures([ONE_JOB, TWO_JOB])) == {
+        "AcceleratorLost": {MONDAY + 7 * DAY_S: 3},
+        "UserException": {MONDAY: 2},
+    }
 
 
 def test_time_between_failures_is_running_time_by_failures() -> None:
-    assert mtbf_s([ONE]) == (40 + 20 + 100) / 2
-    assert mtbf_s([ONE, TWO]) == (40 + 20 + 100 + 4 * 10) / 5
-    assert mtbf_s([past("good", attempt(1, MONDAY, SUCCEED, {"running": 9}))]) is None
+    assert mtbf_s([ONE_JOB]) == (40 + 20 + 100) / 2
+    assert mtbf_s([ONE_JOB, TWO_JOB]) == (40 + 20 + 100 + 4 * 10) / 5
+    assert mtbf_s([past_job_of("good", attempt_record(1, MONDAY, SUCCEED, {"running": 9}))]) is None
 
 
 def test_time_to_recover_is_from_the_first_sign_of_trouble_to_the_next_first_output() -> None:
     first = (1 + 2 + 1) + (3 + 4) + 7
     second = (2 + 6) + 5 + 9
-    assert mttr_s([ONE]) == {"": (first + second) / 2, "UserException": (first + second) / 2}
+    assert mttr_s([ONE_JOB]) == {"": (first + second) / 2, "UserException": (first + second) / 2}
     # Those without a first output: to the go.
     lost = (4 + 1) + 10 + 5
-    assert mttr_s([ONE, TWO]) == {
+    assert mttr_s([ONE_JOB, TWO_JOB]) == {
         "": (first + second + 3 * lost) / 5,
         "UserException": (first + second) / 2,
         "AcceleratorLost": lost,
@@ -137,7 +140,7 @@ def test_time_to_recover_is_from_the_first_sign_of_trouble_to_the_next_first_out
 
 
 def test_goodput_takes_each_second_once() -> None:
-    found = goodput(ONE.attempts)
+    found = goodput(ONE_JOB.attempts)
     assert found.seconds == {
         TimeUse.PRODUCTIVE: 40 + 100,
         TimeUse.LOST_WORK: 20,
@@ -154,7 +157,7 @@ def test_goodput_takes_each_second_once() -> None:
 
 def test_a_time_limit_and_a_dead_owner_are_failures_and_a_persons_stop_is_none() -> None:
     def ended(blame: Blame) -> PastJob:
-        return past("x", attempt(1, MONDAY, STOP, {"running": 60}, blame=blame))
+        return past_job_of("x", attempt_record(1, MONDAY, STOPS, {"running": 60}, blame=blame))
 
     failed = [blame for blame in Blame if list(failures([ended(blame)]))]
     assert failed == [blame for blame in Blame if blame not in (Blame.OPERATOR, Blame.PLATFORM)]
@@ -164,7 +167,7 @@ def test_a_time_limit_and_a_dead_owner_are_failures_and_a_persons_stop_is_none()
 
 def test_lost_steps_are_counted_from_the_first_step_of_the_next_attempt_back() -> None:
     def at(number: int, first: int | None, last: int | None) -> AttemptRecord:
-        record = attempt(number, MONDAY + number, RESTART, {})
+        record = attempt_record(number, MONDAY + number, RESTARTS, {})
         return replace(record, step=last, tally=Tally(first_step=first))
 
     # 21 to 30 are done twice; attempt 3 tells none; 41 is done three times, once by attempt 5.
@@ -174,17 +177,17 @@ def test_lost_steps_are_counted_from_the_first_step_of_the_next_attempt_back() -
 
 def test_what_a_failed_job_had_not_saved_is_lost() -> None:
     def at(number: int, first: int, last: int, saved: int | None, kind: DecisionKind) -> AttemptRecord:
-        record = attempt(number, MONDAY + number, kind, {})
+        record = attempt_record(number, MONDAY + number, kind, {})
         return replace(record, step=last, tally=Tally(first_step=first, saved_step=saved))
 
     assert lost_by_attempt([at(1, 1, 35, 30, FAIL)]) == {1: 5}
     assert lost_by_attempt([at(1, 1, 30, 30, FAIL)]) == {}
-    assert lost_by_attempt([at(1, 1, 35, 30, RESTART), at(2, 31, 34, None, FAIL)]) == {1: 5, 2: 4}
+    assert lost_by_attempt([at(1, 1, 35, 30, RESTARTS), at(2, 31, 34, None, FAIL)]) == {1: 5, 2: 4}
     assert lost_by_attempt([at(1, 1, 35, None, FAIL)]) == {}, "where the program saves is not known"
-    for kind in (RESTART, STOP, SUCCEED, DecisionKind.REQUEUE):
+    for kind in (RESTARTS, STOPS, SUCCEED, DecisionKind.REQUEUE):
         assert lost_by_attempt([at(1, 1, 35, 30, kind)]) == {}
 
 
 def test_machines_are_those_of_owners_and_of_culprits() -> None:
-    assert machines([ONE]) == {"n1"}
-    assert machines([ONE, TWO]) == {"n1", "n2"}
+    assert machines([ONE_JOB]) == {"n1"}
+    assert machines([ONE_JOB, TWO_JOB]) == {"n1", "n2"}

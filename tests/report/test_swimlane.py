@@ -14,7 +14,7 @@ from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.model.gang_protocol import Member, MemberState, Report
 from holdfast.model.human_format import utc
 from holdfast.report.swimlane import MarkKind, NodeLanes, Swimlane, SwimlaneRow, figure, scale_of, svg, swimlane_of
-from swimlane_story import BEGAN, HOSTILE, story, tags
+from swimlane_story import BEGAN, HOSTILE_TEXT, story, tags
 
 
 def _lanes(swimlane: Swimlane) -> list[tuple[tuple[str, ...], tuple[int, ...], list[MarkKind]]]:
@@ -139,7 +139,7 @@ def test_the_picture_names_itself_for_those_who_do_not_see_it() -> None:
 
 
 @settings(max_examples=40)
-@given(HOSTILE, HOSTILE)
+@given(HOSTILE_TEXT, HOSTILE_TEXT)
 def test_no_text_of_a_job_becomes_markup(node: str, words: str) -> None:
     """The page of hostile texts has the very tags and attributes that the page of harmless ones has."""
 

@@ -30,7 +30,7 @@ print("done", answer)
 """
 
 
-class Desk:
+class TerminalDesk:
     """A terminal of 97 columns with `holdfast run` in its foreground."""
 
     def __init__(self, holdfast: Holdfast, *args: object, background: bool = False) -> None:
@@ -92,15 +92,15 @@ class Desk:
 
 
 @pytest.fixture
-def script(holdfast: Holdfast) -> str:
+def asking_script(holdfast: Holdfast) -> str:
     return str(holdfast.script(ASKS.replace("READER", "'0'")))
 
 
 @pytest.mark.parametrize("start", [["--no-warm"], ["--warm"]], ids=["cold", "warm"])
 def test_one_worker_has_the_debugger_the_terminal_and_its_width(
-    holdfast: Holdfast, script: str, start: list[str]
+    holdfast: Holdfast, asking_script: str, start: list[str]
 ) -> None:
-    desk = Desk(holdfast, *start, script)
+    desk = TerminalDesk(holdfast, *start, asking_script)
     desk.until("here 0 True True")
     desk.until("(Pdb) ")
     desk.type("p answer + 2\n")
@@ -121,8 +121,8 @@ def test_one_worker_has_the_debugger_the_terminal_and_its_width(
 
 
 @pytest.mark.key
-def test_of_several_workers_rank_0_reads(holdfast: Holdfast, script: str) -> None:
-    desk = Desk(holdfast, "--nproc-per-node", "2", script)
+def test_of_several_workers_rank_0_reads(holdfast: Holdfast, asking_script: str) -> None:
+    desk = TerminalDesk(holdfast, "--nproc-per-node", "2", asking_script)
     desk.until("(Pdb) ")
     desk.type("p answer + 2\n")
     desk.until("42\n")
@@ -137,7 +137,9 @@ def test_of_several_workers_rank_0_reads(holdfast: Holdfast, script: str) -> Non
 
 
 def test_another_rank_may_read(holdfast: Holdfast) -> None:
-    desk = Desk(holdfast, "--nproc-per-node", "2", "--stdin", "1", holdfast.script(ASKS.replace("READER", "'1'")))
+    desk = TerminalDesk(
+        holdfast, "--nproc-per-node", "2", "--stdin", "1", holdfast.script(ASKS.replace("READER", "'1'"))
+    )
     desk.until("(Pdb) ")
     desk.type("c\n")
     desk.until("name? ")
@@ -148,8 +150,10 @@ def test_another_rank_may_read(holdfast: Holdfast) -> None:
 
 
 @pytest.mark.key
-def test_ctrl_c_at_a_prompt_stops_the_job_and_leaves_the_terminal_as_it_was(holdfast: Holdfast, script: str) -> None:
-    desk = Desk(holdfast, "--grace", "2", script)
+def test_ctrl_c_at_a_prompt_stops_the_job_and_leaves_the_terminal_as_it_was(
+    holdfast: Holdfast, asking_script: str
+) -> None:
+    desk = TerminalDesk(holdfast, "--grace", "2", asking_script)
     desk.until("(Pdb) ")
     desk.type("\x03")
     desk.until("Ctrl-C")
@@ -158,7 +162,7 @@ def test_ctrl_c_at_a_prompt_stops_the_job_and_leaves_the_terminal_as_it_was(hold
 
 
 def test_a_worker_that_dies_without_echo_leaves_the_next_attempt_a_sane_terminal(holdfast: Holdfast) -> None:
-    desk = Desk(
+    desk = TerminalDesk(
         holdfast,
         holdfast.script(
             """
@@ -182,7 +186,7 @@ def test_a_worker_that_dies_without_echo_leaves_the_next_attempt_a_sane_terminal
 
 
 def test_a_killed_supervisor_leaves_the_terminal_as_it_was(holdfast: Holdfast) -> None:
-    desk = Desk(
+    desk = TerminalDesk(
         holdfast,
         holdfast.script(
             """
@@ -200,7 +204,7 @@ def test_a_killed_supervisor_leaves_the_terminal_as_it_was(holdfast: Holdfast) -
 
 
 def test_a_new_size_of_the_terminal_reaches_the_worker(holdfast: Holdfast) -> None:
-    desk = Desk(
+    desk = TerminalDesk(
         holdfast,
         holdfast.script(
             """
@@ -221,12 +225,12 @@ def test_a_new_size_of_the_terminal_reaches_the_worker(holdfast: Holdfast) -> No
 
 def test_what_is_redirected_is_no_terminal(holdfast: Holdfast) -> None:
     script = holdfast.script("import sys; print(sys.stdout.isatty(), sys.stderr.isatty(), file=open('seen', 'w'))")
-    assert Desk(holdfast, "--redirects", "1", script).end() == 0
+    assert TerminalDesk(holdfast, "--redirects", "1", script).end() == 0
     assert (holdfast.dir / "seen").read_text() == "False True\n"
 
 
 def test_colours_and_progress_bars_arrive_as_they_were_written(holdfast: Holdfast) -> None:
-    desk = Desk(
+    desk = TerminalDesk(
         holdfast,
         holdfast.script(
             r"""
@@ -242,7 +246,7 @@ def test_colours_and_progress_bars_arrive_as_they_were_written(holdfast: Holdfas
 
 
 def test_a_job_in_the_background_takes_no_key_from_the_shell(holdfast: Holdfast) -> None:
-    desk = Desk(holdfast, holdfast.script("import sys; print('read', repr(sys.stdin.read()))"), background=True)
+    desk = TerminalDesk(holdfast, holdfast.script("import sys; print('read', repr(sys.stdin.read()))"), background=True)
     desk.type("ls\n")
     desk.until("read ''")
     assert desk.process.wait(timeout=30) == 0

@@ -25,14 +25,14 @@ from swimlane_story import BEGAN, story
 Word = Callable[[str], str]
 """The text that stands in the place of this name."""
 ENDED = "20260101-0000-host"
-NOW = BEGAN + 300
+HOME_AT = BEGAN + 300
 
 
 def hostile_home(home: Path, word: Word, log: bytes) -> JobPlace:
     """A job that has failed after a hang, and one that runs; its lock is held until the caller lets go of it."""
-    place = claim(home, name=word("name"), now=NOW - 5)
+    place = claim(home, name=word("name"), now=HOME_AT - 5)
     journal = Journal.open(home)
-    events, records = _ended(word)
+    events, records = _two_attempts(word)
     _, submitted = events[0]
     assert isinstance(submitted, JobSubmitted)
     journal.create_job(ENDED, submitted.spec, now=BEGAN, host=word("host"), pid=1)
@@ -40,16 +40,16 @@ def hostile_home(home: Path, word: Word, log: bytes) -> JobPlace:
         journal.append(ENDED, at, event)
     for each in records:
         journal.record_attempt(ENDED, each)
-    journal.finish(report_of(word), now=BEGAN + 201)
+    journal.finish(hostile_report(word), now=BEGAN + 201)
     running, _ = story(nodes=2, each=2, name=word("name"), node_name=_braced(word("node")) + "{}")
-    journal.create_job(place.job_id, submitted.spec, now=NOW - 5, host=word("host"), pid=1)
+    journal.create_job(place.job_id, submitted.spec, now=HOME_AT - 5, host=word("host"), pid=1)
     for at, event in running[:5]:
-        journal.append(place.job_id, at + NOW - BEGAN - 5, event)
+        journal.append(place.job_id, at + HOME_AT - BEGAN - 5, event)
     assert journal.saved, journal.trouble
     journal.close()
     for attempt in (1, 2):
         for rank in (0, 1):
-            folder = home / "jobs" / ENDED / f"attempt-{attempt}" / f"{_folder(word('role'))}-{rank}"
+            folder = home / "jobs" / ENDED / f"attempt-{attempt}" / f"{_file_name(word('role'))}-{rank}"
             folder.mkdir(parents=True)
             for stream in ("stdout", "stderr"):
                 (folder / f"{stream}.log").write_bytes(log)
@@ -60,9 +60,9 @@ def hostile_home(home: Path, word: Word, log: bytes) -> JobPlace:
     return place
 
 
-def report_of(word: Word) -> JobReport:
+def hostile_report(word: Word) -> JobReport:
     """How the job has failed."""
-    _, records = _ended(word)
+    _, records = _two_attempts(word)
     return JobReport(
         job_id=ENDED,
         name=word("name"),
@@ -72,7 +72,7 @@ def report_of(word: Word) -> JobReport:
     )
 
 
-def _ended(word: Word) -> tuple[list[tuple[float, Event]], list[AttemptRecord]]:
+def _two_attempts(word: Word) -> tuple[list[tuple[float, Event]], list[AttemptRecord]]:
     node = _braced(word("node")) + "{}"
     events, records = story(nodes=2, each=2, attempts=2, name=word("name"), node_name=node)
     looks = (tuple(_snapshot(word, rank) for rank in range(4)),)
@@ -85,7 +85,7 @@ def _worse(word: Word, each: AttemptRecord) -> AttemptRecord:
     evidence = tuple(
         Evidence(kind=kind, text=word("evidence"), source=source, at=BEGAN, node=word("node"))
         for kind, source in (
-            (EvidenceKind.EXCEPTION, f"{_folder(word('role'))}-1 stderr:1"),
+            (EvidenceKind.EXCEPTION, f"{_file_name(word('role'))}-1 stderr:1"),
             (EvidenceKind.LOG, word("source")),
         )
     )
@@ -125,23 +125,23 @@ def _snapshot(word: Word, rank: int) -> RankSnapshot:
 
 
 def _devices(home: Path, word: Word) -> None:
-    with FaultLog(home, default_policy(), NOW, writable=True) as log:
+    with FaultLog(home, default_policy(), HOME_AT, writable=True) as log:
         for number in range(3):
             log.report(
                 FaultEvent(
                     device="gpu1",
                     code="48",
                     assertion=Assertion.ONCE,
-                    at=NOW - 10 + number,
+                    at=HOME_AT - 10 + number,
                     node=word("node"),
                     text=word("text"),
                     source=word("source"),
                 ),
-                NOW,
+                HOME_AT,
             )
     store = Standings.for_writing(home)
     release = Release(device=word("device"), who=word("who"), reason=word("reason"), was=word("was"))
-    store.append(NOW, RowKind.RELEASE, [encode(release)])
+    store.append(HOME_AT, RowKind.RELEASE, [encode(release)])
     store.close()
 
 
@@ -150,6 +150,6 @@ def _braced(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _folder(text: str) -> str:
+def _file_name(text: str) -> str:
     """As a directory may be named."""
     return text.replace("/", "|").replace("\0", "|").encode()[:200].decode(errors="ignore")

@@ -16,33 +16,33 @@ from web_site import Answer, Served, environment
 from typed_here import typed
 
 
-def holdfast(home: Path, *words: str) -> str:
+def typed_at(home: Path, *words: str) -> str:
     done = typed(*words, cwd=home.parent, env=environment(home))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reported_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The state directory of a machine that has a held device with a hostile name beside an isolated one."""
     home = tmp_path_factory.mktemp("devices") / "home"
     for at in (1, 2, 3):
-        holdfast(home, "faults", "report", "--device", "gpu3", "--code", "48", "--once", "--text", f"time {at}")
-    holdfast(home, "faults", "report", "--device", "gpu1", "--code", "79", "--text", "<script>x</script>")
+        typed_at(home, "faults", "report", "--device", "gpu3", "--code", "48", "--once", "--text", f"time {at}")
+    typed_at(home, "faults", "report", "--device", "gpu1", "--code", "79", "--text", "<script>x</script>")
     return home
 
 
 @pytest.fixture(scope="module")
-def server(reported: Path, web_of: Callable[..., Served]) -> Served:
-    return web_of(shutil.copytree(reported, reported.with_name("served")))
+def changed_site(reported_home: Path, web_of: Callable[..., Served]) -> Served:
+    return web_of(shutil.copytree(reported_home, reported_home.with_name("served")))
 
 
 @pytest.fixture
-def devices(reported: Path, server: Served) -> Served:
+def fresh_site(reported_home: Path, changed_site: Served) -> Served:
     """A server on such a directory, as it was before the test before."""
-    shutil.rmtree(server.home)
-    shutil.copytree(reported, server.home)
-    return server
+    shutil.rmtree(changed_site.home)
+    shutil.copytree(reported_home, changed_site.home)
+    return changed_site
 
 
 def form_of(server: Served) -> str:
@@ -61,30 +61,30 @@ def standing(server: Served, device: str) -> str:
     return str(found["standing"])
 
 
-def test_devices_stand_with_why_what_is_counted_and_what_ends_it(devices: Served) -> None:
-    rows = {one["name"]: one for one in devices.ask("/devices.json").json["devices"]}
+def test_devices_stand_with_why_what_is_counted_and_what_ends_it(fresh_site: Served) -> None:
+    rows = {one["name"]: one for one in fresh_site.ask("/devices.json").json["devices"]}
     assert (rows["gpu3"]["standing"], rows["gpu3"]["ends"]) == ("HELD", "a person releases it, once it is repaired")
     assert rows["gpu1"]["standing"] == "ISOLATED" and "79" in rows["gpu1"]["ends"] and rows["gpu1"]["counted"]
-    assert "&lt;script&gt;x" in devices.ask("/devices").text, "the history has the text as it was reported"
-    wants = devices.ask("/now.json").json["wants"]
+    assert "&lt;script&gt;x" in fresh_site.ask("/devices").text, "the history has the text as it was reported"
+    wants = fresh_site.ask("/now.json").json["wants"]
     assert [want["what"].split()[0] for want in wants] == ["gpu3", "gpu1"]
 
 
-def test_a_held_device_is_released_with_a_reason_that_is_kept(devices: Served) -> None:
-    answer = post(devices, "/devices/release", form=form_of(devices), device="gpu3", reason="new <b>memory</b>")
+def test_a_held_device_is_released_with_a_reason_that_is_kept(fresh_site: Served) -> None:
+    answer = post(fresh_site, "/devices/release", form=form_of(fresh_site), device="gpu3", reason="new <b>memory</b>")
     assert (answer.status, "HELD → HEALTHY" in answer.text) == (200, True)
     assert "<b>memory" not in answer.text
-    assert standing(devices, "gpu3") != "HELD"
-    newest = devices.ask("/devices.json").json["past"][0]
+    assert standing(fresh_site, "gpu3") != "HELD"
+    newest = fresh_site.ask("/devices.json").json["past"][0]
     assert newest["who"] and newest["what"].startswith("released: new <b>memory</b>")
 
 
-def test_a_fault_is_reported_and_reported_as_over(devices: Served) -> None:
-    fields = {"form": form_of(devices), "device": "gpu1", "code": "79"}
-    assert post(devices, "/devices/report", assertion="recover", **fields).status == 200
-    assert standing(devices, "gpu1") == "HEALTHY"
-    assert post(devices, "/devices/report", assertion="occur", text="again", **fields).status == 200
-    assert standing(devices, "gpu1") == "ISOLATED"
+def test_a_fault_is_reported_and_reported_as_over(fresh_site: Served) -> None:
+    fields = {"form": form_of(fresh_site), "device": "gpu1", "code": "79"}
+    assert post(fresh_site, "/devices/report", assertion="recover", **fields).status == 200
+    assert standing(fresh_site, "gpu1") == "HEALTHY"
+    assert post(fresh_site, "/devices/report", assertion="occur", text="again", **fields).status == 200
+    assert standing(fresh_site, "gpu1") == "ISOLATED"
 
 
 @pytest.mark.parametrize(
@@ -101,48 +101,50 @@ def test_a_fault_is_reported_and_reported_as_over(devices: Served) -> None:
     ],
 )
 def test_a_form_that_is_not_ours_or_not_whole_changes_nothing(
-    devices: Served, fields: dict[str, str], headers: dict[str, str], status: int
+    fresh_site: Served, fields: dict[str, str], headers: dict[str, str], status: int
 ) -> None:
-    given = {name: form_of(devices) if value == "right" else value for name, value in fields.items()}
-    assert post(devices, "/devices/release", headers, **given).status == status
-    assert standing(devices, "gpu3") == "HELD"
+    given = {name: form_of(fresh_site) if value == "right" else value for name, value in fields.items()}
+    assert post(fresh_site, "/devices/release", headers, **given).status == status
+    assert standing(fresh_site, "gpu3") == "HELD"
 
 
-def test_what_looks_like_an_option_is_a_device(devices: Served) -> None:
-    answer = post(devices, "/devices/release", form=form_of(devices), device="--help", reason="--platform=kubernetes")
+def test_what_looks_like_an_option_is_a_device(fresh_site: Served) -> None:
+    answer = post(
+        fresh_site, "/devices/release", form=form_of(fresh_site), device="--help", reason="--platform=kubernetes"
+    )
     assert "Usage" not in answer.text
-    assert standing(devices, "gpu3") == "HELD"
+    assert standing(fresh_site, "gpu3") == "HELD"
 
 
-def test_a_link_changes_nothing(devices: Served) -> None:
-    assert devices.ask("/devices/release?device=gpu3&reason=x").status == 405
-    assert post(devices, "/devices", form=form_of(devices)).status == 405
+def test_a_link_changes_nothing(fresh_site: Served) -> None:
+    assert fresh_site.ask("/devices/release?device=gpu3&reason=x").status == 405
+    assert post(fresh_site, "/devices", form=form_of(fresh_site)).status == 405
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
-def test_another_user_who_has_seen_the_link_reads_and_changes_nothing(devices: Served) -> None:
+def test_another_user_who_has_seen_the_link_reads_and_changes_nothing(fresh_site: Served) -> None:
     code = f"""
 import http.client
-c = http.client.HTTPConnection("127.0.0.1", {devices.port}, timeout=30)
-c.request("POST", "/devices/release", "form={form_of(devices)}&device=gpu3&reason=x",
-          {{"Authorization": "Bearer {devices.token}"}})
+c = http.client.HTTPConnection("127.0.0.1", {fresh_site.port}, timeout=30)
+c.request("POST", "/devices/release", "form={form_of(fresh_site)}&device=gpu3&reason=x",
+          {{"Authorization": "Bearer {fresh_site.token}"}})
 print(c.getresponse().status)
 """
     typed = ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", code]
     done = subprocess.run(typed, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "403"
-    assert standing(devices, "gpu3") == "HELD"
+    assert standing(fresh_site, "gpu3") == "HELD"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can have another user's directory")
 def test_the_devices_of_another_users_state_directory_have_no_button(
-    devices: Served, web_of: Callable[..., Served]
+    fresh_site: Served, web_of: Callable[..., Served]
 ) -> None:
-    for path in (devices.home, *devices.home.rglob("*")):
+    for path in (fresh_site.home, *fresh_site.home.rglob("*")):
         os.chown(path, 65534, 65534)
-    other = web_of(devices.home)
+    other = web_of(fresh_site.home)
     assert "belong to another user" in other.ask("/devices").text
     assert not re.search(r"<form method=.post", other.ask("/devices").text)
-    form = re.search(r"[0-9a-f]{64}", devices.ask("/devices").text)
+    form = re.search(r"[0-9a-f]{64}", fresh_site.ask("/devices").text)
     assert form
     assert post(other, "/devices/release", form=form[0], device="gpu3", reason="x").status == 403

@@ -16,7 +16,7 @@ MOST_BYTES = 300_000
 
 
 @pytest.fixture(scope="module")
-def long(web_of: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> Served:
+def long_history(web_of: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> Served:
     """A server on 400 jobs of half a year."""
     home = tmp_path_factory.mktemp("long")
     make_history(home, jobs=400, ranks=64, now=1_795_000_000.0)
@@ -42,35 +42,35 @@ def test_the_page_of_failures_shows_what_its_twin_holds(web: Served) -> None:
         assert row["node"] in page
 
 
-def test_a_class_in_the_address_leaves_the_others_out(long: Served) -> None:
-    found = long.ask("/failures.json?days=0&class=HungWorker").json
+def test_a_class_in_the_address_leaves_the_others_out(long_history: Served) -> None:
+    found = long_history.ask("/failures.json?days=0&class=HungWorker").json
     assert {group["phrase"] for group in found["groups"]} == {"HungWorker"}
     assert len(found["classes"]) > 3, "the map keeps all classes, so that one can choose another"
 
 
-def test_a_node_with_most_failures_of_a_kind_is_named(long: Served) -> None:
-    found = long.ask("/failures.json?days=0&class=AcceleratorLost").json
+def test_a_node_with_most_failures_of_a_kind_is_named(long_history: Served) -> None:
+    found = long_history.ask("/failures.json?days=0&class=AcceleratorLost").json
     assert any("on gpu-013" in group["shared"] for group in found["groups"])
     assert found["nodes"][0]["node"] == "gpu-013"
 
 
-def test_all_time_is_told_apart_and_the_parts_come_to_the_whole(long: Served) -> None:
-    found = long.ask("/goodput.json?days=0").json
+def test_all_time_is_told_apart_and_the_parts_come_to_the_whole(long_history: Served) -> None:
+    found = long_history.ask("/goodput.json?days=0").json
     whole = found["all"]
     assert whole["wall_s"] == pytest.approx(sum(whole["seconds"].values()))
     assert whole["ettr"] == pytest.approx(whole["seconds"]["productive"] / whole["wall_s"])
     causes = {"lost_work", "start", "checks", "detection", "hang", "drain", "decision", "backoff"}
     assert causes <= set(whole["seconds"])
     for by in ("week", "name"):
-        rows = long.ask(f"/goodput.json?days=0&by={by}").json["rows"]
+        rows = long_history.ask(f"/goodput.json?days=0&by={by}").json["rows"]
         assert sum(row["wall_s"] for row in rows) == pytest.approx(whole["wall_s"])
         for row in rows:
             assert sum(piece["width"] for piece in row["pieces"]) == pytest.approx(1000, abs=1)
 
 
-def test_a_name_in_the_address_is_all_that_is_counted(long: Served) -> None:
-    rows = long.ask("/goodput.json?days=0&by=name").json["rows"]
-    alone = long.ask(f"/goodput.json?days=0&name={rows[0]['label']}").json
+def test_a_name_in_the_address_is_all_that_is_counted(long_history: Served) -> None:
+    rows = long_history.ask("/goodput.json?days=0&by=name").json["rows"]
+    alone = long_history.ask(f"/goodput.json?days=0&name={rows[0]['label']}").json
     assert alone["all"]["wall_s"] == pytest.approx(rows[0]["wall_s"])
 
 
@@ -81,8 +81,8 @@ def test_a_choice_that_there_is_not_says_what_was_expected(web: Served, path: st
 
 
 @pytest.mark.parametrize("path", ["/failures?days=0", "/goodput?days=0", "/goodput?days=0&by=name"])
-def test_a_long_history_is_a_short_page_without_style_in_it(long: Served, path: str) -> None:
-    text = long.ask(path).text
+def test_a_long_history_is_a_short_page_without_style_in_it(long_history: Served, path: str) -> None:
+    text = long_history.ask(path).text
     assert len(text.encode()) < MOST_BYTES
     assert not re.search(r"style=|<script(?! src)", text), "the policy of the pages forbids both"
 

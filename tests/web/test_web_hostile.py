@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from hostile_home import ENDED, NOW, Word, hostile_home, report_of
+from hostile_home import ENDED, HOME_AT, Word, hostile_home, hostile_report
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,8 +29,8 @@ from holdfast.web.page_parts import Home
 from holdfast.web.token_access import form_token
 from holdfast.web.web_site import ServerSetup, WebSite
 
-TOKEN = "a-token"
-KNOWN = (
+SITE_TOKEN = "a-token"
+ATTACKS = (
     "<script>document.title='in'</script>",
     "</script></title></style></textarea></pre><h1>in</h1>",
     "'\"><svg onload=alert(1)>",
@@ -53,12 +53,12 @@ KNOWN = (
     "../../etc/passwd",
     "?token=&home=#",
 )
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-WORDS = st.lists(st.lists(st.sampled_from(KNOWN) | TEXT, max_size=3).map("".join), min_size=5, max_size=5)
-LOG = st.lists(st.sampled_from([one.encode() for one in KNOWN]) | st.binary(max_size=40), max_size=6).map(b"\n".join)
-LINK = ("href", "src", "action", "formaction", "xlink:href", "content")
-OURS = ("class", "id", "type", "name", "method", "rel", "role", "http-equiv", "for", "tabindex")
+STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+WORD_LISTS = st.lists(st.lists(st.sampled_from(ATTACKS) | ANY_TEXT, max_size=3).map("".join), min_size=5, max_size=5)
+LOG = st.lists(st.sampled_from([one.encode() for one in ATTACKS]) | st.binary(max_size=40), max_size=6).map(b"\n".join)
+LINK_ATTRIBUTES = ("href", "src", "action", "formaction", "xlink:href", "content")
+OUR_ATTRIBUTES = ("class", "id", "type", "name", "method", "rel", "role", "http-equiv", "for", "tabindex")
 """Attributes that say what an element does: each has its own word there. A text of others stands in none of them."""
 
 
@@ -72,10 +72,10 @@ class Shape(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             assert not name.startswith("on") and name not in ("style", "srcdoc"), (tag, name, value)
-            if name in LINK and name != "content":
+            if name in LINK_ATTRIBUTES and name != "content":
                 own = (value or "").startswith(("/", "#", "data:,", "https://holdfast-run.github.io/"))
                 assert own and not (value or "").startswith(("//", "/\\")), (tag, name, value)
-        self.parts.append((tag, [(name, value if name in OURS else "") for name, value in attrs]))
+        self.parts.append((tag, [(name, value if name in OUR_ATTRIBUTES else "") for name, value in attrs]))
 
     def handle_endtag(self, tag: str) -> None:
         self.parts.append(tag)
@@ -86,7 +86,7 @@ class Shape(HTMLParser):
     unknown_decl = handle_pi = handle_comment
 
 
-class Answer(NamedTuple):
+class RawReply(NamedTuple):
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
@@ -96,7 +96,7 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
-def ask(site: WebSite, path: str, query: str = "", method: str = "GET", body: bytes = b"") -> Answer:
+def ask_site(site: WebSite, path: str, query: str = "", method: str = "GET", body: bytes = b"") -> RawReply:
     """One request at the door of the pages, as a server passes it on."""
     sent: list[Any] = []
     given = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -113,7 +113,7 @@ def ask(site: WebSite, path: str, query: str = "", method: str = "GET", body: by
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": path, "raw_path": quote(path).encode(), "query_string": query.encode(), "root_path": "",
-        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {TOKEN}".encode()), typed],
+        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {SITE_TOKEN}".encode()), typed],
         "client": None, "server": ("127.0.0.1", 80),
     }  # fmt: skip
 
@@ -121,7 +121,7 @@ def ask(site: WebSite, path: str, query: str = "", method: str = "GET", body: by
         await app_of(site)(scope, receive, send)
 
     asyncio.run(answered())
-    return Answer(sent[0]["status"], sent[0]["headers"], b"".join(one.get("body", b"") for one in sent[1:]))
+    return RawReply(sent[0]["status"], sent[0]["headers"], b"".join(one.get("body", b"") for one in sent[1:]))
 
 
 _COMPILED: dict[str, Rendering] = {}
@@ -138,8 +138,8 @@ def site_of(word: Word, log: bytes) -> Iterator[tuple[WebSite, Path]]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         place = hostile_home(home, word, log)
-        site = WebSite(ServerSetup((Home("key", home, True),), TOKEN, 80, lambda: NOW))
-        site._rendering = _COMPILED.setdefault(TOKEN, site._rendering)
+        site = WebSite(ServerSetup((Home("key", home, True),), SITE_TOKEN, 80, lambda: HOME_AT))
+        site._rendering = _COMPILED.setdefault(SITE_TOKEN, site._rendering)
         try:
             yield site, home
         finally:
@@ -152,12 +152,12 @@ def words_of(texts: Sequence[str]) -> Word:
     return lambda name: order.setdefault(name, f"x{name}{texts[len(order) % len(texts)]}")
 
 
-def seen(word: Word, log: bytes, asked: str) -> tuple[dict[str, list[object]], dict[str, Answer]]:
+def pages_seen(word: Word, log: bytes, asked: str) -> tuple[dict[str, list[object]], dict[str, RawReply]]:
     """The shape of every page, and what every twin and download says."""
     said = quote(asked.encode())
     job = f"/job/{ENDED}"
     shapes: dict[str, list[object]] = {}
-    others: dict[str, Answer] = {}
+    others: dict[str, RawReply] = {}
     with site_of(word, log) as (site, home):
         for path, query, status in (
             ("/", "", 200),
@@ -172,37 +172,37 @@ def seen(word: Word, log: bytes, asked: str) -> tuple[dict[str, list[object]], d
             (f"{job}/2/1", "", 200),
             (f"{job}/2/1", f"q={said}", 200),
             (f"{job}/2/1", f"line={said}", 400),
-            (f"{job}/at", f"t={NOW - 150:.3f}", 200),
+            (f"{job}/at", f"t={HOME_AT - 150:.3f}", 200),
             (f"{job}/at", f"t={said}", 400),
             (f"/job/{asked}", "", 404),
             (f"/{asked}/none", "", 404),
             (job, f"home={said}", 404),
         ):
-            answer = ask(site, path, query)
+            answer = ask_site(site, path, query)
             assert answer.status == status, (path, query, answer.text)
             page = f"{path.replace(asked, '@')}?{query.replace(said, '@')}"
             shapes[page] = _shape(answer)
-            twin = ask(site, f"{'/now' if path == '/' else path}.json", query)
+            twin = ask_site(site, f"{'/now' if path == '/' else path}.json", query)
             assert twin.status == status
             others[f"{page} as JSON"] = twin
-        form = f"form={form_token(TOKEN)}&device={said}&reason={said}&code={said}".encode()
+        form = f"form={form_token(SITE_TOKEN)}&device={said}&reason={said}&code={said}".encode()
         for path in ("/devices/release", "/devices/report"):
-            answer = ask(site, path, "", "POST", form.replace(b"&reason", b"&none") + b"&assertion=none")
+            answer = ask_site(site, path, "", "POST", form.replace(b"&reason", b"&none") + b"&assertion=none")
             assert answer.status in (400, 403)
             shapes[path] = _shape(answer)
-        shapes["done"] = _shape(Answer(200, [], site._rendering.done("Done", f"x{asked}").encode()))
+        shapes["done"] = _shape(RawReply(200, [], site._rendering.done("Done", f"x{asked}").encode()))
         known = detail(look(home), next(view for view in look(home).jobs if view.id == ENDED))
-        report = job_text(report_of(word))
-        html = page_of(known, list(events(home, ENDED)), utc, now=NOW, report_json=report, written_by="x")
-        shapes["show --html"] = _shape(Answer(200, [], html.encode()))
-        others["the log"] = ask(site, f"{job}/2/1/stderr.log")
-        others["the metrics"] = ask(site, "/metrics")
-        others["the summary"] = Answer(200, [], markdown(json.loads(report)).encode())
+        report = job_text(hostile_report(word))
+        html = page_of(known, list(events(home, ENDED)), utc, now=HOME_AT, report_json=report, written_by="x")
+        shapes["show --html"] = _shape(RawReply(200, [], html.encode()))
+        others["the log"] = ask_site(site, f"{job}/2/1/stderr.log")
+        others["the metrics"] = ask_site(site, "/metrics")
+        others["the summary"] = RawReply(200, [], markdown(json.loads(report)).encode())
     return shapes, others
 
 
-def _shape(answer: Answer) -> list[object]:
-    assert not STEERING.search(answer.text), STEERING.search(answer.text)
+def _shape(answer: RawReply) -> list[object]:
+    assert not STEERS.search(answer.text), STEERS.search(answer.text)
     parser = Shape()
     parser.feed(answer.text)
     parser.close()
@@ -210,9 +210,9 @@ def _shape(answer: Answer) -> list[object]:
 
 
 @functools.cache
-def calm(lines: int) -> tuple[dict[str, list[object]], dict[str, Answer]]:
+def calm(lines: int) -> tuple[dict[str, list[object]], dict[str, RawReply]]:
     """What there is with harmless texts and so many lines in each log."""
-    return seen(lambda name: f"x{name}", b"\n".join([b"x"] * lines), "asked")
+    return pages_seen(lambda name: f"x{name}", b"\n".join([b"x"] * lines), "asked")
 
 
 def series(metrics: str) -> list[tuple[str, list[str]]]:
@@ -239,13 +239,13 @@ def outline(summary: str) -> list[str]:
     return found
 
 
-@given(WORDS, LOG, st.sampled_from(KNOWN) | TEXT)
-@example([*KNOWN], b"\n".join(one.encode() for one in KNOWN), "".join(KNOWN))
+@given(WORD_LISTS, LOG, st.sampled_from(ATTACKS) | ANY_TEXT)
+@example([*ATTACKS], b"\n".join(one.encode() for one in ATTACKS), "".join(ATTACKS))
 @settings(max_examples=12, deadline=None)
 def test_no_text_of_others_adds_an_element_an_attribute_or_a_header(words: list[str], log: bytes, said: str) -> None:
     asked = f"asked{said}"
     lines = f"x\n{log.decode('latin-1')}x".encode("latin-1")
-    shapes, others = seen(words_of(words), lines, asked)
+    shapes, others = pages_seen(words_of(words), lines, asked)
     expected, harmless = calm(lines.count(b"\n") + 1)
     for page, shape in shapes.items():
         assert shape == expected[page], page
@@ -268,9 +268,9 @@ def test_no_text_of_others_adds_an_element_an_attribute_or_a_header(words: list[
 def test_lines_of_a_megabyte_are_a_small_page_and_a_whole_download() -> None:
     log = b"\n".join(word * (1 << 20) for word in (b"<", b"\xff", b"\x1b[", "\u202e".encode(), b"\r")) + b"\n"
     with site_of(lambda name: f"x{name}", log) as (site, _):
-        page = ask(site, f"/job/{ENDED}/2/1")
+        page = ask_site(site, f"/job/{ENDED}/2/1")
         assert page.status == 200 and len(page.body) < 300_000
         _shape(page)
-        _shape(ask(site, f"/job/{ENDED}/2/1", "q=%3C"))
-        _shape(ask(site, f"/job/{ENDED}/at", f"t={NOW - 150:.3f}"))
-        assert ask(site, f"/job/{ENDED}/2/1/stdout.log").body == log
+        _shape(ask_site(site, f"/job/{ENDED}/2/1", "q=%3C"))
+        _shape(ask_site(site, f"/job/{ENDED}/at", f"t={HOME_AT - 150:.3f}"))
+        assert ask_site(site, f"/job/{ENDED}/2/1/stdout.log").body == log

@@ -62,7 +62,7 @@ def test_a_log_is_searched_and_downloaded(web: Served, jobs: dict[str, str]) -> 
 
 
 @pytest.fixture(scope="module")
-def other(web_of: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> Served:
+def empty_site(web_of: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> Served:
     """A server on a state directory in which each test runs a job of its own."""
     home = tmp_path_factory.mktemp("other") / "home"
     home.mkdir(mode=0o700)
@@ -73,7 +73,7 @@ def newest(server: Served) -> str:
     return str(server.ask("/jobs.json").json["jobs"][0]["id"])
 
 
-def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(other: Served, tmp_path: Path) -> None:
+def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(empty_site: Served, tmp_path: Path) -> None:
     """Each line waits until holdfast has read the one before: their times differ."""
     text = """
         import os, sys, time
@@ -89,17 +89,17 @@ def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(other: Served,
     """
     script(tmp_path, text)
     typed = [sys.executable, "-m", "holdfast", "run", "--no-checks", str(tmp_path / "job.py")]
-    env = {**environment(other.home), "HOME_OF_TEST": str(other.home)}
+    env = {**environment(empty_site.home), "HOME_OF_TEST": str(empty_site.home)}
     subprocess.run(typed, env=env, check=True, capture_output=True)
-    at = f"/job/{newest(other)}/1/0"
-    merged = other.ask(f"{at}.json?by=time").json["merged"]
+    at = f"/job/{newest(empty_site)}/1/0"
+    merged = empty_site.ask(f"{at}.json?by=time").json["merged"]
     assert [one["line"]["text"] for one in merged] == [
         f"{name} {turn}" for turn in range(3) for name in ("stdout", "stderr")
     ]
     assert all(one["stream"] in one["line"]["text"] for one in merged)
-    page = other.ask(f"{at}?by=time").text
+    page = empty_site.ask(f"{at}?by=time").text
     assert 'id="log-merged"' in page and 'id="log-stdout"' not in page
-    assert "Both streams by time</a>" in other.ask(at).text
+    assert "Both streams by time</a>" in empty_site.ask(at).text
 
 
 def test_streams_of_which_a_page_has_parts_are_merged_for_the_time_that_both_cover(tmp_path: Path) -> None:
@@ -113,31 +113,31 @@ def test_streams_of_which_a_page_has_parts_are_merged_for_the_time_that_both_cov
     assert by_time(()) == ()
 
 
-def test_a_long_log_stays_a_small_page(other: Served, tmp_path: Path) -> None:
+def test_a_long_log_stays_a_small_page(empty_site: Served, tmp_path: Path) -> None:
     text = """
         for number in range(20_000):
             print(f"line {number} " + "x" * 200)
     """
-    run(other.home, script(tmp_path, text), "--name", "long")
-    at = f"/job/{newest(other)}/1/0"
-    page = other.ask(at)
+    run(empty_site.home, script(tmp_path, text), "--name", "long")
+    at = f"/job/{newest(empty_site)}/1/0"
+    page = empty_site.ask(at)
     assert len(page.text) < 300_000
     assert "line 19999" in page.text and "of 20000" in page.text
-    assert "line 10000 " in other.ask(f"{at}?stream=stdout&line=10001").text
+    assert "line 10000 " in empty_site.ask(f"{at}?stream=stdout&line=10001").text
 
 
-_HOSTILE = st.sampled_from(
+_HOSTILE_WORDS = st.sampled_from(
     ["<script>document.title='in'</script>", "<img src=x onerror=alert(1)>", "'\"><svg onload=alert(1)>", "{{ 7 * 7 }}",
      "</pre><h1>in</h1>", "javascript:alert(1)", "\x1b[31m", "\u202etxt", "&lt;b&gt;", "]]>", "${7}"]
 )  # fmt: skip
-_WORDS = st.lists(st.one_of(_HOSTILE, st.text(st.characters(exclude_categories=["Cs"]), max_size=20)), max_size=4)
+_WORDS = st.lists(st.one_of(_HOSTILE_WORDS, st.text(st.characters(exclude_categories=["Cs"]), max_size=20)), max_size=4)
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, other: Served) -> tuple[Served, str]:
+def hostile(tmp_path_factory: pytest.TempPathFactory, empty_site: Served) -> tuple[Served, str]:
     """A server on a job whose log the test writes anew."""
-    run(other.home, script(tmp_path_factory.mktemp("hostile"), "print('x')"), "--name", "log")
-    return other, newest(other)
+    run(empty_site.home, script(tmp_path_factory.mktemp("hostile"), "print('x')"), "--name", "log")
+    return empty_site, newest(empty_site)
 
 
 @given(words=_WORDS)
@@ -172,22 +172,22 @@ def test_no_log_and_no_search_becomes_an_element(hostile: tuple[Served, str], wo
 
 
 def test_the_page_of_a_rank_tells_how_its_environment_differs_from_the_attempt_before(
-    other: Served, tmp_path: Path
+    empty_site: Served, tmp_path: Path
 ) -> None:
-    run(other.home, script(tmp_path, 'import os, sys; sys.exit(int(os.environ["HOLDFAST_ATTEMPT"]) < 2)'))
-    at = f"/job/{newest(other)}"
-    assert other.ask(f"{at}/1/0.json").json["environment"] is None
-    alike = other.ask(f"{at}/2/0.json").json["environment"]
+    run(empty_site.home, script(tmp_path, 'import os, sys; sys.exit(int(os.environ["HOLDFAST_ATTEMPT"]) < 2)'))
+    at = f"/job/{newest(empty_site)}"
+    assert empty_site.ask(f"{at}/1/0.json").json["environment"] is None
+    alike = empty_site.ask(f"{at}/2/0.json").json["environment"]
     assert (alike["before"], alike["differences"]) == (1, [])
-    assert "The environment is that of attempt 1." in other.ask(f"{at}/2/0").text
-    file = other.home / "jobs" / newest(other) / "attempt-2" / "worker-0" / "environment.json"
+    assert "The environment is that of attempt 1." in empty_site.ask(f"{at}/2/0").text
+    file = empty_site.home / "jobs" / newest(empty_site) / "attempt-2" / "worker-0" / "environment.json"
     changed = {**json.loads(file.read_text()), "NCCL_IB_DISABLE": "<b>1</b>", "WORLD_SIZE": "7"}
     file.write_text(json.dumps(changed))
-    assert other.ask(f"{at}/2/0.json").json["environment"]["differences"] == [
+    assert empty_site.ask(f"{at}/2/0.json").json["environment"]["differences"] == [
         {"name": "NCCL_IB_DISABLE", "before": None, "now": "<b>1</b>"},
         {"name": "WORLD_SIZE", "before": "2", "now": "7"},
     ]
-    page = other.ask(f"{at}/2/0").text
+    page = empty_site.ask(f"{at}/2/0").text
     assert "&lt;b&gt;1&lt;/b&gt;" in page and "<b>1</b>" not in page and "not set" in page
     file.write_text("[")
-    assert other.ask(f"{at}/2/0.json").json["environment"] is None
+    assert empty_site.ask(f"{at}/2/0.json").json["environment"] is None

@@ -22,7 +22,7 @@ from holdfast.web.journal_cache import JournalCache
 from holdfast_testing.history_generator import make_history
 
 
-def said(number: int) -> Event:
+def request_number(number: int) -> Event:
     return StopRequested(request=StopRequest(source=StopSource.OPERATOR, reason=f"number {number}"))
 
 
@@ -71,7 +71,7 @@ def test_events_that_were_read_are_not_read_again_and_new_ones_follow_them(tmp_p
     journal.create_job(place.job_id, job_spec(name="train"), now=1000.0, host="n1", pid=1)
     remembered = JournalCache()
     for number in range(3):
-        journal.append(place.job_id, 1000.0 + number, said(number))
+        journal.append(place.job_id, 1000.0 + number, request_number(number))
         seen = remembered.events(tmp_path, place.job_id)
         assert list(seen) == list(events(tmp_path, place.job_id))
         assert len(seen) == number + 1

@@ -82,26 +82,26 @@ def test_an_unknown_page_says_so(web: Served) -> None:
     assert web.ask("/nothing.json").json == {"error": "There is no such page."}
 
 
-def holdfast(home: Path, *words: str) -> tuple[int, str]:
+def web_command(home: Path, *words: str) -> tuple[int, str]:
     done = typed("web", *words, cwd=Path("/"), env=environment(home))
     return done.returncode, done.stderr
 
 
 def test_a_port_in_use_is_one_message(web: Served) -> None:
-    status, said = holdfast(web.home, "--port", str(web.port))
+    status, said = web_command(web.home, "--port", str(web.port))
     assert status == 2
     assert said.splitlines()[1:] == ["  try: holdfast web --port 0"]
     assert f"port {web.port} is in use" in said
 
 
 def test_a_host_that_others_reach_has_to_be_insisted_on(web: Served) -> None:
-    status, said = holdfast(web.home, "--host", "0.0.0.0")
+    status, said = web_command(web.home, "--host", "0.0.0.0")
     assert (status, "not encrypted" in said, "--insist" in said) == (2, True, True)
 
 
 @pytest.mark.parametrize("words", [("--home", "/nowhere/at/all"), ()])
 def test_a_missing_state_directory_is_one_message(tmp_path: Path, words: tuple[str, ...]) -> None:
-    status, said = holdfast(tmp_path / "missing", *words)
+    status, said = web_command(tmp_path / "missing", *words)
     assert (status, "does not exist" in said, said.count("\n")) == (2, True, 2)
 
 
@@ -121,10 +121,10 @@ def test_several_state_directories_are_one_list(
     assert all("?home=" in row["href"] for row in rows)
 
 
-PAGES = ("/", "/jobs", "/failures", "/goodput", "/checks", "/devices")
+SITE_PAGES = ("/", "/jobs", "/failures", "/goodput", "/checks", "/devices")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", SITE_PAGES)
 def test_a_state_directory_that_is_removed_or_damaged_is_named_and_the_others_stay(
     page: str, web_of: Callable[..., Served], home_with_jobs: Path, two_that_go: Served
 ) -> None:
