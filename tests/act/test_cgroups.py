@@ -23,7 +23,7 @@ HYBRID = """\
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw
 """
-PURE = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+CGROUP2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 BOUND = "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
 
 
@@ -34,9 +34,9 @@ BOUND = "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memo
         (HYBRID, "4:memory:/a/b\n0::/\n", "", "/sys/fs/cgroup/unified"),
         (HYBRID, "1:cpu,cpuacct:/c\n", "cpu", "/sys/fs/cgroup/cpu,cpuacct/c"),
         (HYBRID, "0::/\n", "memory", None),
-        (PURE, "0::/user.slice/x.scope\n", "", "/sys/fs/cgroup/user.slice/x.scope"),
-        (PURE, "0::/user.slice/x.scope\n", "memory", None),
-        (PURE, "0::/../outside\n", "", None),
+        (CGROUP2_MOUNT, "0::/user.slice/x.scope\n", "", "/sys/fs/cgroup/user.slice/x.scope"),
+        (CGROUP2_MOUNT, "0::/user.slice/x.scope\n", "memory", None),
+        (CGROUP2_MOUNT, "0::/../outside\n", "", None),
         (BOUND, "4:memory:/docker/abc/in\n", "memory", "/sys/fs/cgroup/memory/in"),
         (BOUND, "4:memory:/\n", "memory", "/sys/fs/cgroup/memory"),
         (BOUND, "4:memory:/docker/other\n", "memory", None),
@@ -50,7 +50,7 @@ def test_where_a_process_is(mounts: str, membership: str, controller: str, direc
 
 
 DOCKER = "8a1d2ec0b3f44c0b9d0e8a1d2ec0b3f44c0b9d0e8a1d2ec0b3f44c0b9d0e1234"
-POD = "pod1b2c3d4e_0000_4000_8000_0123456789ab"
+POD_GROUP = "pod1b2c3d4e_0000_4000_8000_0123456789ab"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ POD = "pod1b2c3d4e_0000_4000_8000_0123456789ab"
         (f"/machine.slice/libpod-{DOCKER}.scope", "the container 8a1d2ec0b3f4 (podman run --memory)"),
         ("/kubepods/burstable/pod1b2c3d4e-0000", "the pod 1b2c3d4e-0000 (resources.limits.memory)"),
         (
-            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{POD}.slice/cri-containerd-{DOCKER}.scope",
+            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{POD_GROUP}.slice/cri-containerd-{DOCKER}.scope",
             "a container of the pod 1b2c3d4e-0000-4000-8000-0123456789ab (resources.limits.memory)",
         ),
         ("/system.slice/train.service", "systemd's train.service (MemoryMax=)"),
@@ -166,12 +166,12 @@ def test_without_a_limit_nothing_is_made(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- real groups
 
-HERE = ControlGroups.make("probe")
-tracks = pytest.mark.skipif(not HERE.can_track, reason="no v2 group may be written here")
-limits = pytest.mark.skipif(not HERE.can_limit, reason="no memory group may be written here")
+PROBE_GROUPS = ControlGroups.make("probe")
+tracks = pytest.mark.skipif(not PROBE_GROUPS.can_track, reason="no v2 group may be written here")
+limits = pytest.mark.skipif(not PROBE_GROUPS.can_limit, reason="no memory group may be written here")
 
 
-def start(joined: tuple[Path, ...], code: str) -> int:
+def start_in(joined: tuple[Path, ...], code: str) -> int:
     """A child that joins its groups and then runs `code`, as a worker does."""
     pid = os.fork()
     if pid == 0:
@@ -184,7 +184,7 @@ def start(joined: tuple[Path, ...], code: str) -> int:
     return pid
 
 
-def ended(pid: int) -> int:
+def wait_status(pid: int) -> int:
     """Its wait status."""
     fd = os.pidfd_open(pid)
     try:
@@ -203,18 +203,18 @@ def soon(true: Callable[[], bool]) -> bool:
     return False
 
 
-def job() -> str:
+def new_job_name() -> str:
     return f"test-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.mark.real
 @tracks
 def test_kill_ends_sessions_of_their_own_too() -> None:
-    groups = ControlGroups.make(job())
+    groups = ControlGroups.make(new_job_name())
     read, write = os.pipe()
     os.set_inheritable(write, True)
     child = f"import os, signal, time; signal.signal(15, 1); os.setsid(); os.write({write}, b'x'); time.sleep(60)"
-    pid = start(
+    pid = start_in(
         groups.join(seat(), None, track=True),
         f"import os, time\nif os.fork() == 0:\n    {child}\nos.write({write}, b'x'); time.sleep(60)",
     )
@@ -227,7 +227,7 @@ def test_kill_ends_sessions_of_their_own_too() -> None:
         assert not groups.remove()
     finally:
         groups.kill()
-        status = ended(pid)
+        status = wait_status(pid)
     # The pipe's end comes when the last of them, the grandchild, is gone.
     assert os.read(read, 1) == b""
     os.close(read)
@@ -238,15 +238,15 @@ def test_kill_ends_sessions_of_their_own_too() -> None:
 @pytest.mark.real
 @tracks
 def test_sweep_finds_what_a_dead_supervisor_left() -> None:
-    name = job()
+    name = new_job_name()
     groups = ControlGroups.make(name)
-    pid = start(groups.join(seat(), None, attempt=7, track=True), "import time; time.sleep(60)")
+    pid = start_in(groups.join(seat(), None, attempt=7, track=True), "import time; time.sleep(60)")
     while not groups.members():
         os.sched_yield()
 
     assert sweep(name + "-other")
     swept = sweep(name)
-    assert os.WTERMSIG(ended(pid)) == signal.SIGKILL
+    assert os.WTERMSIG(wait_status(pid)) == signal.SIGKILL
     assert swept or soon(lambda: sweep(name))
     assert not groups.members()
 
@@ -254,9 +254,9 @@ def test_sweep_finds_what_a_dead_supervisor_left() -> None:
 @pytest.mark.real
 @limits
 def test_groups_are_gone_after_the_job() -> None:
-    groups = ControlGroups.make(job())
+    groups = ControlGroups.make(new_job_name())
     joined = groups.join(seat(), 1 << 30, track=True)
-    assert os.WEXITSTATUS(ended(start(joined, "raise SystemExit(3)"))) == 3
+    assert os.WEXITSTATUS(wait_status(start_in(joined, "raise SystemExit(3)"))) == 3
 
     assert groups.remove()
     assert not any(path.parent.exists() for path in joined)

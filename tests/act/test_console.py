@@ -80,7 +80,7 @@ class Pipe:
                 os.close(fd)
 
 
-def state(console: Console) -> str:
+def console_state(console: Console) -> str:
     if console.full:
         return "full"
     if console.stalled:
@@ -89,7 +89,7 @@ def state(console: Console) -> str:
 
 
 @pytest.fixture
-def pipe() -> Iterator[Pipe]:
+def console_pipe() -> Iterator[Pipe]:
     pipe = Pipe()
     yield pipe
     pipe.close()
@@ -298,51 +298,51 @@ class memory_file:  # noqa: N801  a context manager that reads like the call it 
         os.close(self.fd)
 
 
-def test_a_slow_reader_makes_it_full_and_loses_nothing(pipe: Pipe) -> None:
-    lane = pipe.console.lane(b"", "x")
+def test_a_slow_reader_makes_it_full_and_loses_nothing(console_pipe: Pipe) -> None:
+    lane = console_pipe.console.lane(b"", "x")
     line = b"0123456789\n"
     sent = 0
-    while not pipe.console.full:
+    while not console_pipe.console.full:
         lane.write(line * 100, 0.0)
         sent += 100
-    assert pipe.console.unshown_bytes >= 100_000
+    assert console_pipe.console.unshown_bytes >= 100_000
     got, now = b"", 0.0
-    while block := pipe.read():
+    while block := console_pipe.read():
         got += block
         now += 4.9
-        pipe.console.tick(now)
-        pipe.console.on_writable(now)
+        console_pipe.console.tick(now)
+        console_pipe.console.on_writable(now)
     assert got == line * sent
-    assert state(pipe.console) == "idle"
-    assert pipe.console.take_notes() == []
+    assert console_state(console_pipe.console) == "idle"
+    assert console_pipe.console.take_notes() == []
 
 
-def test_a_line_is_not_broken_because_its_worker_was_held_back(pipe: Pipe) -> None:
-    one, two = pipe.console.lane(b"1 ", "x"), pipe.console.lane(b"2 ", "y")
+def test_a_line_is_not_broken_because_its_worker_was_held_back(console_pipe: Pipe) -> None:
+    one, two = console_pipe.console.lane(b"1 ", "x"), console_pipe.console.lane(b"2 ", "y")
     one.write(b"begin ", 0.0)
-    while not pipe.console.full:
+    while not console_pipe.console.full:
         two.write(b"other\n" * 100, 0.0)
-    assert pipe.console.next_wake() == pytest.approx(5.0)
-    pipe.console.tick(4.0)
-    got = pipe.read_all(4.0)
-    assert pipe.console.next_wake() == pytest.approx(4.2)
-    pipe.console.tick(4.1)
+    assert console_pipe.console.next_wake() == pytest.approx(5.0)
+    console_pipe.console.tick(4.0)
+    got = console_pipe.read_all(4.0)
+    assert console_pipe.console.next_wake() == pytest.approx(4.2)
+    console_pipe.console.tick(4.1)
     one.write(b"end\n", 4.1)
-    got += pipe.read_all(4.1)
+    got += console_pipe.read_all(4.1)
     assert got.endswith(b"2 other\n1 begin end\n")
     assert got.count(b"begin") == 1
 
 
-def test_a_reader_that_takes_nothing_loses_output_and_is_told(pipe: Pipe) -> None:
-    console = pipe.console
+def test_a_reader_that_takes_nothing_loses_output_and_is_told(console_pipe: Pipe) -> None:
+    console = console_pipe.console
     lane = console.lane(b"[w-0] ", "/logs/w-0/stdout.log")
     while not console.full:
         lane.write(b"early\n" * 100, 0.0)
     assert console.next_wake() == pytest.approx(5.0)
     console.tick(4.9)
-    assert state(console) == "full"
+    assert console_state(console) == "full"
     console.tick(5.0)
-    assert state(console) == "stalled"
+    assert console_state(console) == "stalled"
     lane.write(b"late\n" * 100_000, 6.0)
     assert console.unshown_bytes > 500_000
     assert console.next_wake() is None
@@ -350,72 +350,72 @@ def test_a_reader_that_takes_nothing_loses_output_and_is_told(pipe: Pipe) -> Non
     assert "has taken nothing for 5 s" in note
     assert "log files have all of it" in note
     console.say("holdfast: still here", 6.0)
-    got = pipe.read_all(7.0)
+    got = console_pipe.read_all(7.0)
     assert b"late" not in got
     assert b"holdfast: still here\n" in got
     assert b"holdfast: 0.5 MB of the workers' output is left out here; it is whole in /logs/w-0/stdout.log\n" in got
     lane.write(b"again\n", 8.0)
-    assert pipe.read() == b"[w-0] again\n"
+    assert console_pipe.read() == b"[w-0] again\n"
     assert console.take_notes() == []
-    while state(console) == "idle" or state(console) == "busy":
+    while console_state(console) == "idle" or console_state(console) == "busy":
         lane.write(b"more\n" * 100, 9.0)
-    assert state(console) == "full"
+    assert console_state(console) == "full"
 
 
-def test_a_silent_reader_costs_nothing_while_there_is_room(pipe: Pipe) -> None:
-    lane = pipe.console.lane(b"", "x")
+def test_a_silent_reader_costs_nothing_while_there_is_room(console_pipe: Pipe) -> None:
+    lane = console_pipe.console.lane(b"", "x")
     lane.write(b"x" * 9_999 + b"\n", 0.0)
-    pipe.console.tick(60.0)
-    assert pipe.console.idle  # the end of the job does not wait for that reader
+    console_pipe.console.tick(60.0)
+    assert console_pipe.console.idle  # the end of the job does not wait for that reader
     lane.write(b"y\n", 61.0)
-    got = pipe.read_all(62.0)
+    got = console_pipe.read_all(62.0)
     assert got == b"x" * 9_999 + b"\ny\n"
 
 
-def test_the_buffer_is_bounded_whatever_comes(pipe: Pipe) -> None:
-    lane = pipe.console.lane(b"[w-0] ", "x")
+def test_the_buffer_is_bounded_whatever_comes(console_pipe: Pipe) -> None:
+    lane = console_pipe.console.lane(b"[w-0] ", "x")
     for n in range(2_000):
         now = 0.0 if n < 200 else 10.0
         lane.write(b"z" * 999 + b"\n", now)
-        pipe.console.say("holdfast: y" * 100, now)
-        pipe.console.tick(now)
-    waiting = pipe.console.unshown_bytes - sum(pipe.console.left_out.values())
+        console_pipe.console.say("holdfast: y" * 100, now)
+        console_pipe.console.tick(now)
+    waiting = console_pipe.console.unshown_bytes - sum(console_pipe.console.left_out.values())
     assert 100_000 < waiting < 500_000
 
 
-def test_a_reader_that_left_is_noticed_once(pipe: Pipe) -> None:
-    os.close(pipe.read_fd)
-    pipe.read_fd = -1
-    lane = pipe.console.lane(b"", "x")
+def test_a_reader_that_left_is_noticed_once(console_pipe: Pipe) -> None:
+    os.close(console_pipe.read_fd)
+    console_pipe.read_fd = -1
+    lane = console_pipe.console.lane(b"", "x")
     lane.write(b"a\n", 0.0)
     lane.write(b"b\n", 0.0)
-    pipe.console.say("holdfast: c", 0.0)
-    assert pipe.console.closed
-    assert pipe.console.idle
-    assert pipe.console.wait_fd is None
-    assert len(pipe.console.take_notes()) == 1
-    pipe.console.drain()
+    console_pipe.console.say("holdfast: c", 0.0)
+    assert console_pipe.console.closed
+    assert console_pipe.console.idle
+    assert console_pipe.console.wait_fd is None
+    assert len(console_pipe.console.take_notes()) == 1
+    console_pipe.console.drain()
 
 
-def test_the_callers_description_keeps_its_flags(pipe: Pipe) -> None:
-    assert os.get_blocking(pipe.write_fd)
-    pipe.console.close()
-    os.write(pipe.write_fd, b"ours")
-    assert pipe.read() == b"ours"
+def test_the_callers_description_keeps_its_flags(console_pipe: Pipe) -> None:
+    assert os.get_blocking(console_pipe.write_fd)
+    console_pipe.console.close()
+    os.write(console_pipe.write_fd, b"ours")
+    assert console_pipe.read() == b"ours"
 
 
-def test_drain_waits_for_the_reader(pipe: Pipe) -> None:
-    lane = pipe.console.lane(b"", "x")
+def test_drain_waits_for_the_reader(console_pipe: Pipe) -> None:
+    lane = console_pipe.console.lane(b"", "x")
     lane.write(b"line\n" * 10_000, 0.0)
     child = os.fork()
     if child == 0:
-        os.set_blocking(pipe.read_fd, True)
+        os.set_blocking(console_pipe.read_fd, True)
         left = 50_000
         while left > 0:
-            left -= len(os.read(pipe.read_fd, left))
+            left -= len(os.read(console_pipe.read_fd, left))
         os._exit(0)
-    pipe.console.drain(stall_s=20)
-    assert pipe.console.unshown_bytes == 0
+    console_pipe.console.drain(stall_s=20)
+    assert console_pipe.console.unshown_bytes == 0
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -451,16 +451,16 @@ def test_a_file_that_takes_a_part_keeps_the_rest_for_later(tmp_path: Path) -> No
     assert screen.console.next_wake() == pytest.approx(5.0)
     screen.console.tick(5.0)
     assert screen.text == b"holdfast: one\nholdfast: two\n"
-    assert state(screen.console) == "idle"
+    assert console_state(screen.console) == "idle"
     screen.console.close()
 
 
-def test_a_silent_terminal_with_room_is_not_waited_for_twice(pipe: Pipe) -> None:
-    lane = pipe.console.lane(b"", "x")
+def test_a_silent_terminal_with_room_is_not_waited_for_twice(console_pipe: Pipe) -> None:
+    lane = console_pipe.console.lane(b"", "x")
     lane.write(b"x" * 9_999 + b"\n", 0.0)
-    assert pipe.console.next_wake() == pytest.approx(5.0)
-    pipe.console.tick(5.0)
-    assert pipe.console.next_wake() is None
+    assert console_pipe.console.next_wake() == pytest.approx(5.0)
+    console_pipe.console.tick(5.0)
+    assert console_pipe.console.next_wake() is None
 
 
 def test_a_socket_is_written_without_waiting() -> None:

@@ -83,11 +83,11 @@ def with_ports() -> JobSpec:
     return spec(roles=(Role(name="worker", count=2, command=("x",), ports={"http": 2}),))
 
 
-def asked(play: Play) -> RunChecks:
+def last_checks(play: Play) -> RunChecks:
     return [action for _, _, out in play.history for action in out if isinstance(action, RunChecks)][-1]
 
 
-def told(play: Play) -> list[Prepare]:
+def prepares_sent(play: Play) -> list[Prepare]:
     out = [action for action in play.out if hasattr(action, "command")]
     return [action.command for action in out if isinstance(action.command, Prepare)]
 
@@ -95,10 +95,12 @@ def told(play: Play) -> list[Prepare]:
 def test_each_node_is_asked_for_the_ports_of_its_workers_and_all_are_told_of_all() -> None:
     play = Play()
     play.submit(with_ports())
-    assert asked(play).ports == dict.fromkeys(play.nodes, 2)
+    assert last_checks(play).ports == dict.fromkeys(play.nodes, 2)
     play.check(ports={node: (100 + place, 200 + place) for place, node in enumerate(play.nodes)})
-    peers = list({id(prepare.peers): prepare.peers for prepare in told(play) if prepare.peers is not None}.values())
-    assert len(told(play)) == 2 and len(peers) == 1
+    peers = list(
+        {id(prepare.peers): prepare.peers for prepare in prepares_sent(play) if prepare.peers is not None}.values()
+    )
+    assert len(prepares_sent(play)) == 2 and len(peers) == 1
     assert [task.ports["http"] for task in tasks_of(peers.pop())] == [(100, 200), (101, 201)]
     play.verify()
 
@@ -106,9 +108,9 @@ def test_each_node_is_asked_for_the_ports_of_its_workers_and_all_are_told_of_all
 def test_a_job_that_asks_for_nothing_is_told_nothing() -> None:
     play = Play()
     play.submit()
-    assert asked(play).ports == {}
+    assert last_checks(play).ports == {}
     play.check()
-    assert [prepare.peers for prepare in told(play)] == [None] * len(told(play))
+    assert [prepare.peers for prepare in prepares_sent(play)] == [None] * len(prepares_sent(play))
 
 
 def test_a_node_that_has_reserved_too_few_ends_the_start_and_is_named() -> None:
@@ -126,16 +128,16 @@ def test_a_long_prepare_is_not_said_again_while_it_is_on_its_way() -> None:
     roles = (Role(name="worker", count=300, command=("x",), ports={"http": 1}),)
     play.submit(spec(roles=roles), nodes=names)
     play.check(ports=dict.fromkeys(names, (1,)))
-    assert len(told(play)) == 300
+    assert len(prepares_sent(play)) == 300
     play.wait(2.9)
-    assert told(play) == []
+    assert prepares_sent(play) == []
     play.wait(0.2)
-    assert len(told(play)) == 300
+    assert len(prepares_sent(play)) == 300
 
 
 # ---------------------------------------------------------------------------------------------- for real
 
-OPENS = """
+OPENS_PORTS = """
 import json, os, socket, sys, time
 mine = [int(port) for port in os.environ["PAI_CONTAINER_HOST_http_PORT_LIST"].split(",")]
 held = [socket.create_server(("", port)) for port in mine]
@@ -165,27 +167,27 @@ if attempt == "1" and os.environ["RANK"] == "0":
 """
 
 
-def job_file(tool: Holdfast) -> None:
-    script = tool.script(OPENS)
+def write_job_file(tool: Holdfast) -> None:
+    script = tool.script(OPENS_PORTS)
     command = f"command: [python, {script}], ports: {{http: 2}}"
     (tool.dir / "j.yaml").write_text(
         f"name: j\nroles:\n  ps: {{count: 2, {command}}}\n  w: {{count: 2, {command}}}\nrestarts: {{max_restarts: 1}}\n"
     )
 
 
-def seen(tool: Holdfast, attempt: int) -> list[dict[str, str]]:
+def names_seen(tool: Holdfast, attempt: int) -> list[dict[str, str]]:
     return [json.loads((tool.dir / f"told-{attempt}-{rank}").read_text()) for rank in range(4)]
 
 
 def check_what_was_told(tool: Holdfast) -> None:
     for attempt in (1, 2):
-        told = seen(tool, attempt)
+        told = names_seen(tool, attempt)
         lists = [one["PAI_CONTAINER_HOST_http_PORT_LIST"] for one in told]
         assert len({port for ports in lists for port in ports.split(",")}) == 8
         for one in told:
             assert [one[f"PAI_PORT_LIST_{task}_http"] for task in ("ps_0", "ps_1", "w_0", "w_1")] == lists
             assert f"PAI_PORT_LIST_w_1_http={lists[3]}\n" in one["file"]
-    first, second = ({port for one in seen(tool, at) for port in lists_of(one)} for at in (1, 2))
+    first, second = ({port for one in names_seen(tool, at) for port in lists_of(one)} for at in (1, 2))
     assert not first & second, "each attempt has new ports"
 
 
@@ -196,7 +198,7 @@ def lists_of(told: dict[str, str]) -> list[str]:
 @pytest.mark.key
 @pytest.mark.real
 def test_on_one_machine_every_worker_opens_its_own_ports_and_finds_its_peers(holdfast: Holdfast) -> None:
-    job_file(holdfast)
+    write_job_file(holdfast)
     ran = holdfast.run("--job", "j.yaml")
     assert ran.status == 0, ran.err
     check_what_was_told(holdfast)
@@ -204,7 +206,7 @@ def test_on_one_machine_every_worker_opens_its_own_ports_and_finds_its_peers(hol
 
 @pytest.mark.real
 def test_over_two_nodes_every_worker_opens_its_own_ports_and_finds_its_peers(holdfast: Holdfast) -> None:
-    job_file(holdfast)
+    write_job_file(holdfast)
     where = ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--nnodes", "2", "--job", "j.yaml"]
     runs = [holdfast.start("run", "--no-checks", "--node-rank", str(node), *where) for node in range(2)]
     ran = [holdfast.finish(run, 60) for run in runs]
@@ -214,7 +216,7 @@ def test_over_two_nodes_every_worker_opens_its_own_ports_and_finds_its_peers(hol
 
 @pytest.mark.real
 def test_ports_that_cannot_be_had_end_the_start_before_any_worker(holdfast: Holdfast) -> None:
-    job_file(holdfast)
+    write_job_file(holdfast)
     first = free_port()
     where = ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--nnodes", "2", "--job", "j.yaml"]
     where += ["--port-range", f"{first}-{first + 1}", "--replace-wait", "1"]
@@ -225,7 +227,7 @@ def test_ports_that_cannot_be_had_end_the_start_before_any_worker(holdfast: Hold
     assert not list(holdfast.dir.glob("told-*"))
 
 
-def named(tool: Holdfast, word: str, *options: str) -> Ran:
+def run_named(tool: Holdfast, word: str, *options: str) -> Ran:
     (tool.dir / "named.yaml").write_text(
         "name: j\nroles:\n  ps: {count: 1, command: ['true'], ports: {http: 1}}\n"
         f"  w: {{count: 2, command: [echo, '{word}']}}\n"
@@ -235,7 +237,7 @@ def named(tool: Holdfast, word: str, *options: str) -> Ran:
 
 @pytest.mark.real
 def test_words_of_a_command_without_a_shell_have_hosts_and_ports_of_peers(holdfast: Holdfast) -> None:
-    ran = named(holdfast, "to ${PAI_HOST_IP_ps_0}:$PAI_PORT_LIST_ps_0_http from $PAI_TASK_INDEX")
+    ran = run_named(holdfast, "to ${PAI_HOST_IP_ps_0}:$PAI_PORT_LIST_ps_0_http from $PAI_TASK_INDEX")
     assert ran.status == 0, ran.err
     lines = sorted(ran.out.splitlines())
     assert [re.sub(r":\d+ ", ":PORT ", line) for line in lines] == [
@@ -246,7 +248,7 @@ def test_words_of_a_command_without_a_shell_have_hosts_and_ports_of_peers(holdfa
 
 @pytest.mark.real
 def test_a_peer_that_there_is_not_is_named_before_anything_starts(holdfast: Holdfast) -> None:
-    ran = named(holdfast, "to $PAI_HOST_IP_ps_1")
+    ran = run_named(holdfast, "to $PAI_HOST_IP_ps_1")
     assert ran.status == 2
     assert "`roles.w.command`, word 2, line 1, column 4: there is no `$PAI_HOST_IP_ps_1`" in ran.err
     assert "did you mean `$PAI_HOST_IP_ps_0`?" in ran.err

@@ -70,7 +70,7 @@ sys.exit(status if status >= 0 else 128 - status)
 """
 
 
-class World:
+class WardWorld:
     """A guard with its two wards."""
 
     def __init__(self, where: Path, text: str) -> None:
@@ -104,8 +104,8 @@ def _command(pid: int) -> str:
 
 
 @contextmanager
-def world(where: Path, text: str = KEEP) -> Iterator[World]:
-    made = World(where, text)
+def ward_world(where: Path, text: str = KEEP) -> Iterator[WardWorld]:
+    made = WardWorld(where, text)
     try:
         yield made
     finally:
@@ -119,14 +119,14 @@ def world(where: Path, text: str = KEEP) -> Iterator[World]:
 
 
 def test_each_ward_has_a_name_of_its_own(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         for name in ("owner", "agent"):
             assert Path(f"/proc/{it.pid(f'{name} 1')}/comm").read_text().strip() == f"holdfast-{name}"
 
 
 @pytest.mark.key
 def test_an_owner_that_is_killed_is_started_again_and_the_workers_go_on(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         worker = it.pid("worker of 1")
         it.kill("owner 1")
         it.pid("owner 2")
@@ -136,7 +136,7 @@ def test_an_owner_that_is_killed_is_started_again_and_the_workers_go_on(tmp_path
 
 @pytest.mark.key
 def test_an_agent_that_is_killed_is_started_again_after_its_workers_are_dead(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         worker = it.pid("worker of 1")
         it.kill("agent 1")
         it.pid("agent 2")
@@ -145,7 +145,7 @@ def test_an_agent_that_is_killed_is_started_again_after_its_workers_are_dead(tmp
 
 
 def test_the_end_of_the_owner_is_the_end_of_the_agent_and_of_its_workers(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         worker = it.pid("worker of 1")
         it.pid("owner 1")
         os.kill(it.guard.pid, signal.SIGTERM)
@@ -155,14 +155,14 @@ def test_the_end_of_the_owner_is_the_end_of_the_agent_and_of_its_workers(tmp_pat
 
 
 def test_a_signal_that_is_meant_for_the_workers_is_told_to_the_agent(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         it.pid("agent 1")
         os.kill(it.guard.pid, signal.SIGUSR1)
         it.wait(f"agent 1 hears {signal.SIGUSR1.value}")
 
 
 def test_a_signal_that_comes_while_the_owner_is_away_is_told_to_the_next_one(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         it.pid("agent 1")
         owner = it.pid("owner 1")
         os.kill(it.guard.pid, signal.SIGSTOP)
@@ -175,7 +175,7 @@ def test_a_signal_that_comes_while_the_owner_is_away_is_told_to_the_next_one(tmp
 
 @pytest.mark.key
 def test_what_the_guard_kept_ends_when_the_guard_is_killed(tmp_path: Path) -> None:
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         owner, agent = it.pid("owner 1"), it.pid("agent 1")
         it.guard.kill()
         it.wait("owner 1: the guard is gone")
@@ -194,7 +194,7 @@ def test_an_owner_that_does_not_come_up_is_given_up(tmp_path: Path) -> None:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     """ + KEEP.replace('"holdfast-owner", owner', '"holdfast-owner", dies').replace("\n", "\n    ")
-    with world(tmp_path, text) as it:
+    with ward_world(tmp_path, text) as it:
         worker = it.pid("worker of 1")
         assert it.guard.wait(30) == 128 + signal.SIGKILL
         assert not lives(worker)
@@ -204,7 +204,7 @@ def test_an_owner_that_does_not_come_up_is_given_up(tmp_path: Path) -> None:
 
 def test_an_owner_that_came_up_each_time_may_be_killed_ten_times(tmp_path: Path) -> None:
     (tmp_path / "fit").touch()
-    with world(tmp_path) as it:
+    with ward_world(tmp_path) as it:
         worker = it.pid("worker of 1")
         for number in range(1, 11):
             it.kill(f"owner {number}")
@@ -214,6 +214,6 @@ def test_an_owner_that_came_up_each_time_may_be_killed_ten_times(tmp_path: Path)
 
 def test_an_agent_that_ends_by_itself_is_told_to_the_owner_and_not_started_again(tmp_path: Path) -> None:
     text = KEEP.replace('"holdfast-agent", agent', '"holdfast-agent", lambda birth: 3')
-    with world(tmp_path, text) as it:
+    with ward_world(tmp_path, text) as it:
         it.wait("owner 1 hears 0")
         assert it.guard.wait(30) == 7

@@ -144,7 +144,7 @@ def unclaimed(supervisor: int, script: Path) -> list[psutil.Process]:
     return found
 
 
-def at(holdfast: Holdfast, attempt: int, rank: int = 0) -> tuple[int, bool, float]:
+def worker_at(holdfast: Holdfast, attempt: int, rank: int = 0) -> tuple[int, bool, float]:
     parent, warm, started = wait_for(holdfast.dir / f"at-{attempt}-{rank}").split()
     return int(parent), warm == "True", float(started)
 
@@ -155,8 +155,8 @@ def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: 
     """Killed, it is replaced while the workers run on; stopped, it gets SIGCONT when it is needed."""
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--nproc-per-node", "2", script)
-    supervisor, warm, _ = at(holdfast, 1)
-    assert warm and at(holdfast, 1, 1)[1]
+    supervisor, warm, _ = worker_at(holdfast, 1)
+    assert warm and worker_at(holdfast, 1, 1)[1]
     nursery = nursery_of(supervisor, script)
     os.kill(nursery.pid, number)
     if number == signal.SIGKILL:
@@ -167,7 +167,7 @@ def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: 
     assert ran.report["attempts"][0]["report"]["original"]["exit_code"] == 7
     if number == signal.SIGSTOP:
         assert f"the nursery (pid {nursery.pid}) was stopped; holdfast sent it SIGCONT" in ran.err
-        assert "warm start" not in ran.err and at(holdfast, 2)[1] and at(holdfast, 2, 1)[1]
+        assert "warm start" not in ran.err and worker_at(holdfast, 2)[1] and worker_at(holdfast, 2, 1)[1]
 
 
 def test_a_nursery_that_is_stopped_while_it_is_waited_for_goes_on(holdfast: Holdfast) -> None:
@@ -187,11 +187,11 @@ def test_a_nursery_that_hangs_in_mid_job_has_its_time_and_no_more(holdfast: Hold
     holdfast.script(hook, "hangs.py")
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--warm-timeout", "2", "--preload", "hangs", script)
-    assert at(holdfast, 1)[1]
+    assert worker_at(holdfast, 1)[1]
     (holdfast.dir / "die").touch()
     ran = holdfast.finish(process)
     assert ran.status == 0 and [attempt["attempt"] for attempt in ran.report["attempts"]] == [1, 2]
-    assert "the nursery did not answer within 2 s: attempt 2 starts cold" in ran.err and not at(holdfast, 2)[1]
+    assert "the nursery did not answer within 2 s: attempt 2 starts cold" in ran.err and not worker_at(holdfast, 2)[1]
 
 
 @pytest.mark.parametrize(
@@ -212,19 +212,19 @@ def test_what_goes_wrong_when_it_imports_anew_costs_a_cold_start(holdfast: Holdf
     holdfast.script("V = 1", "other.py")
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--warm-timeout", "2", "--preload", "other", script)
-    assert at(holdfast, 1)[1]
+    assert worker_at(holdfast, 1)[1]
     holdfast.script(change, "other.py")
     (holdfast.dir / "die").touch()
     ran = holdfast.finish(process)
     assert ran.status == 0 and [attempt["attempt"] for attempt in ran.report["attempts"]] == [1, 2]
-    assert "other.py has changed: importing anew" in ran.err and why in ran.err and not at(holdfast, 2)[1]
+    assert "other.py has changed: importing anew" in ran.err and why in ran.err and not worker_at(holdfast, 2)[1]
 
 
 @pytest.mark.key
 def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdfast) -> None:
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--standby", "--nproc-per-node", "2", script)
-    supervisor, _, first = at(holdfast, 1)
+    supervisor, _, first = worker_at(holdfast, 1)
     deadline = time.monotonic() + 20
     while len(psutil.Process(supervisor).children()) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -235,7 +235,7 @@ def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdf
     died = (holdfast.dir / "die").stat().st_mtime
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     for rank in (0, 1):
-        _, warm, started = at(holdfast, 2, rank)
+        _, warm, started = worker_at(holdfast, 2, rank)
         assert warm and first < started and booted + started / os.sysconf("SC_CLK_TCK") < died - 0.5
 
 
@@ -251,7 +251,7 @@ def test_what_stands_by_may_be_lost(holdfast: Holdfast, who: str, number: int) -
     script = holdfast.script(DIES_WHEN_TOLD)
     words = ("--warm", "--standby", "--nproc-per-node", "2")
     process = holdfast.start("run", "--no-checks", *words, script)
-    supervisor, _, _ = at(holdfast, 1)
+    supervisor, _, _ = worker_at(holdfast, 1)
     nursery = nursery_of(supervisor, script)
     until(lambda: len(standing_by(supervisor, script, nursery)) == 2)
     old = standing_by(supervisor, script, nursery)
@@ -263,7 +263,7 @@ def test_what_stands_by_may_be_lost(holdfast: Holdfast, who: str, number: int) -
     ran = holdfast.finish(process, timeout_s=40)
     assert ran.status == 0 and len(ran.report["attempts"]) == 2
     assert "warm start" not in ran.err or number == signal.SIGKILL
-    assert [at(holdfast, 2, rank)[1] for rank in (0, 1)] == [True] * 2
+    assert [worker_at(holdfast, 2, rank)[1] for rank in (0, 1)] == [True] * 2
 
 
 @pytest.mark.parametrize("place", ["site-packages", "beside"])
@@ -275,12 +275,12 @@ def test_an_edited_module_is_imported_anew(holdfast: Holdfast, place: str) -> No
     script = holdfast.script("import edited\nprint('V', edited.V, flush=True)\n" + DIES_WHEN_TOLD)
     words = ("--warm", "--standby", script)
     process = holdfast.start("run", "--no-checks", *words, PYTHONPATH=str(module.parent))
-    assert at(holdfast, 1)[1]
+    assert worker_at(holdfast, 1)[1]
     module.write_text("V = 22\n")
     (holdfast.dir / "die").touch()
     ran = holdfast.finish(process)
     assert ran.status == 0 and f"{module} has changed: importing anew" in ran.err
-    assert at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "V 22\n"
+    assert worker_at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "V 22\n"
 
 
 def test_a_worker_over_its_memory_limit_is_named(holdfast: Holdfast) -> None:
@@ -341,12 +341,12 @@ def test_a_changed_script_is_imported_anew(holdfast: Holdfast) -> None:
     """Each attempt runs what is on disk when it starts, and the nursery reads it again."""
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", script)
-    assert at(holdfast, 1)[1]
+    assert worker_at(holdfast, 1)[1]
     script.write_text(script.read_text() + "import decimal\nprint('new text', attempt)\n")
     (holdfast.dir / "die").touch()
     ran = holdfast.finish(process)
     assert ran.status == 0 and f"{script} has changed: importing anew" in ran.err
-    assert at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "new text 2\n"
+    assert worker_at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "new text 2\n"
 
 
 @pytest.mark.key
@@ -354,7 +354,7 @@ def test_a_changed_script_is_imported_anew(holdfast: Holdfast) -> None:
 def test_nothing_is_left_of_a_killed_run(holdfast: Holdfast, standby: str) -> None:
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", standby, "--nproc-per-node", "2", script)
-    supervisor, _, _ = at(holdfast, 1)
+    supervisor, _, _ = worker_at(holdfast, 1)
     time.sleep(1.5)
     os.kill(supervisor, signal.SIGKILL)
     assert holdfast.finish(process).status == 128 + signal.SIGKILL

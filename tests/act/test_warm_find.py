@@ -24,7 +24,7 @@ def find(tmp_path: Path, text: str, **others: str) -> Finder:
     return finder
 
 
-def names(finder: Finder) -> list[str]:
+def imports_found(finder: Finder) -> list[str]:
     return [name for what, name, _ in finder.steps if what == "import"]
 
 
@@ -46,7 +46,7 @@ def names(finder: Finder) -> list[str]:
 )
 def test_imports_at_the_top_are_found(tmp_path: Path, text: str, found: list[str]) -> None:
     finder = find(tmp_path, text)
-    assert (names(finder), finder.note) == (found, "")
+    assert (imports_found(finder), finder.note) == (found, "")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_imports_at_the_top_are_found(tmp_path: Path, text: str, found: list[str
 )
 def test_reading_ends_where_later_imports_may_change(tmp_path: Path, statement: str) -> None:
     finder = find(tmp_path, f"import sys, os\n{statement}\nimport csv, click\n")
-    assert names(finder) == ["sys", "os"]
+    assert imports_found(finder) == ["sys", "os"]
     assert "may change what is imported after it" in finder.note and "of job.py" in finder.note
     assert finder.left == ["click"], "Python's own are not worth a word"
 
@@ -95,7 +95,7 @@ def test_what_is_left_to_the_workers_is_named_once_and_only_if_it_could_have_bee
 
 def test_a_function_of_its_own_that_changes_nothing_is_passed_over(tmp_path: Path) -> None:
     finder = find(tmp_path, "def f(n):\n    return f(n - 1) if n else print(n)\nf(2)\nimport csv\n")
-    assert (names(finder), finder.note) == (["csv"], "")
+    assert (imports_found(finder), finder.note) == (["csv"], "")
 
 
 def test_constant_variables_are_steps(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_modules_of_the_user_are_read_and_not_run(tmp_path: Path) -> None:
         pack_of_deep_of___init__="from .thing import y",
         pack_of_deep_of_thing="import wave",
     )
-    assert names(finder) == ["csv", "argparse", "json", "wave", "decimal"]
+    assert imports_found(finder) == ["csv", "argparse", "json", "wave", "decimal"]
     assert sorted(Path(file).relative_to(tmp_path).as_posix() for file in finder.files) == [
         "helper.py", "job.py", "pack/__init__.py", "pack/deep/__init__.py", "pack/deep/thing.py", "pack/inner.py",
         "pack/sibling.py", "pack/top.py",
@@ -188,16 +188,19 @@ def test_modules_of_the_user_are_read_and_not_run(tmp_path: Path) -> None:
 
 
 def test_a_file_beside_the_script_comes_before_the_standard_library(tmp_path: Path) -> None:
-    assert names(find(tmp_path, "import queue, json", queue="import csv")) == ["csv", "json"]
+    assert imports_found(find(tmp_path, "import queue, json", queue="import csv")) == ["csv", "json"]
 
 
 def test_modules_that_import_each_other_end(tmp_path: Path) -> None:
-    assert names(find(tmp_path, "import a", a="import b\nimport csv", b="import a\nimport json")) == ["json", "csv"]
+    assert imports_found(find(tmp_path, "import a", a="import b\nimport csv", b="import a\nimport json")) == [
+        "json",
+        "csv",
+    ]
 
 
 def test_directories_without_init_are_packages_too(tmp_path: Path) -> None:
     finder = find(tmp_path, "import a.b.c\nfrom a.b import d", a_of_b_of_c="import csv", a_of_b_of_d="import json")
-    assert names(finder) == ["csv", "json"]
+    assert imports_found(finder) == ["csv", "json"]
 
 
 def test_a_module_as_main(tmp_path: Path) -> None:
@@ -208,32 +211,32 @@ def test_a_module_as_main(tmp_path: Path) -> None:
     for name in ("pack", "pack.__main__"):
         finder = Finder(str(tmp_path))
         finder.module(name)
-        assert names(finder) == ["csv", "wave", "json"]
+        assert imports_found(finder) == ["csv", "wave", "json"]
 
 
-def python(*words: str) -> tuple[str, ...]:
+def python_words(*words: str) -> tuple[str, ...]:
     return (sys.executable, *words)
 
 
-OPTIONS = python("-uOB", "-W", "i", "-Xdev", "/a.py")
+OPTIONS = python_words("-uOB", "-W", "i", "-Xdev", "/a.py")
 
 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (python("-u", "a.py", "-x"), Blueprint(python("-u", "a.py", "-x"), "/w/a.py", None)),
+        (python_words("-u", "a.py", "-x"), Blueprint(python_words("-u", "a.py", "-x"), "/w/a.py", None)),
         (OPTIONS, Blueprint(OPTIONS, "/a.py", None)),
-        (python("-m", "pack.x", "y"), Blueprint(python("-m", "pack.x", "y"), None, "pack.x")),
-        (python("-mpack"), Blueprint(python("-mpack"), None, "pack")),
-        (python("-c", "pass"), "python's option -c keeps the nursery out"),
-        (python("-R", "a.py"), Blueprint(python("-R", "a.py"), "/w/a.py", None)),
-        (python("-X", "importtime", "a.py"), "-X importtime measures what the nursery takes away"),
-        (python("-I", "a.py"), "python's option -I keeps the nursery out"),
-        (python("-uE", "a.py"), "python's option -E keeps the nursery out"),
-        (python("--version"), "python's option --version keeps the nursery out"),
-        (python("-"), "the program comes from stdin"),
-        (python("-u"), "there is no script"),
-        (python("-m"), "-m has no module"),
+        (python_words("-m", "pack.x", "y"), Blueprint(python_words("-m", "pack.x", "y"), None, "pack.x")),
+        (python_words("-mpack"), Blueprint(python_words("-mpack"), None, "pack")),
+        (python_words("-c", "pass"), "python's option -c keeps the nursery out"),
+        (python_words("-R", "a.py"), Blueprint(python_words("-R", "a.py"), "/w/a.py", None)),
+        (python_words("-X", "importtime", "a.py"), "-X importtime measures what the nursery takes away"),
+        (python_words("-I", "a.py"), "python's option -I keeps the nursery out"),
+        (python_words("-uE", "a.py"), "python's option -E keeps the nursery out"),
+        (python_words("--version"), "python's option --version keeps the nursery out"),
+        (python_words("-"), "the program comes from stdin"),
+        (python_words("-u"), "there is no script"),
+        (python_words("-m"), "-m has no module"),
         (("/bin/sh", "a.sh"), f"/bin/sh is not the interpreter that runs holdfast ({sys.executable})"),
         (("no-such-python", "a.py"), f"no-such-python is not the interpreter that runs holdfast ({sys.executable})"),
     ],
@@ -248,7 +251,7 @@ def test_the_interpreter_may_be_named_by_its_directory_in_path() -> None:
 
 
 def test_variables_that_keep_the_nursery_out() -> None:
-    assert blueprint(python("a.py"), {"PYTHONINSPECT": "1"}, Path("/w")) == "PYTHONINSPECT is set"
+    assert blueprint(python_words("a.py"), {"PYTHONINSPECT": "1"}, Path("/w")) == "PYTHONINSPECT is set"
 
 
 def test_what_differs_between_attempts_is_told_by_name() -> None:

@@ -12,7 +12,7 @@ from conftest import Holdfast
 
 pytestmark = pytest.mark.real
 
-SCRIPT = """
+TELLS_WARMTH = """
 import os, sys, warnings
 warm = "decimal" in sys.modules
 warnings.filterwarnings("ignore")
@@ -46,7 +46,7 @@ def python_of(minor: int) -> str:
 @pytest.mark.parametrize("minor", [9, 10, 12, 13])
 def test_workers_start_warm_under_the_user_s_python(holdfast: Holdfast, minor: int) -> None:
     python = python_of(minor)
-    script = holdfast.script(SCRIPT)
+    script = holdfast.script(TELLS_WARMTH)
     ran = holdfast.run(
         "--warm", "--standby", "--nproc-per-node", "2", "--max-restarts", "1", "--python", python, script
     )

@@ -18,7 +18,7 @@ class Program:
     """Modules without which there is nothing to compare."""
 
 
-def script(text: str, *args: str, needs: tuple[str, ...] = (), **more: str) -> Program:
+def program_of(text: str, *args: str, needs: tuple[str, ...] = (), **more: str) -> Program:
     return Program(
         {"job.py": text, **{name.replace("_of_", "/") + ".py": body for name, body in more.items()}},
         ("job.py", *args),
@@ -27,8 +27,8 @@ def script(text: str, *args: str, needs: tuple[str, ...] = (), **more: str) -> P
 
 
 PROGRAMS: dict[str, Program] = {
-    "arguments": script("import sys; print(sys.argv, sys.orig_argv, sys.executable)", "-x", "--warm", "a b", ""),
-    "main module": script(
+    "arguments": program_of("import sys; print(sys.argv, sys.orig_argv, sys.executable)", "-x", "--warm", "a b", ""),
+    "main module": program_of(
         """
         '''What it is for.'''
         import sys
@@ -38,11 +38,11 @@ PROGRAMS: dict[str, Program] = {
         print(sorted(globals()))
         """
     ),
-    "guard": script("import json\nif __name__ == '__main__':\n    print('ran')\nelse:\n    print('imported')\n"),
-    "search path": script(
+    "guard": program_of("import json\nif __name__ == '__main__':\n    print('ran')\nelse:\n    print('imported')\n"),
+    "search path": program_of(
         "import sys; print(sys.path); print([type(f).__name__ for f in sys.path_hooks], len(sys.meta_path))"
     ),
-    "modules of its own": script(
+    "modules of its own": program_of(
         "import helper, json\nfrom pack import inner\nprint(helper.__file__, inner.up(), helper.json is json)",
         helper="import json, decimal\nprint('helper', __name__)",
         pack_of___init__="import argparse",
@@ -84,7 +84,7 @@ PROGRAMS: dict[str, Program] = {
     "profiled": Program(
         {"job.py": "import sys\nprint(sys.argv, __name__, __file__)\nsys.exit(4)"}, ("-m", "runpy", "job.py")
     ),
-    "a class of main, pickled": script(
+    "a class of main, pickled": program_of(
         """
         import pickle, dataclasses, enum
         @dataclasses.dataclass
@@ -96,7 +96,7 @@ PROGRAMS: dict[str, Program] = {
         print(pickle.loads(data), b"__main__" in data, Point.__module__, pickle.loads(data)[1] is Colour.RED)
         """
     ),
-    "multiprocessing, spawned": script(
+    "multiprocessing, spawned": program_of(
         """
         import multiprocessing as mp, os
         class Thing:
@@ -109,7 +109,7 @@ PROGRAMS: dict[str, Program] = {
             print(mp.current_process().name, mp.parent_process(), len(mp.current_process().authkey))
         """
     ),
-    "multiprocessing, forked": script(
+    "multiprocessing, forked": program_of(
         """
         import multiprocessing as mp
         seen = []
@@ -120,7 +120,7 @@ PROGRAMS: dict[str, Program] = {
             print(queue.get(), p.join(), p.exitcode, seen)
         """
     ),
-    "multiprocessing, by a server": script(
+    "multiprocessing, by a server": program_of(
         """
         import multiprocessing as mp
         def work(n): return n + 1, __name__
@@ -129,7 +129,7 @@ PROGRAMS: dict[str, Program] = {
                 print(pool.map(work, [1]))
         """
     ),
-    "a pool of futures": script(
+    "a pool of futures": program_of(
         """
         from concurrent.futures import ProcessPoolExecutor
         def work(n): return n * n
@@ -137,7 +137,7 @@ PROGRAMS: dict[str, Program] = {
             with ProcessPoolExecutor(2) as pool: print(list(pool.map(work, range(4))))
         """
     ),
-    "signals": script(
+    "signals": program_of(
         """
         import signal, threading
         print([(n, str(signal.getsignal(n))) for n in sorted(signal.valid_signals())
@@ -146,21 +146,23 @@ PROGRAMS: dict[str, Program] = {
         print(signal.getitimer(0), threading.current_thread() is threading.main_thread())
         """
     ),
-    "interrupted": script("import os, signal\ntry:\n    os.kill(os.getpid(), 2)\nfinally:\n    print('cleaned')"),
-    "an alarm": script(
+    "interrupted": program_of("import os, signal\ntry:\n    os.kill(os.getpid(), 2)\nfinally:\n    print('cleaned')"),
+    "an alarm": program_of(
         "import signal, time\nsignal.signal(14, lambda *a: print('rang'))\nsignal.setitimer(0, 0.05)\nsignal.sigwait([14]) if 0 else signal.pause()"
     ),
-    "ended by SIGTERM": script("import os, time\nprint('now', flush=True)\nos.kill(os.getpid(), 15)\ntime.sleep(9)"),
-    "a handler of its own": script(
+    "ended by SIGTERM": program_of(
+        "import os, time\nprint('now', flush=True)\nos.kill(os.getpid(), 15)\ntime.sleep(9)"
+    ),
+    "a handler of its own": program_of(
         "import os, signal, sys\nsignal.signal(15, lambda n, f: sys.exit(9))\nos.kill(os.getpid(), 15)\nimport time; time.sleep(9)"
     ),
-    "working directory": script(
+    "working directory": program_of(
         "import os\nprint(os.getcwd(), open('job.py').read()[:9], os.path.abspath('x'), os.listdir())"
     ),
-    "stdin": script(
+    "stdin": program_of(
         "import sys, os\nprint(repr(sys.stdin.read()), sys.stdin.fileno(), sys.stdin.name, sys.stdin.mode, sys.stdin.isatty(), sys.stdin is sys.__stdin__)\ntry:\n    input()\nexcept EOFError as e: print('EOF', e)"
     ),
-    "streams": script(
+    "streams": program_of(
         """
         import sys, os, stat
         for s in (sys.stdin, sys.stdout, sys.stderr):
@@ -170,13 +172,13 @@ PROGRAMS: dict[str, Program] = {
         print("to stderr", file=sys.stderr); sys.stdout.buffer.write(b"raw\\n"); os.write(1, b"lower\\n"); print("no end", end="")
         """
     ),
-    "exit status": script("import sys; sys.exit(3)"),
-    "exit with words": script("import sys; sys.exit('what went wrong')"),
-    "exit with None": script("print(1)\nraise SystemExit"),
-    "exit with an object": script("import sys; sys.exit([1, 2])"),
-    "exit at once": script("import os, atexit\natexit.register(print, 'never')\nos._exit(5)"),
-    "abort": script("import os; os.abort()"),
-    "an exception": script(
+    "exit status": program_of("import sys; sys.exit(3)"),
+    "exit with words": program_of("import sys; sys.exit('what went wrong')"),
+    "exit with None": program_of("print(1)\nraise SystemExit"),
+    "exit with an object": program_of("import sys; sys.exit([1, 2])"),
+    "exit at once": program_of("import os, atexit\natexit.register(print, 'never')\nos._exit(5)"),
+    "abort": program_of("import os; os.abort()"),
+    "an exception": program_of(
         """
         import json
 
@@ -192,18 +194,18 @@ PROGRAMS: dict[str, Program] = {
             raise RuntimeError("step 3") from error
         """
     ),
-    "an exception with notes": script(
+    "an exception with notes": program_of(
         "e = ValueError('x')\ne.add_note('a note')\nraise ExceptionGroup('several', [e, KeyError(2)])"
     ),
-    "a syntax error": script("import json\nprint('never')\nx = = 3\n"),
-    "a missing module": script("import json\nimport no_such_module_at_all\n"),
-    "an exception in a thread": script(
+    "a syntax error": program_of("import json\nprint('never')\nx = = 3\n"),
+    "a missing module": program_of("import json\nimport no_such_module_at_all\n"),
+    "an exception in a thread": program_of(
         "import threading\nt = threading.Thread(target=lambda: 1 / 0, name='T')\nt.start(); t.join(); print('after')"
     ),
-    "recursion": script(
+    "recursion": program_of(
         "import sys\nprint(sys.getrecursionlimit())\ndef f(n=0):\n    try: return f(n + 1)\n    except RecursionError: return n\nprint(f())"
     ),
-    "frames": script(
+    "frames": program_of(
         """
         import sys, traceback, inspect
         traceback.print_stack()
@@ -212,10 +214,10 @@ PROGRAMS: dict[str, Program] = {
         import warnings; warnings.warn("look", stacklevel=2)
         """
     ),
-    "hooks": script(
+    "hooks": program_of(
         "import sys, threading\nprint(sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__, sys.gettrace(), sys.getprofile(), threading.excepthook)\nsys.excepthook = lambda *a: print('mine', a[1])\nraise ValueError(3)"
     ),
-    "at exit": script(
+    "at exit": program_of(
         """
         import atexit, threading, time, weakref, sys
         class Last:
@@ -228,10 +230,10 @@ PROGRAMS: dict[str, Program] = {
         print("end of main")
         """
     ),
-    "faulthandler": script(
+    "faulthandler": program_of(
         "import faulthandler, os, json\nprint(faulthandler.is_enabled())\ndef sink():\n    faulthandler.dump_traceback(); os.kill(os.getpid(), 11)\nsink()"
     ),
-    "the main thread": script(
+    "the main thread": program_of(
         """
         import threading, os, _thread
         main = threading.main_thread()
@@ -239,7 +241,7 @@ PROGRAMS: dict[str, Program] = {
         print(threading.active_count(), main.name, main.daemon, len(os.listdir("/proc/self/task")), os.getpid() == _thread.get_native_id())
         """
     ),
-    "environment": script(
+    "environment": program_of(
         """
         import os, subprocess
         HIDE = ("HOLDFAST", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "PYTHONHASHSEED")
@@ -252,7 +254,7 @@ PROGRAMS: dict[str, Program] = {
         print(getenv(b"NEW"), getenv(b"HOME"), getenv(b"RANK"), "HOLDFAST_NURSERY" in os.environ)
         """
     ),
-    "process": script(
+    "process": program_of(
         """
         import os, resource
         me = os.getpid()
@@ -268,17 +270,17 @@ PROGRAMS: dict[str, Program] = {
             "job.py": "import sys, warnings\nprint(sys.flags, sys.warnoptions, sys._xoptions, sys.dont_write_bytecode)\nassert False\nwarnings.warn('w')\nprint(__debug__, sys.flags.optimize, sys.getswitchinterval())"
         }
     ),
-    "settings of the interpreter": script(
+    "settings of the interpreter": program_of(
         """
         import gc, sys, locale, time
         print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), sys.getswitchinterval(), sys.getdefaultencoding(), sys.getfilesystemencoding())
         print(locale.getlocale(), locale.setlocale(locale.LC_ALL), time.tzname, sys.intern("a") is "".join(["a"]), sys.int_info, sys.get_int_max_str_digits())
         """
     ),
-    "warnings": script(
+    "warnings": program_of(
         "import warnings\nprint([(f[0], f[2].__name__, f[3]) for f in warnings.filters])\nwarnings.warn('once', DeprecationWarning)\nwarnings.warn('user')"
     ),
-    "variables set before imports": script(
+    "variables set before imports": program_of(
         """
         import os
         os.environ["DECIMAL_HINT"] = "7"
@@ -287,31 +289,33 @@ PROGRAMS: dict[str, Program] = {
         print(os.environ["DECIMAL_HINT"], os.environ["RANK"])
         """
     ),
-    "a path set before imports": script(
+    "a path set before imports": program_of(
         "import sys, os\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))\nimport json, secret\nprint(secret.S, sys.path[0])",
         lib_of_secret="S = 42",
     ),
-    "an import that shadows": script("import json, queue\nprint(queue.__file__)", queue="X = 1"),
-    "words printed by imports": script("import this, antigravity_free_zone\n", antigravity_free_zone="print('local')"),
-    "asyncio": script(
+    "an import that shadows": program_of("import json, queue\nprint(queue.__file__)", queue="X = 1"),
+    "words printed by imports": program_of(
+        "import this, antigravity_free_zone\n", antigravity_free_zone="print('local')"
+    ),
+    "asyncio": program_of(
         "import asyncio\nasync def main():\n    p = await asyncio.create_subprocess_exec('echo', 'hi', stdout=-1)\n    print((await p.communicate())[0], p.returncode)\nasyncio.run(main())"
     ),
-    "logging": script(
+    "logging": program_of(
         "import logging, time\nlogging.basicConfig(format='%(relativeCreated)d %(process)d %(message)s')\nr = logging.LogRecord('a', 1, 'p', 1, 'm', (), None)\nprint(r.relativeCreated < 400, r.processName, r.threadName)\nlogging.error('x') if 0 else logging.getLogger().handlers and print('ok')"
     ),
-    "seeded": script(
+    "seeded": program_of(
         "import random\nrandom.seed(3)\nprint(random.random(), random.getrandbits(40))\nimport hashlib; print(hashlib.sha256(b'a').hexdigest())"
     ),
-    "temporary files": script(
+    "temporary files": program_of(
         "import tempfile, os\nwith tempfile.NamedTemporaryFile() as f: print(os.path.dirname(f.name) == tempfile.gettempdir())\nimport uuid; print(uuid.UUID(int=3), uuid.uuid5(uuid.NAMESPACE_DNS, 'a'))"
     ),
-    "annotations and typing": script(
+    "annotations and typing": program_of(
         "from __future__ import annotations\nimport dataclasses, typing\n@dataclasses.dataclass\nclass A:\n    x: int = 3\nv: list[int] = []\nprint(typing.get_type_hints(A), __annotations__, A())"
     ),
-    "source lines": script(
+    "source lines": program_of(
         "import inspect, linecache\ndef f():\n    return 1\nprint(inspect.getsource(f), linecache.getline(__file__, 2))"
     ),
-    "its own children": script(
+    "its own children": program_of(
         "import os, subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import sys; print(sys.path[0] == \"\", sys.argv)'], capture_output=True, text=True).stdout)\npid = os.fork()\nif not pid: os._exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), os.path.exists('/proc/self/task'))"
     ),
 }

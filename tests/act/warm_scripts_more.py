@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from warm_scripts import Program
 
-MORE: dict[str, Program] = {
+MORE_PROGRAMS: dict[str, Program] = {
     "the main module's own things": Program(
         {
             "job.py": """

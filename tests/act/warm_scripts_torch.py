@@ -13,7 +13,7 @@ def program(text: str) -> Program:
     return Program({"job.py": text}, needs=("torch", "numpy"))
 
 
-TORCH: dict[str, Program] = {
+TORCH_PROGRAMS: dict[str, Program] = {
     "torch, its state and checkpoints": program("""
         import os; os.environ["MKL_NUM_THREADS"] = "1"
         import copy, dataclasses, enum, io, pickle, threading
@@ -96,7 +96,7 @@ TORCH: dict[str, Program] = {
         """),
 }
 
-KINDS = {
+RANDOM_KINDS = {
     "random": "random.random()",
     "random, its state": "hash(random.getstate())",
     "random, one's own": "random.Random().random()",

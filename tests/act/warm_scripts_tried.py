@@ -6,10 +6,10 @@ own."""
 
 from __future__ import annotations
 
-from warm_scripts import Program, script
+from warm_scripts import Program, program_of
 
 TRIED: dict[str, Program] = {
-    "what is told that it ends": script(
+    "what is told that it ends": program_of(
         """
         import gc, sys, weakref
         class Told:
@@ -22,7 +22,7 @@ TRIED: dict[str, Program] = {
         import __main__
         """
     ),
-    "filters of warnings behind imports": script(
+    "filters of warnings behind imports": program_of(
         """
         import warnings, json
         print(warnings.filters); warnings.warn("told")
@@ -34,7 +34,7 @@ TRIED: dict[str, Program] = {
         warnings.warn("raised")
         """
     ),
-    "a function for the end before imports": script(
+    "a function for the end before imports": program_of(
         """
         import atexit
         atexit.register(print, "first of mine")
@@ -46,7 +46,7 @@ TRIED: dict[str, Program] = {
         logging.getLogger().addHandler(Handler())
         """
     ),
-    "logging and seeds before imports": script(
+    "logging and seeds before imports": program_of(
         "import logging, random\nlogging.basicConfig(level=20, format='mine %(message)s')\nrandom.seed(3)\nimport tempfile, asyncio, uuid\nlogging.info('x'); print(random.random(), logging.root.handlers)\nnext(tempfile._get_candidate_names()); print(random.random())"
     ),
     "a decorated main that reads its configuration": Program(
@@ -76,12 +76,12 @@ TRIED: dict[str, Program] = {
         },
         ("job.py", "lr=3", "m=x"),
     ),
-    "wrong arguments": script(
+    "wrong arguments": program_of(
         "'''About it.'''\nimport argparse\nparser = argparse.ArgumentParser(description=__doc__)\nparser.add_argument('--n', type=int)\nprint(parser.prog); parser.parse_args()",
         "--n",
         "x",
     ),
-    "modules that import when they are asked": script(
+    "modules that import when they are asked": program_of(
         """
         import sys, lazy
         print(type(lazy).__name__, "lazy.heavy" in sys.modules, "wave" in sys.modules)
@@ -105,14 +105,14 @@ TRIED: dict[str, Program] = {
         """,
         lazy_of_heavy="import json, wave\nclass Heavy: pass\n",
     ),
-    "from the future, with a coding": script(
+    "from the future, with a coding": program_of(
         "# -*- coding: latin-1 -*-\n'''d'''\nfrom __future__ import annotations\nimport json\ndef f(x: Undefined) -> None: ...\nprint(f.__annotations__, __doc__, annotations.compiler_flag)"
     ),
-    "numpy, seeded in the line of its import": script(
+    "numpy, seeded in the line of its import": program_of(
         "import numpy as np; np.random.seed(0)\nimport random; random.seed(0)\nprint(np.random.rand(3), random.random(), np.random.RandomState(4).rand(), np.random.default_rng(3).random())",
         needs=("numpy",),
     ),
-    "numpy, with a number of threads": script(
+    "numpy, with a number of threads": program_of(
         "import os\nos.environ['OMP_NUM_THREADS'] = '2'\nos.environ['OPENBLAS_NUM_THREADS'] = '2'\nimport numpy as np\nprint(np.ones((900, 900)).dot(np.ones((900, 900))).sum(), os.environ['OMP_NUM_THREADS'], len(os.listdir('/proc/self/task')))",
         needs=("numpy",),
     ),
@@ -175,10 +175,10 @@ TRIED: dict[str, Program] = {
     "the debugger by -m": Program(
         {"job.py": "import json\nprint(1)\n"}, ("-m", "pdb", "-c", "continue", "-c", "q", "job.py")
     ),
-    "itself as a module": script(
+    "itself as a module": program_of(
         "import json\nimport job\nprint(__name__, job.__name__ if __name__ == '__main__' else '')"
     ),
-    "an expression over many lines": script(
+    "an expression over many lines": program_of(
         """
         import json
 
@@ -196,7 +196,7 @@ TRIED: dict[str, Program] = {
         K().p
         """
     ),
-    "sources": script(
+    "sources": program_of(
         """
         import dataclasses, inspect, json
         @dataclasses.dataclass
@@ -210,13 +210,13 @@ TRIED: dict[str, Program] = {
         print(inspect.getsource(D), inspect.getsource(f(1)), inspect.getfile(D), inspect.getmodule(f), inspect.getsourcelines(D.m))
         """
     ),
-    "a fork at once": script(
+    "a fork at once": program_of(
         "import os\npid = os.fork()\nif pid == 0:\n    import threading; print(threading.main_thread() is threading.current_thread(), flush=True); os._exit(4)\nprint(os.waitpid(pid, 0)[1])\nimport sys, threading\npid = os.fork()\nif pid == 0: sys.exit(5)\nprint(os.waitpid(pid, 0)[1])"
     ),
-    "a session of its own": script(
+    "a session of its own": program_of(
         "import os\ntry: os.setsid()\nexcept OSError as error: print(error)\npid = os.fork()\nif pid == 0: os.setsid(); print(os.getsid(0) == os.getpid(), flush=True); os._exit(0)\nprint(os.waitpid(pid, 0)[1])"
     ),
-    "handlers of signals": script(
+    "handlers of signals": program_of(
         """
         import os, signal
         old = [signal.signal(n, lambda number, frame: print("got", number)) for n in (15, 2, 10, 1)]
@@ -226,7 +226,7 @@ TRIED: dict[str, Program] = {
         signal.signal(2, signal.default_int_handler); signal.raise_signal(2)
         """
     ),
-    "a pipe nobody reads": script(
+    "a pipe nobody reads": program_of(
         """
         import os, signal, subprocess
         reader, writer = os.pipe(); os.close(reader)
@@ -236,7 +236,7 @@ TRIED: dict[str, Program] = {
         signal.signal(13, signal.SIG_DFL); os.write(writer, b"x")
         """
     ),
-    "signals of asyncio": script(
+    "signals of asyncio": program_of(
         """
         import asyncio, os, signal
         async def main():
@@ -252,10 +252,10 @@ TRIED: dict[str, Program] = {
         asyncio.run(interrupted())
         """
     ),
-    "an interpreter inside the interpreter": script(
+    "an interpreter inside the interpreter": program_of(
         "import json\ntry:\n    import _xxsubinterpreters as interpreters\nexcept ImportError:\n    import _interpreters as interpreters\none = interpreters.create()\ninterpreters.run_string(one, 'import sys, json; print(__name__, sys.path, \"sitecustomize\" in sys.modules, flush=True)')\ninterpreters.destroy(one)"
     ),
-    "a finder of its own, and threads of its modules": script(
+    "a finder of its own, and threads of its modules": program_of(
         """
         import sys, importlib.abc, importlib.machinery
         class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -269,7 +269,7 @@ TRIED: dict[str, Program] = {
         """,
         background="import threading, os\nstop, seen, pid = threading.Event(), [], os.getpid()\nthread = threading.Thread(target=lambda: (stop.wait(), seen.append(os.getpid() == pid)), daemon=True); thread.start()",
     ),
-    "the ways multiprocessing starts": script(
+    "the ways multiprocessing starts": program_of(
         """
         import json, multiprocessing as mp
         def tell(queue): queue.put((mp.get_start_method(), mp.current_process().name, __name__))
@@ -281,19 +281,19 @@ TRIED: dict[str, Program] = {
             process = mp.Process(target=fails); process.start(); process.join(); print(process.exitcode)
         """
     ),
-    "all threads dumped in the end": script(
+    "all threads dumped in the end": program_of(
         "import faulthandler, os, time\nfaulthandler.enable(); faulthandler.register(10)\nos.kill(os.getpid(), 10)\nfaulthandler.dump_traceback_later(0.1, exit=True)\ntime.sleep(20)"
     ),
-    "limits of its own": script(
+    "limits of its own": program_of(
         "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\nfds = []\ntry:\n    while True: fds.append(os.open('/dev/null', 0))\nexcept OSError as error: print(error, len(fds))\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\nbytearray(2 << 30)"
     ),
-    "a status that is too large": script("import sys\nsys.exit(2 ** 70)"),
-    "an end inside an end": script("import sys\ntry:\n    sys.exit(3)\nfinally:\n    raise KeyError('k')"),
+    "a status that is too large": program_of("import sys\nsys.exit(2 ** 70)"),
+    "an end inside an end": program_of("import sys\ntry:\n    sys.exit(3)\nfinally:\n    raise KeyError('k')"),
     "a file with a mark and other line ends": Program(
         {"job.py": "\ufeff# -*- coding: utf-8 -*-\r\nimport json\r\nprint('é')\r\nraise KeyError\r\n"}
     ),
-    "a debugger without a person": script("import json\nx = 3\nbreakpoint()\nprint('after')"),
-    "an audit of all that happens": script(
+    "a debugger without a person": program_of("import json\nx = 3\nbreakpoint()\nprint('after')"),
+    "an audit of all that happens": program_of(
         "import sys\nseen = set()\nsys.addaudithook(lambda event, words: seen.add(event))\nimport os\nos.listdir('.'); print('os.listdir' in seen)\nlines = []\ndef trace(frame, event, arg):\n    lines.append((frame.f_code.co_name, event)); return trace\nsys.settrace(trace)\ndef f():\n    return 1\nf(); sys.settrace(None); print(lines)"
     ),
 }
