@@ -19,11 +19,11 @@ import pytest
 import holdfast
 from places import DOCS
 
-PAGE = DOCS / "reference" / "python.md"
+PYTHON_PAGE = DOCS / "reference" / "python.md"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def scripts_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with two scripts, and a state directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
@@ -34,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
 
 
-def python(code: str) -> subprocess.Popen[str]:
+def start_python(code: str) -> subprocess.Popen[str]:
     # A shell's background job is born with SIGINT ignored, and Python then makes no KeyboardInterrupt of it.
     interrupts = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     words = [sys.executable, "-u", "-c", f"{interrupts}\n{code}"]
@@ -103,7 +103,7 @@ try:
 except KeyboardInterrupt:
     print(holdfast.jobs()[0].state, holdfast.jobs()[0].outcome)
 """
-    with python(code) as program:
+    with start_python(code) as program:
         Path("up").read_bytes()  # until the worker is there
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=60)
@@ -113,7 +113,7 @@ except KeyboardInterrupt:
 @pytest.mark.real
 @pytest.mark.key
 def test_the_job_ends_when_its_caller_is_killed() -> None:
-    with python("import holdfast; holdfast.run('long.py', no_checks=True, grace=1)") as program:
+    with start_python("import holdfast; holdfast.run('long.py', no_checks=True, grace=1)") as program:
         Path("up").read_bytes()  # until the worker is there
         [job] = holdfast.jobs()
         program.kill()
@@ -125,7 +125,7 @@ def test_the_job_ends_when_its_caller_is_killed() -> None:
 @pytest.mark.real
 @pytest.mark.key
 def test_the_events_of_a_running_job_come_until_its_end() -> None:
-    with python("import holdfast; holdfast.run('long.py', no_checks=True, show=False)") as program:
+    with start_python("import holdfast; holdfast.run('long.py', no_checks=True, show=False)") as program:
         Path("up").read_bytes()  # until the worker is there
         events = holdfast.jobs()[0].events(follow=True)
         assert next(events).kind == "job_submitted"
@@ -137,9 +137,9 @@ def test_the_events_of_a_running_job_come_until_its_end() -> None:
     assert holdfast.jobs()[0].report is not None
 
 
-def test_a_text_or_files_are_explained(place: Path) -> None:
+def test_a_text_or_files_are_explained(scripts_here: Path) -> None:
     text = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-    (place / "a.log").write_text(text)
+    (scripts_here / "a.log").write_text(text)
     phrases = {holdfast.explain(each).phrase for each in (text, text.encode(), "a.log", Path("a.log"), ["a.log"])}
     assert phrases == {"AcceleratorOutOfMemory"}
     assert holdfast.explain("nothing\n", signal="KILL").signal == "SIGKILL"
@@ -207,10 +207,10 @@ assert holdfast.explain.explanation_rules and callable(holdfast.explain)
 
 @pytest.mark.real
 @pytest.mark.key
-def test_the_page_about_python_does_what_it_says(place: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
+def test_the_page_about_python_does_what_it_says(scripts_here: Path) -> None:
+    text = PYTHON_PAGE.read_text(encoding="utf-8")
     for name, code in re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        (place / name).write_text(code)
+        (scripts_here / name).write_text(code)
     blocks = re.findall(r"^```python run\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 6
     done = subprocess.run(
