@@ -13,7 +13,7 @@ from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from places import DATA, ROOT
 
-CONTRACT = {
+CONTRACT_PHRASES = {
     "": ["Succeeded"],
     "workload": [
         "HookFailed", "DaemonFailed",
@@ -87,15 +87,15 @@ OF_A_FETCH = {
 }  # fmt: skip
 """Holdfast's own words for what it fetches before a start, always in one form."""
 
-ROWS = read_rows()
-WORDINGS = [(row, wording) for row in ROWS for wording in row.wordings]
+CATALOGUE = read_rows()
+WORDINGS = [(row, wording) for row in CATALOGUE for wording in row.wordings]
 
 
 def by_phrase() -> dict[str, ExitRow]:
-    return {row.phrase: row for row in ROWS}
+    return {row.phrase: row for row in CATALOGUE}
 
 
-def said(text: str) -> str:
+def phrase_of_line(text: str) -> str:
     log = LogExcerpt(source="job.log", text=text + "\n")
     report = explain(AttemptEvidence(workers=(WorkerEvidence(log=log),)))
     assert not (report.hint or "").startswith("bug"), report.hint
@@ -103,9 +103,9 @@ def said(text: str) -> str:
 
 
 def test_every_phrase_of_the_contract_has_one_row_with_its_blame() -> None:
-    wanted = {phrase: blame or "unknown" for blame, phrases in CONTRACT.items() for phrase in phrases}
-    assert {row.phrase: str(row.blame) for row in ROWS} == wanted
-    assert len(ROWS) == len(wanted)
+    wanted = {phrase: blame or "unknown" for blame, phrases in CONTRACT_PHRASES.items() for phrase in phrases}
+    assert {row.phrase: str(row.blame) for row in CATALOGUE} == wanted
+    assert len(CATALOGUE) == len(wanted)
 
 
 def test_codes_lie_in_the_block_of_their_blame() -> None:
@@ -127,7 +127,7 @@ def test_what_may_pass_is_never_called_hopeless() -> None:
 
 
 def test_each_class_has_wordings_enough_and_each_wording_a_sample() -> None:
-    for row in ROWS:
+    for row in CATALOGUE:
         if row.phrase not in SEEN_BY_HOLDFAST and row.phrase not in OF_A_FETCH:
             assert len(row.wordings) >= 3, row.phrase
     for _row, wording in WORDINGS:
@@ -147,7 +147,7 @@ def test_patterns_are_linear_and_never_match_nothing() -> None:
 
 def test_sentences_use_only_fields_that_something_fills() -> None:
     common = {"who", "rank", "node", "time", "line", "message", "exception", "signal", "exit", "source"}
-    for row in ROWS:
+    for row in CATALOGUE:
         known = common | {name for pattern in row.fields for name in re2.compile(pattern).groupindex}
         for text in (row.reason, row.solution):
             assert set(re.findall(r"\{(\w+)\}", text)) <= known, row.phrase
@@ -157,12 +157,12 @@ def test_sentences_use_only_fields_that_something_fills() -> None:
                 assert set(re.findall(r"\{(\w+)[?}]", text)) <= own, wording.id
 
 
-@pytest.mark.parametrize("phrase", [row.phrase for row in ROWS if row.wordings])
+@pytest.mark.parametrize("phrase", [row.phrase for row in CATALOGUE if row.wordings])
 def test_every_sample_is_explained_as_its_row_says(phrase: str) -> None:
     wrong = {}
     for wording in by_phrase()[phrase].wordings:
         for sample in wording.samples:
-            if (answer := said(sample)) != phrase:
+            if (answer := phrase_of_line(sample)) != phrase:
                 wrong[wording.id] = answer
     assert not wrong
 
@@ -185,8 +185,8 @@ def test_a_harmless_line_before_a_healthy_stretch_decides_nothing(harmless: str)
     cause = (
         "Traceback (most recent call last):\n  File \"/w/train.py\", line 9, in <module>\n    f(x)\nKeyError: 'label'"
     )
-    assert said(f"{harmless}\n{steps}\n{cause}") == "UserException"
-    assert said(f"{harmless}\n{steps}") == "Unexplained"
+    assert phrase_of_line(f"{harmless}\n{steps}\n{cause}") == "UserException"
+    assert phrase_of_line(f"{harmless}\n{steps}") == "Unexplained"
 
 
 def test_records_with_a_certain_cause_are_explained_well_enough() -> None:
@@ -208,7 +208,7 @@ def test_records_with_a_certain_cause_are_explained_well_enough() -> None:
 
 
 def test_records_are_well_formed() -> None:
-    phrases = {phrase for group in CONTRACT.values() for phrase in group}
+    phrases = {phrase for group in CONTRACT_PHRASES.values() for phrase in group}
     for file in DATA.glob("explain_*.jsonl"):
         for line in file.read_text().splitlines():
             record = json.loads(line)
@@ -224,31 +224,31 @@ def test_a_launchers_trailer_is_no_part_of_an_exceptions_message() -> None:
         "srun: error: gpu-2: task 6: Exited with exit code 1\nsrun: Terminating StepId=7711.0\n"
         "slurmstepd: error: *** STEP 7711.0 ON gpu-1 CANCELLED AT 2026-06-14T03:00:01 ***\n"
     )
-    assert said(cause + trailer) == "UserException"
+    assert phrase_of_line(cause + trailer) == "UserException"
 
 
 def test_what_speaks_against_a_wording_must_stand_in_the_same_exception() -> None:
     cause = 'Traceback (most recent call last):\n  File "/w/pull.py", line 2, in <module>\n    s.connect(a)\n'
     cause += "OSError: [Errno 101] Network is unreachable\n"
-    assert said("NCCL version 2.21.5+cuda12.4\n" + cause) == "NetworkUnreachable"
+    assert phrase_of_line("NCCL version 2.21.5+cuda12.4\n" + cause) == "NetworkUnreachable"
 
 
 def test_a_bare_assertion_is_known_by_its_source_line() -> None:
     text = 'Traceback (most recent call last):\n  File "/w/m.py", line 12, in forward\n'
     text += "    assert q.shape[-1] == k.shape[-1]\n"
-    assert said(f"{text}           ^^^^^^^^^^^^^^^^^^^^^^^^^\nAssertionError\n") == "ShapeMismatch"
+    assert phrase_of_line(f"{text}           ^^^^^^^^^^^^^^^^^^^^^^^^^\nAssertionError\n") == "ShapeMismatch"
 
 
 def test_a_shells_trailing_killed_comes_after_the_link_that_failed() -> None:
     text = (
         "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n"
     )
-    assert said(f"{text}Received sigquit from a child process. It usually means the child failed.\nKilled\n") == (
-        "CollectiveConnectFailed"
-    )
+    assert phrase_of_line(
+        f"{text}Received sigquit from a child process. It usually means the child failed.\nKilled\n"
+    ) == ("CollectiveConnectFailed")
 
 
 def test_those_who_waited_come_after_the_link_that_failed() -> None:
     lost = "[rank1]: RuntimeError: NET/IB : Got completion from peer 10.0.0.9<5111> with error 12, opcode 0, len 0\n"
     waited = "[rank0]:[E614 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL\n"
-    assert said(waited + lost) == said(lost + waited) == "NetworkLost"
+    assert phrase_of_line(waited + lost) == phrase_of_line(lost + waited) == "NetworkLost"

@@ -30,18 +30,18 @@ ROW = """
     - {{id: t1, pattern: 'zzz one', samples: ["zzz one"]}}
 """
 
-EDGES = sorted(
+CODE_EDGES = sorted(
     {end + beside for blocks in exit_codes.BLOCKS.values() for block in blocks for end in (block.start, block.stop)
      for beside in (-1, 0)} | {-1, 0, 1, 128, 300}
 )  # fmt: skip
 """The codes around each end of each block."""
 
 
-def rows(code: int, *, phrase: str = "Mine", blame: str = "workload", solution: str = "do") -> str:
+def row_of_code(code: int, *, phrase: str = "Mine", blame: str = "workload", solution: str = "do") -> str:
     return ROW.format(phrase=phrase, code=code, blame=blame, solution=solution)
 
 
-def asked(*words: str) -> list[dict[str, object]]:
+def exits_listed(*words: str) -> list[dict[str, object]]:
     result = CliRunner().invoke(command, [*words, "--json"])
     assert result.exit_code == 0, result.output
     found: list[dict[str, object]] = json.loads(result.stdout)["exits"]
@@ -50,26 +50,26 @@ def asked(*words: str) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("code", [-1, 0, 1, 2, 127, 134, 165, 185, 198, 200, 205, 219, 250, 255, 256, 300])
 def test_a_workload_row_outside_its_block_is_refused(code: int) -> None:
-    assert broken_rules(rows(code)) == {"bad-code"}
+    assert broken_rules(row_of_code(code)) == {"bad-code"}
 
 
 @pytest.mark.parametrize("blame", [blame for blame in Blame if blame is not Blame.WORKLOAD])
 def test_each_blame_has_its_block(blame: Blame) -> None:
     allowed = {code for block in exit_codes.BLOCKS[blame] for code in block}
-    [row] = exit_rows.parse_rows(rows(221, blame=blame.value))
+    [row] = exit_rows.parse_rows(row_of_code(221, blame=blame.value))
     assert {code for code in range(-1, 301) if not exit_codes.misfits(replace(row, code=code))} == allowed
-    each = [rows(code, phrase=f"Mine{code}", blame=blame.value) for code in EDGES]
+    each = [row_of_code(code, phrase=f"Mine{code}", blame=blame.value) for code in CODE_EDGES]
     refused = [problem.where for problem in lint("".join(each), "mine.yaml") if problem.rule == "bad-code"]
-    assert refused == [f"row {n} (Mine{code})" for n, code in enumerate(EDGES, 1) if code not in allowed]
+    assert refused == [f"row {n} (Mine{code})" for n, code in enumerate(CODE_EDGES, 1) if code not in allowed]
 
 
 def test_a_row_without_a_solution_is_refused() -> None:
-    assert broken_rules(rows(221, solution=" ")) == {"empty-solution"}
+    assert broken_rules(row_of_code(221, solution=" ")) == {"empty-solution"}
 
 
 def test_a_row_that_adds_to_a_built_in_phrase_keeps_its_code() -> None:
-    assert broken_rules(rows(252, phrase="CheckFailed", blame="hardware")) == set()
-    assert broken_rules(rows(253, phrase="CheckFailed", blame="hardware")) == {"bad-code"}
+    assert broken_rules(row_of_code(252, phrase="CheckFailed", blame="hardware")) == set()
+    assert broken_rules(row_of_code(253, phrase="CheckFailed", blame="hardware")) == {"bad-code"}
 
 
 def test_the_built_in_rows_keep_to_the_blocks() -> None:
@@ -81,7 +81,7 @@ def test_the_built_in_rows_keep_to_the_blocks() -> None:
 @pytest.mark.real
 def test_refused_rows_are_not_loaded_and_the_job_fails(holdfast: Holdfast) -> None:
     refused = {"Zero": 0, "Beyond": 300, "Hardware": 165, "Contract": 205}
-    file = holdfast.script("".join(rows(code, phrase=phrase) for phrase, code in refused.items()), "mine.yaml")
+    file = holdfast.script("".join(row_of_code(code, phrase=phrase) for phrase, code in refused.items()), "mine.yaml")
     script = holdfast.script("import sys\nprint('zzz one')\nsys.exit(1)\n")
     ran = holdfast.run("--max-restarts", "0", "--exits", file, script)
     assert (ran.status, ran.report["code"]) == (255, 255)
@@ -103,7 +103,7 @@ def test_refused_rows_are_not_loaded_and_the_job_fails(holdfast: Holdfast) -> No
     + [(code, "UserException") for code in exit_codes.CONTRACT],
 )
 def test_every_code_that_run_can_return_is_answered(code: int, phrase: str) -> None:
-    assert phrase in [row["phrase"] for row in asked(str(code))]
+    assert phrase in [row["phrase"] for row in exits_listed(str(code))]
 
 
 @pytest.mark.real
@@ -113,7 +113,7 @@ def test_a_crash_has_one_code(holdfast: Holdfast) -> None:
 
 
 def test_words_find_whole_words_and_phrases_first() -> None:
-    phrases = [row["phrase"] for row in asked("oom")]
+    phrases = [row["phrase"] for row in exits_listed("oom")]
     assert phrases[0] == "AcceleratorOutOfMemory"
     assert "TooManyOpenFiles" in phrases, "t-oom-any: a part of a word counts last"
     assert phrases.index("HostOutOfMemoryKilled") < phrases.index("TooManyOpenFiles")

@@ -18,7 +18,7 @@ from holdfast.errors import BadUsage
 from holdfast.explain.row_lint import Grade, lint
 from holdfast.explain.row_matcher import Matcher, built_in
 
-OWN = """
+LICENCE_ROW = """
 - phrase: LicenceServerDown
   code: 195
   blame: external
@@ -33,7 +33,7 @@ OWN = """
 """
 
 
-def run(*args: str) -> Result:
+def exits_command(*args: str) -> Result:
     return CliRunner().invoke(command, list(args))
 
 
@@ -62,7 +62,7 @@ def test_a_read_only_home_costs_speed_not_answers(monkeypatch: pytest.MonkeyPatc
 
 def test_rows_are_stored_where_they_can_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    rows = [exit_rows.stored(row) for row in exit_rows.parse_rows(OWN)]
+    rows = [exit_rows.stored(row) for row in exit_rows.parse_rows(LICENCE_ROW)]
     place = exit_rows._stored_places("k")[-1]
     exit_rows._store(place, "k", rows)
     assert exit_rows._read_stored(place, "k") == tuple(rows)
@@ -97,37 +97,41 @@ def test_atoms(pattern: str, found: tuple[str, ...]) -> None:
 
 
 def test_list_code_phrase_and_search() -> None:
-    everything = json.loads(run("--json").stdout)
+    everything = json.loads(exits_command("--json").stdout)
     assert everything["schema"] == "holdfast.exits/1"
     assert len(everything["exits"]) == len(exit_rows.load().rows)
-    (one,) = json.loads(run("HostOutOfMemoryKilled", "--json").stdout)["exits"]
+    (one,) = json.loads(exits_command("HostOutOfMemoryKilled", "--json").stdout)["exits"]
     assert one["phrase"] == "HostOutOfMemoryKilled"
-    assert all(row["code"] == 226 for row in json.loads(run("226", "--json").stdout)["exits"])
-    assert "ModuleNotFound" in run("module").stdout
-    assert "solution" in run("ModuleNotFound").stdout
+    assert all(row["code"] == 226 for row in json.loads(exits_command("226", "--json").stdout)["exits"])
+    assert "ModuleNotFound" in exits_command("module").stdout
+    assert "solution" in exits_command("ModuleNotFound").stdout
 
 
 def test_an_unknown_exit_is_bad_usage_with_a_near_one() -> None:
-    result = run("ModuleNotFnd")
+    result = exits_command("ModuleNotFnd")
     assert isinstance(result.exception, BadUsage)
     assert "ModuleNotFound" in result.exception.hint
 
 
 def test_a_users_rows_come_first(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(OWN)
+    file.write_text(LICENCE_ROW)
     text = "Traceback (most recent call last):\nRuntimeError: licence server lic7 silent\n"
     result = CliRunner().invoke(explain_command, ["--json", "--exits", str(file), "-"], input=text)
     report = json.loads(result.stdout)
     assert (report["phrase"], report["code"], report["blame"]) == ("LicenceServerDown", 195, "external")
     assert "lic7" in report["reason"]
-    assert "LicenceServerDown" in run("--exits", str(file), "LicenceServerDown").stdout
+    assert "LicenceServerDown" in exits_command("--exits", str(file), "LicenceServerDown").stdout
 
 
 def test_a_broken_row_is_skipped_and_said(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    worse = OWN.replace("LicenceServerDown", "Worse").replace("licence-down", "w").replace("licence server", "a(?=b)")
-    file.write_text(f"{OWN}- phrase: Bad\n  code: x\n{worse}")
+    worse = (
+        LICENCE_ROW.replace("LicenceServerDown", "Worse")
+        .replace("licence-down", "w")
+        .replace("licence server", "a(?=b)")
+    )
+    file.write_text(f"{LICENCE_ROW}- phrase: Bad\n  code: x\n{worse}")
     result = CliRunner().invoke(explain_command, ["--exits", str(file), "-"], input="licence server a down\n")
     assert result.exit_code == 0
     assert "LicenceServerDown" in result.stdout
@@ -167,10 +171,10 @@ def test_openpai_rows_by_openpais_rules(tmp_path: Path) -> None:
 
 
 def test_lint_finds_nothing_in_good_rows(tmp_path: Path) -> None:
-    assert lint(OWN, "mine.yaml") == []
+    assert lint(LICENCE_ROW, "mine.yaml") == []
     file = tmp_path / "mine.yaml"
-    file.write_text(OWN)
-    assert run("lint", str(file)).exit_code == 0
+    file.write_text(LICENCE_ROW)
+    assert exits_command("lint", str(file)).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -196,17 +200,19 @@ def test_lint_finds_nothing_in_good_rows(tmp_path: Path) -> None:
     ],
 )
 def test_lint(change: tuple[str, str], rule: str) -> None:
-    assert change[0] in OWN
-    found = broken_rules(OWN.replace(*change))
+    assert change[0] in LICENCE_ROW
+    found = broken_rules(LICENCE_ROW.replace(*change))
     assert (rule in found) if rule else not found
 
 
 def test_lint_duplicates_and_shadows() -> None:
-    assert {"duplicate-phrase", "duplicate-id"} <= broken_rules(OWN + OWN)
+    assert {"duplicate-phrase", "duplicate-id"} <= broken_rules(LICENCE_ROW + LICENCE_ROW)
     later = (
-        OWN.replace("LicenceServerDown", "Other").replace("licence-down", "other").replace("rerun: later", "rerun: now")
+        LICENCE_ROW.replace("LicenceServerDown", "Other")
+        .replace("licence-down", "other")
+        .replace("rerun: later", "rerun: now")
     )
-    assert "shadowed" in broken_rules(OWN + later)
+    assert "shadowed" in broken_rules(LICENCE_ROW + later)
 
 
 def test_lint_of_openpais_schema() -> None:
@@ -235,19 +241,19 @@ def test_lint_of_no_rows_at_all(text: str, tmp_path: Path) -> None:
     assert problems[0].grade is Grade.ERROR
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    assert run("lint", str(file)).exit_code == 2
+    assert exits_command("lint", str(file)).exit_code == 2
 
 
 def test_lint_json(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(OWN.replace("code: 195", "code: x"))
-    result = run("lint", str(file), "--json")
+    file.write_text(LICENCE_ROW.replace("code: 195", "code: x"))
+    result = exits_command("lint", str(file), "--json")
     assert result.exit_code == 2
     assert json.loads(result.stdout)["problems"][0]["rule"] == "bad-row"
 
 
 def test_lint_of_a_missing_file_is_bad_usage() -> None:
-    assert isinstance(run("lint", "/no/such.yaml").exception, BadUsage)
+    assert isinstance(exits_command("lint", "/no/such.yaml").exception, BadUsage)
 
 
 def test_ruling_out_by_atoms_loses_no_wording() -> None:
