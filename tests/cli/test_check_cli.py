@@ -15,9 +15,9 @@ import pytest
 from conftest import Holdfast, wait_for
 
 pytestmark = pytest.mark.real
-NODE = socket.gethostname()
+THIS_NODE = socket.gethostname()
 
-FAILS = """
+FAN_CHECK = """
 from holdfast.checks import AvoidNode, PreCheckOperator, PreCheckResult
 
 class Fans(PreCheckOperator):
@@ -60,7 +60,7 @@ class Hangs(PreCheckOperator):
 """
 
 
-def answer(out: str) -> dict[str, Any]:
+def check_answer(out: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(out)
     assert found["schema"] == "holdfast.checks/1"
     return found
@@ -68,13 +68,13 @@ def answer(out: str) -> dict[str, Any]:
 
 def test_the_default_set_passes_here(holdfast: Holdfast) -> None:
     ran = holdfast("check", "--json")
-    found = answer(ran.out)
+    found = check_answer(ran.out)
     assert (ran.status, found["state"], found["code"], found["failure"]) == (0, "PASS", 0, None), ran
     assert {check["state"] for check in found["checks"]} <= {"PASS", "WARN"}
-    assert found["node"] == NODE
+    assert found["node"] == THIS_NODE
     table = holdfast("check", "disk", "memory")
     assert table.status == 0
-    assert table.out.splitlines()[-1].startswith(f"PASS: {NODE}: 2 of 2 checks passed in ")
+    assert table.out.splitlines()[-1].startswith(f"PASS: {THIS_NODE}: 2 of 2 checks passed in ")
 
 
 def test_a_typed_port_that_is_taken_is_told_before_the_start(holdfast: Holdfast) -> None:
@@ -88,18 +88,18 @@ def test_a_typed_port_that_is_taken_is_told_before_the_start(holdfast: Holdfast)
 @pytest.mark.key
 def test_a_failure_is_252_with_reason_and_solution(holdfast: Holdfast) -> None:
     ran = holdfast("check", "disk:min_free=900PB", "shm", "--json")
-    found = answer(ran.out)
+    found = check_answer(ran.out)
     assert (ran.status, found["code"], found["state"]) == (252, 252, "FAIL")
     assert found["failure"]["check"] == "disk"
-    assert found["failure"]["message"].startswith(f"{NODE}: ")
+    assert found["failure"]["message"].startswith(f"{THIS_NODE}: ")
     assert found["failure"]["message"].endswith("900000 TB asked")
     assert found["failure"]["blame"] == "storage"
-    assert found["avoid"] == [NODE]
+    assert found["avoid"] == [THIS_NODE]
     assert [check["state"] for check in found["checks"]] == ["FAIL", "PASS"]
     table = holdfast("check", "disk:min_free=900PB", "shm")
     assert table.status == 252
     assert "→ Remove what is not needed" in table.out
-    assert f"FAIL: {NODE}: 1 of 2 checks failed in " in table.out
+    assert f"FAIL: {THIS_NODE}: 1 of 2 checks failed in " in table.out
 
 
 def test_the_list(holdfast: Holdfast) -> None:
@@ -137,7 +137,7 @@ def test_bad_input_is_status_2(holdfast: Holdfast, args: tuple[str, ...], words:
 def test_a_crash_and_a_time_out_are_inconclusive(holdfast: Holdfast) -> None:
     path = holdfast.script(HANGS + "\nclass Dies(Hangs):\n    def check(self):\n        os.abort()\n", "both.py")
     ran = holdfast("check", "hangs", "dies:retries=0", "--plugin", path, "--check-timeout", "1", "--json")
-    found = answer(ran.out)
+    found = check_answer(ran.out)
     assert (ran.status, found["state"]) == (0, "PASS")
     assert [check["state"] for check in found["checks"]] == ["INCONCLUSIVE", "INCONCLUSIVE"]
     assert len(found["warnings"]) == 2
@@ -163,7 +163,7 @@ def test_the_checks_of_a_job_file(holdfast: Holdfast) -> None:
         "checks: [{disk: {min_free: 1MB, paths: [/tmp]}}, files]\n"
     )
     ran = holdfast("check", "--job", job, "--json")
-    found = answer(ran.out)
+    found = check_answer(ran.out)
     assert ran.status == 252
     assert [check["name"] for check in found["checks"]] == ["disk", "files"]
     assert "train.py line 1 imports `no_such_module_9`, which is not installed" in found["failure"]["message"]
@@ -182,14 +182,14 @@ def test_a_run_waits_for_its_checks_and_starts_on_pass(holdfast: Holdfast) -> No
 
 @pytest.mark.key
 def test_a_run_whose_check_fails_starts_nothing_and_says_why(holdfast: Holdfast) -> None:
-    plugin = holdfast.script(FAILS, "fans.py")
+    plugin = holdfast.script(FAN_CHECK, "fans.py")
     script = holdfast.script("print('started')\n")
     ran = holdfast("run", "--checks", "disk,fans", "--plugin", plugin, "--check-timeout", "2", script)
     assert ran.status == 252, ran.err
     assert "started" not in ran.out
     report = ran.report
     assert (report["phrase"], report["code"], report["blame"]) == ("CheckFailed", 252, "unknown")
-    assert f"{NODE}: 2 of 8 fans turn" in report["reason"]
+    assert f"{THIS_NODE}: 2 of 8 fans turn" in report["reason"]
 
 
 def test_a_run_with_a_hanging_check_goes_on_with_a_warning(holdfast: Holdfast) -> None:

@@ -15,12 +15,12 @@ from holdfast.model.check_results import CheckInfo
 from holdfast.node.check_entry import catalogue, choices_from_text, plan_checks
 from places import DOCS
 
-PAGE = (DOCS / "reference" / "checks.md").read_text(encoding="utf-8")
+CHECKS_PAGE = (DOCS / "reference" / "checks.md").read_text(encoding="utf-8")
 INFOS = catalogue(names=tuple(BUILT_IN))
 
 
 def section(name: str) -> str:
-    found = re.search(rf"^### {name}\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^### {name}\n(.*?)(?=^##)", CHECKS_PAGE, re.MULTILINE | re.DOTALL)
     assert found is not None, name
     return " ".join(found[1].split())
 
@@ -39,11 +39,11 @@ def test_every_check_has_its_section(info: CheckInfo) -> None:
 
 
 def test_no_check_is_described_that_is_gone() -> None:
-    assert set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)) == set(BUILT_IN)
+    assert set(re.findall(r"^### (\w+)$", CHECKS_PAGE, re.MULTILINE)) == set(BUILT_IN)
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
-    [code] = re.findall(r"^```python\n# rack\.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    [code] = re.findall(r"^```python\n# rack\.py\n(.*?)^```", CHECKS_PAGE, re.MULTILINE | re.DOTALL)
     path = tmp_path / "rack.py"
     path.write_text(textwrap.dedent(code))
     [check] = plan_checks(choices_from_text("scratch"), plugins=[path]).checks

@@ -18,7 +18,7 @@ from typed_here import Cli, cli, typed
 
 __all__ = ["cli"]  # fixtures
 
-NAMES = ("a-model-with-a-name-that-is-long", "a-model-with-a-name-that-is-long", "quick")
+JOB_NAMES = ("a-model-with-a-name-that-is-long", "a-model-with-a-name-that-is-long", "quick")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("jobs")
     (where / "quick.py").write_text("print('all is well')")
     (where / "long.py").write_text("print('begun')\n[1, 2][17]")
-    for name in NAMES:
+    for name in JOB_NAMES:
         script = "quick.py" if name == "quick" else "long.py"
         words = ["run", "--no-checks", "--max-restarts", "0", "--name", name, script]
         env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
@@ -44,7 +44,7 @@ def ids(cli: Cli, *words: str) -> list[str]:
 def test_jobs_are_shown_newest_first_and_whole_in_a_pipe(cli: Cli) -> None:
     status, out, _ = cli("jobs")
     assert status == 0
-    assert [line.split()[1] for line in out.splitlines()[1:]] == list(reversed(NAMES))
+    assert [line.split()[1] for line in out.splitlines()[1:]] == list(reversed(JOB_NAMES))
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -120,9 +120,9 @@ def test_the_beginning_of_several_ids_is_refused_with_their_names(cli: Cli) -> N
 
 
 def test_a_job_is_explained_by_its_name(cli: Cli) -> None:
-    status, out, _ = cli("explain", NAMES[0])
+    status, out, _ = cli("explain", JOB_NAMES[0])
     assert status == 0 and out.startswith("IndexOutOfRange")
-    assert json.loads(cli("explain", "--json", NAMES[0])[1])["phrase"] == "IndexOutOfRange"
+    assert json.loads(cli("explain", "--json", JOB_NAMES[0])[1])["phrase"] == "IndexOutOfRange"
 
 
 def test_a_file_of_a_jobs_name_is_the_file(cli: Cli, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ __all__ = ["cli", "home"]  # fixtures
 
 
 @pytest.fixture
-def job(home: Path) -> Iterator[JobPlace]:
+def two_attempts(home: Path) -> Iterator[JobPlace]:
     """A running job with two attempts of two ranks."""
     place = claim(home, name="train", now=1000.0)
     for attempt in (1, 2):
@@ -52,7 +52,7 @@ def _log(place: JobPlace, attempt: int, rank: int, stream: str, text: str, at: f
     return path
 
 
-def test_the_last_attempt_with_the_worker_in_front_of_each_line(cli: Cli, job: JobPlace) -> None:
+def test_the_last_attempt_with_the_worker_in_front_of_each_line(cli: Cli, two_attempts: JobPlace) -> None:
     status, out, err = cli("logs", "train")
     assert status == 0 and err == "holdfast: attempt 2, the last; others with --attempt 1\n"
     assert out.splitlines() == [
@@ -65,13 +65,13 @@ def test_the_last_attempt_with_the_worker_in_front_of_each_line(cli: Cli, job: J
     ]
 
 
-def test_one_log_comes_as_it_stands(cli: Cli, job: JobPlace) -> None:
-    assert cli("logs", job.job_id, "--attempt", "1", "--rank", "1", "--stderr") == (0, "a1 r1 oops", "")
+def test_one_log_comes_as_it_stands(cli: Cli, two_attempts: JobPlace) -> None:
+    assert cli("logs", two_attempts.job_id, "--attempt", "1", "--rank", "1", "--stderr") == (0, "a1 r1 oops", "")
     assert cli("logs", "train", "--attempt", "2", "--rank", "0", "--stdout", "--tail", "1")[1] == "a2 r0 two\n"
     assert cli("logs", "train", "--rank", "0", "--stdout", "--tail", "0")[1] == ""
 
 
-def test_an_attempt_or_rank_that_is_not_there(cli: Cli, job: JobPlace) -> None:
+def test_an_attempt_or_rank_that_is_not_there(cli: Cli, two_attempts: JobPlace) -> None:
     status, out, err = cli("logs", "train", "--attempt", "7")
     assert (status, out) == (2, "") and "no such attempt: it has 1, 2" in err
     status, out, err = cli("logs", "train", "--rank", "9")
@@ -97,9 +97,9 @@ def test_logs_elsewhere_are_found_through_a_link(cli: Cli, home: Path, tmp_path:
     place.lock.release()
 
 
-def test_binary_garbage_passes_unchanged(home: Path, job: JobPlace) -> None:
+def test_binary_garbage_passes_unchanged(home: Path, two_attempts: JobPlace) -> None:
     garbage = bytes(range(256)) * 100
-    path = job_dir(home, job.job_id) / "attempt-2" / "worker-0" / "stdout.log"
+    path = job_dir(home, two_attempts.job_id) / "attempt-2" / "worker-0" / "stdout.log"
     path.write_bytes(garbage)
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "logs", "train", "--rank", "0", "--stdout"],
@@ -134,7 +134,7 @@ def test_tail_is_the_last_lines_whatever_the_block_size(lines: list[bytes], ende
 
 @pytest.mark.real
 @pytest.mark.key
-def test_follow_shows_what_comes_and_ends_with_the_job(home: Path, job: JobPlace) -> None:
+def test_follow_shows_what_comes_and_ends_with_the_job(home: Path, two_attempts: JobPlace) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "holdfast", "logs", "train", "--follow", "--stdout", "--tail", "1"],
         stdout=subprocess.PIPE,
@@ -147,14 +147,14 @@ def test_follow_shows_what_comes_and_ends_with_the_job(home: Path, job: JobPlace
         try:
             assert follower.stdout.readline() == "[worker-0 stdout] a2 r0 two\n"
             assert follower.stdout.readline() == "[worker-1 stdout] a2 r1 two\n"
-            _log(job, 2, 1, "stdout", "more\nunfin")
+            _log(two_attempts, 2, 1, "stdout", "more\nunfin")
             assert follower.stdout.readline() == "[worker-1 stdout] more\n"
-            _log(job, 2, 1, "stderr", "not asked for\n")
-            _log(job, 3, 0, "stdout", "next attempt\n")
+            _log(two_attempts, 2, 1, "stderr", "not asked for\n")
+            _log(two_attempts, 3, 0, "stdout", "next attempt\n")
             assert follower.stdout.readline() == "[worker-0 stdout] next attempt\n"
-            _log(job, 2, 1, "stdout", "ished\nno end")
+            _log(two_attempts, 2, 1, "stdout", "ished\nno end")
             assert follower.stdout.readline() == "[worker-1 stdout] unfinished\n"
-            job.lock.release()
+            two_attempts.lock.release()
             assert follower.stdout.read() == "[worker-1 stdout] no end\n"
             assert follower.wait(timeout=30) == 0
         finally:
@@ -206,7 +206,7 @@ OpenDoor = Callable[[JobPlace, Reply | None], Door]
 
 
 @pytest.fixture
-def door() -> Iterator[OpenDoor]:
+def open_doors() -> Iterator[OpenDoor]:
     """Opens a supervisor's door that is closed at the end of the test, however that ends."""
     with ExitStack() as opened:
 
@@ -218,10 +218,11 @@ def door() -> Iterator[OpenDoor]:
         yield open_
 
 
-def test_stop_hands_reason_solution_and_asker_over(cli: Cli, job: JobPlace, door: OpenDoor) -> None:
-    served = door(job, Reply(True, "stopping attempt 2"))
+def test_stop_hands_reason_solution_and_asker_over(cli: Cli, two_attempts: JobPlace, open_doors: OpenDoor) -> None:
+    served = open_doors(two_attempts, Reply(True, "stopping attempt 2"))
     status, out, err = cli("stop", "train", "--reason", "node needed", "--solution", "start again tomorrow")
-    told = f"job {job.job_id} (train): stopping attempt 2\nwatch it end: holdfast logs {job.job_id} --follow\n"
+    number = two_attempts.job_id
+    told = f"job {number} (train): stopping attempt 2\nwatch it end: holdfast logs {number} --follow\n"
     assert (status, out, err) == (0, told, "")
     (line,) = served.got
     assert isinstance(line, StopLine)
@@ -229,47 +230,49 @@ def test_stop_hands_reason_solution_and_asker_over(cli: Cli, job: JobPlace, door
     assert line.who.endswith(f", pid {os.getpid()}") and "@" in line.who
 
 
-def test_a_refusal_is_said(cli: Cli, job: JobPlace, door: OpenDoor) -> None:
-    door(job, Reply(False, "it is being stopped already"))
+def test_a_refusal_is_said(cli: Cli, two_attempts: JobPlace, open_doors: OpenDoor) -> None:
+    open_doors(two_attempts, Reply(False, "it is being stopped already"))
     status, out, err = cli("stop", "train", "--reason", "r")
     assert (status, out) == (1, "") and "refused to stop: it is being stopped already" in err
 
 
-def test_a_deep_state_directory_is_no_obstacle(cli: Cli, tmp_path: Path, door: OpenDoor) -> None:
+def test_a_deep_state_directory_is_no_obstacle(cli: Cli, tmp_path: Path, open_doors: OpenDoor) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     place = claim(deep, name="train", now=1000.0)
-    door(place, Reply(True, "ok"))
+    open_doors(place, Reply(True, "ok"))
     status, out, _ = cli("stop", "train", "--reason", "r", HOLDFAST_HOME=str(deep))
     assert (status, out.splitlines()[0]) == (0, f"job {place.job_id} (train): ok")
     place.lock.release()
 
 
-def test_a_supervisor_without_a_door_is_named_with_what_to_type(cli: Cli, job: JobPlace) -> None:
+def test_a_supervisor_without_a_door_is_named_with_what_to_type(cli: Cli, two_attempts: JobPlace) -> None:
     status, out, err = cli("stop", "train", "--reason", "r")
     assert (status, out) == (1, "")
-    assert f"the supervisor of job {job.job_id} (pid {os.getpid()} on " in err
+    assert f"the supervisor of job {two_attempts.job_id} (pid {os.getpid()} on " in err
     assert "cannot be reached (no such file or directory)" in err and f"kill -TERM {os.getpid()}" in err
 
 
 def test_a_supervisor_that_does_not_answer(
-    cli: Cli, job: JobPlace, monkeypatch: pytest.MonkeyPatch, door: OpenDoor
+    cli: Cli, two_attempts: JobPlace, monkeypatch: pytest.MonkeyPatch, open_doors: OpenDoor
 ) -> None:
     monkeypatch.setattr("holdfast.cli.stop.ANSWER_S", 0.05)
-    door(job, None)
+    open_doors(two_attempts, None)
     status, _, err = cli("stop", "train", "--reason", "r")
     assert status == 1 and "did not answer within 0.05 s" in err
 
 
-def test_a_job_that_is_over_needs_no_stop(cli: Cli, job: JobPlace) -> None:
-    job.lock.release()
+def test_a_job_that_is_over_needs_no_stop(cli: Cli, two_attempts: JobPlace) -> None:
+    two_attempts.lock.release()
     status, out, err = cli("stop", "train", "--reason", "r")
     assert status == 0
-    assert f"job {job.job_id} is over already: it failed at " in out and "KilledBySignal (exit code 137)" in out
+    assert (
+        f"job {two_attempts.job_id} is over already: it failed at " in out and "KilledBySignal (exit code 137)" in out
+    )
     assert "holdfast itself" in err
 
 
 @pytest.mark.parametrize("words", [(), ("--reason", " "), ("--reason",)])
-def test_a_stop_needs_a_reason(cli: Cli, job: JobPlace, words: tuple[str, ...]) -> None:
+def test_a_stop_needs_a_reason(cli: Cli, two_attempts: JobPlace, words: tuple[str, ...]) -> None:
     status, out, err = cli("stop", "train", *words)
     assert (status, out) == (2, "") and "--reason" in err
 
@@ -288,12 +291,12 @@ def test_a_job_of_another_machine_can_only_be_asked_there(
     place.lock.release()
 
 
-def test_one_line_each_way_is_the_protocol(job: JobPlace, door: OpenDoor) -> None:
+def test_one_line_each_way_is_the_protocol(two_attempts: JobPlace, open_doors: OpenDoor) -> None:
     from holdfast.cli.stop import ask
 
-    door(job, Reply(True, "ok"))
-    assert ask(job.directory, json.dumps({"type": "stop", "reason": "r"}).encode() + b"\n") == {
+    open_doors(two_attempts, Reply(True, "ok"))
+    assert ask(two_attempts.directory, json.dumps({"type": "stop", "reason": "r"}).encode() + b"\n") == {
         "ok": True,
         "message": "ok",
     }
-    assert ask(job.directory, b"rubbish\n")["ok"] is False
+    assert ask(two_attempts.directory, b"rubbish\n")["ok"] is False

@@ -26,7 +26,7 @@ from typed_here import Cli, cli, home
 __all__ = ["cli", "home"]  # fixtures
 
 
-def _begin(home: Path, name: str, now: float) -> JobPlace:
+def _begin_job(home: Path, name: str, now: float) -> JobPlace:
     place = claim(home, name=name, now=now)
     journal = Journal.open(home)
     spec = JobSpec(name=name, roles=(Role(name="worker", count=2, command=("x",)),))
@@ -38,7 +38,7 @@ def _begin(home: Path, name: str, now: float) -> JobPlace:
     return place
 
 
-def _end(home: Path, place: JobPlace, name: str, now: float) -> JobReport:
+def _end_job(home: Path, place: JobPlace, name: str, now: float) -> JobReport:
     exit_report = ExitReport(
         code=226,
         phrase="AcceleratorOutOfMemory",
@@ -74,9 +74,9 @@ def test_no_job_yet(cli: Cli, home: Path) -> None:
 
 def test_jobs_lists_the_newest_first(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    ended = _begin(home, "train", 1000.0)
-    _end(home, ended, "train", 1000.0)
-    running = _begin(home, "serve", 2000.0)
+    ended = _begin_job(home, "train", 1000.0)
+    _end_job(home, ended, "train", 1000.0)
+    running = _begin_job(home, "serve", 2000.0)
     status, out, err = cli("jobs")
     head, first, second = out.splitlines()
     assert (status, err) == (0, "") and head.split()[:3] == ["JOB", "NAME", "STATE"]
@@ -92,8 +92,8 @@ def test_jobs_lists_the_newest_first(cli: Cli, home: Path, monkeypatch: pytest.M
 
 
 def test_show_tells_the_whole_story_of_an_ended_job(cli: Cli, home: Path) -> None:
-    place = _begin(home, "train", 1000.0)
-    report = _end(home, place, "train", 1000.0)
+    place = _begin_job(home, "train", 1000.0)
+    report = _end_job(home, place, "train", 1000.0)
     status, out, _ = cli("show", "train")
     assert status == 0
     assert f"job {place.job_id} (train) FAILED: rank 1 asked for too much" in out
@@ -109,7 +109,7 @@ def test_show_tells_the_whole_story_of_an_ended_job(cli: Cli, home: Path) -> Non
 
 
 def test_show_of_a_running_job_says_what_is_known_now(cli: Cli, home: Path) -> None:
-    place = _begin(home, "train", time.time() - 30)
+    place = _begin_job(home, "train", time.time() - 30)
     status, out, _ = cli("show", "train")
     assert status == 0
     assert f"job {place.job_id} (train) RUNNING since" in out
@@ -121,7 +121,7 @@ def test_show_of_a_running_job_says_what_is_known_now(cli: Cli, home: Path) -> N
 
 
 def test_a_loss_is_told_by_the_next_command_and_only_by_that(cli: Cli, home: Path) -> None:
-    place = _begin(home, "train", 1000.0)
+    place = _begin_job(home, "train", 1000.0)
     place.lock.release()
     status, out, err = cli("jobs")
     assert status == 0 and "failed" in out and "KilledBySignal" in out
@@ -131,7 +131,7 @@ def test_a_loss_is_told_by_the_next_command_and_only_by_that(cli: Cli, home: Pat
 
 
 def test_an_unknown_job_is_status_2_for_every_verb(cli: Cli, home: Path) -> None:
-    place = _begin(home, "train", 1000.0)
+    place = _begin_job(home, "train", 1000.0)
     for words in (("show", "trian"), ("logs", "trian"), ("stop", "trian", "--reason", "r")):
         status, out, err = cli(*words)
         assert (status, out) == (2, "")
@@ -140,8 +140,8 @@ def test_an_unknown_job_is_status_2_for_every_verb(cli: Cli, home: Path) -> None
 
 
 def test_a_damaged_journal_is_said_and_the_list_still_comes(cli: Cli, home: Path) -> None:
-    place = _begin(home, "train", 1000.0)
-    _end(home, place, "train", 1000.0)
+    place = _begin_job(home, "train", 1000.0)
+    _end_job(home, place, "train", 1000.0)
     (home / "holdfast.db").write_bytes(b"\x00garbage" * 2000)
     status, out, err = cli("jobs")
     assert status == 0 and place.job_id in out
@@ -150,7 +150,7 @@ def test_a_damaged_journal_is_said_and_the_list_still_comes(cli: Cli, home: Path
 
 
 def test_a_name_cannot_steer_the_terminal(cli: Cli, home: Path) -> None:
-    place = _begin(home, "x\x1b[2J", 1000.0)
+    place = _begin_job(home, "x\x1b[2J", 1000.0)
     assert "\x1b" not in cli("jobs")[1] + cli("show", place.job_id)[1]
     place.lock.release()
 
@@ -192,8 +192,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
 
 
 def test_the_report_text_survives_a_round_through_the_journal(cli: Cli, home: Path) -> None:
-    place = _begin(home, "train", 1000.0)
-    report = _end(home, place, "train", 1000.0)
+    place = _begin_job(home, "train", 1000.0)
+    report = _end_job(home, place, "train", 1000.0)
     before = cli("show", "train")[1]
     (home / "holdfast.db").unlink()
     assert cli("show", "train")[1] == before

@@ -31,7 +31,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return there
 
 
-def typed(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def run_words(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
@@ -42,7 +42,7 @@ _ZSH = """autoload -U compinit; compinit -u -D; eval "$(holdfast completion zsh)
 _describe() { print -l ${(P)@[-1]} ${(P)@[3]} }; compadd() { print -l $completions }
 """
 """What zsh's own functions would show is printed instead."""
-SCRIPTS = {
+SHELL_SCRIPTS = {
     "bash": ('eval "$(holdfast completion bash)"', _BASH),
     "zsh": (_ZSH, "words=(%s); CURRENT=$#words; _holdfast_completion"),
     "fish": ("holdfast completion fish | source", "complete -C '%s'"),
@@ -60,31 +60,31 @@ OFFERED = {
 }
 
 
-@pytest.mark.parametrize("shell", sorted(SCRIPTS))
+@pytest.mark.parametrize("shell", sorted(SHELL_SCRIPTS))
 def test_each_shell_completes(env: dict[str, str], shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
     flags = ["-f"] if shell == "zsh" else []
-    ready, complete = SCRIPTS[shell]
-    done = typed(env, shell, *flags, "-c", "\n".join([ready, *(f"{complete % line}\necho ==" for line in OFFERED)]))
+    ready, complete = SHELL_SCRIPTS[shell]
+    done = run_words(env, shell, *flags, "-c", "\n".join([ready, *(f"{complete % line}\necho ==" for line in OFFERED)]))
     answers = dict(zip(OFFERED, done.stdout.split("==\n"), strict=False))
     wrong = {line: answers.get(line) for line, offered in OFFERED.items() if offered not in answers.get(line, "")}
     assert not wrong, done.stderr
 
 
 def test_a_shell_that_is_not_known_is_refused_with_those_that_are(env: dict[str, str]) -> None:
-    done = typed(env, "holdfast", "completion", "tcsh")
+    done = run_words(env, "holdfast", "completion", "tcsh")
     assert done.returncode == 2 and all(shell in done.stderr for shell in WHERE)
 
 
 def test_completion_says_nothing_where_there_is_no_job(env: dict[str, str], tmp_path: Path) -> None:
     asked = {"COMP_WORDS": "holdfast show x", "COMP_CWORD": "2", "_HOLDFAST_COMPLETE": "bash_complete"}
-    done = typed({**env, **asked, "HOLDFAST_HOME": str(tmp_path / "none")}, "holdfast")
+    done = run_words({**env, **asked, "HOLDFAST_HOME": str(tmp_path / "none")}, "holdfast")
     assert (done.stdout.strip(), done.stderr) == ("", "") and not (tmp_path / "none").exists()
 
 
 def test_doctor_names_version_python_and_what_each_missing_thing_is_for(env: dict[str, str]) -> None:
-    told = json.loads(typed(env, "holdfast", "doctor", "--json").stdout)
+    told = json.loads(run_words(env, "holdfast", "doctor", "--json").stdout)
     assert told["schema"] == "holdfast.doctor/1" and told["executable"] == sys.executable
     assert {"stacks", "nvidia", "kubernetes", "data", "web", "notify", "otel"} == set(told["extras"])
     names = {each["name"] for each in told["findings"]}
@@ -94,7 +94,7 @@ def test_doctor_names_version_python_and_what_each_missing_thing_is_for(env: dic
 
 
 def test_doctor_tells_what_is_missing_with_a_line_to_type(env: dict[str, str]) -> None:
-    done = typed(env, "sh", "-c", "ulimit -n 100; holdfast doctor")
+    done = run_words(env, "sh", "-c", "ulimit -n 100; holdfast doctor")
     assert done.returncode == 0
     assert "missing  open files  100" in done.stdout and "more than 10 workers" in done.stdout
     assert "try: ulimit -n " in done.stdout
@@ -115,6 +115,6 @@ def test_each_verb_has_a_page_that_the_formatter_takes(verb: str) -> None:
 
 
 def test_all_pages_are_written_at_once_and_man_reads_them(env: dict[str, str], tmp_path: Path) -> None:
-    done = typed(env, "holdfast", "man", "--into", str(tmp_path / "man/man1"))
+    done = run_words(env, "holdfast", "man", "--into", str(tmp_path / "man/man1"))
     assert done.returncode == 0 and len(list((tmp_path / "man/man1").glob("holdfast*.1"))) == len(VERBS) + 1
     assert "--max-restarts" in (tmp_path / "man/man1/holdfast-run.1").read_text().replace("\\-", "-")

@@ -15,15 +15,15 @@ from holdfast.errors import BadUsage
 from holdfast.explain.row_matcher import built_in
 from holdfast.node.explain_files import TAIL_BYTES, excerpt, explain_files, read_log
 
-STEP = "2026-11-20 22:00:00,123 [INFO] trainer: step {} loss 2.3 (0.02s)\n"
-OOM = (
+STEP_LINE = "2026-11-20 22:00:00,123 [INFO] trainer: step {} loss 2.3 (0.02s)\n"
+OOM_TRACEBACK = (
     "Traceback (most recent call last):\n"
     '  File "/app/train.py", line 88, in <module>\n'
     "    main()\n"
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB"
     " of which 4.06 GiB is free. Process 3012 has 75.08 GiB memory in use.\n"
 )
-GLOO = (
+GLOO_TRACEBACK = (
     "Traceback (most recent call last):\n"
     '  File "/app/train.py", line 90, in <module>\n'
     "    main()\n"
@@ -32,12 +32,12 @@ GLOO = (
 )
 
 
-def run(*args: str, text: str | bytes = "") -> Result:
+def explain_command(*args: str, text: str | bytes = "") -> Result:
     return CliRunner().invoke(command, list(args), input=text)
 
 
 def answered(*args: str, text: str | bytes = "") -> dict[str, object]:
-    result = run("--json", *args, text=text)
+    result = explain_command("--json", *args, text=text)
     assert result.exit_code == 0, result.output
     loaded: dict[str, object] = json.loads(result.stdout)
     return loaded
@@ -45,7 +45,7 @@ def answered(*args: str, text: str | bytes = "") -> dict[str, object]:
 
 def test_json_is_the_report_object_without_the_jobs_part(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
-    log.write_text(STEP.format(1) + OOM)
+    log.write_text(STEP_LINE.format(1) + OOM_TRACEBACK)
     report = answered(str(log))
     assert report["schema"] == "holdfast.report/1"
     assert "job" not in report
@@ -65,20 +65,20 @@ def test_json_is_the_report_object_without_the_jobs_part(tmp_path: Path) -> None
 
 def test_people_get_a_few_calm_lines(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
-    log.write_text(OOM)
-    result = run(str(log))
+    log.write_text(OOM_TRACEBACK)
+    result = explain_command(str(log))
     assert result.exit_code == 0
     assert "AcceleratorOutOfMemory" in result.stdout
     assert "20.00 GiB" in result.stdout
 
 
 def test_standard_input() -> None:
-    assert answered("-", text=OOM)["phrase"] == "AcceleratorOutOfMemory"
-    assert answered(text=OOM)["phrase"] == "AcceleratorOutOfMemory"
+    assert answered("-", text=OOM_TRACEBACK)["phrase"] == "AcceleratorOutOfMemory"
+    assert answered(text=OOM_TRACEBACK)["phrase"] == "AcceleratorOutOfMemory"
 
 
 def test_several_files_are_ranks_of_one_job(tmp_path: Path) -> None:
-    for rank, text in enumerate((GLOO, OOM, GLOO)):
+    for rank, text in enumerate((GLOO_TRACEBACK, OOM_TRACEBACK, GLOO_TRACEBACK)):
         (tmp_path / f"rank{rank}.log").write_text(text)
     report = answered(*(str(tmp_path / f"rank{rank}.log") for rank in range(3)))
     assert report["phrase"] == "AcceleratorOutOfMemory"
@@ -108,7 +108,7 @@ def test_what_the_log_cannot_say(args: list[str], phrase: str, code: int) -> Non
 
 
 def test_the_log_says_more_than_its_status() -> None:
-    report = answered("-", "--exit-code", "1", text=OOM)
+    report = answered("-", "--exit-code", "1", text=OOM_TRACEBACK)
     assert report["phrase"] == "AcceleratorOutOfMemory"
     assert report["original"] == {"exit_code": 1, "signal": None}
 
@@ -116,13 +116,13 @@ def test_the_log_says_more_than_its_status() -> None:
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "latin-1"])
 def test_wrong_encodings(encoding: str, tmp_path: Path) -> None:
     log = tmp_path / "job.log"
-    log.write_bytes((STEP.format(1) * 5 + "grüße\n" + OOM).encode(encoding))
+    log.write_bytes((STEP_LINE.format(1) * 5 + "grüße\n" + OOM_TRACEBACK).encode(encoding))
     assert answered(str(log))["phrase"] == "AcceleratorOutOfMemory"
 
 
 def test_a_packed_log(tmp_path: Path) -> None:
     log = tmp_path / "job.log.gz"
-    log.write_bytes(gzip.compress((STEP.format(1) * 5000 + OOM).encode()))
+    log.write_bytes(gzip.compress((STEP_LINE.format(1) * 5000 + OOM_TRACEBACK).encode()))
     assert answered(str(log))["phrase"] == "AcceleratorOutOfMemory"
 
 
@@ -136,7 +136,7 @@ def test_no_text_is_honestly_unexplained(data: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("args", [["/no/such/file.log"], ["."], ["-", "--signal", "NOPE"], ["-", "--exit-code", "999"]])
 def test_bad_usage(args: list[str]) -> None:
-    result = run(*args)
+    result = explain_command(*args)
     assert isinstance(result.exception, BadUsage)
     assert result.exception.exit_status == 2
     assert result.exception.hint
@@ -145,9 +145,9 @@ def test_bad_usage(args: list[str]) -> None:
 def test_a_cause_far_before_the_end_of_a_big_log_is_found(tmp_path: Path) -> None:
     log = tmp_path / "big.log"
     with log.open("w") as file:
-        file.write("".join(STEP.format(number) for number in range(30_000)))
-        file.write(OOM)
-        file.write("".join(GLOO.replace("90", str(number)) for number in range(12_000)))
+        file.write("".join(STEP_LINE.format(number) for number in range(30_000)))
+        file.write(OOM_TRACEBACK)
+        file.write("".join(GLOO_TRACEBACK.replace("90", str(number)) for number in range(12_000)))
     assert log.stat().st_size > 4 << 20
     report = answered(str(log))
     assert report["phrase"] == "AcceleratorOutOfMemory"
@@ -159,14 +159,16 @@ def test_a_cause_far_before_the_end_of_a_big_log_is_found(tmp_path: Path) -> Non
 def test_what_a_big_log_went_on_after_is_not_its_cause(tmp_path: Path) -> None:
     log = tmp_path / "big.log"
     log.write_text(
-        OOM + "".join(STEP.format(number) for number in range(60_000)) + "Segmentation fault (core dumped)\n"
+        OOM_TRACEBACK
+        + "".join(STEP_LINE.format(number) for number in range(60_000))
+        + "Segmentation fault (core dumped)\n"
     )
     assert answered(str(log))["phrase"] == "NativeCrash"
 
 
 def test_an_excerpt_is_bounded_and_keeps_the_end(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
-    log.write_text(OOM + "".join(STEP.format(number) for number in range(60_000)) + "the end\n")
+    log.write_text(OOM_TRACEBACK + "".join(STEP_LINE.format(number) for number in range(60_000)) + "the end\n")
     kept = excerpt(log, "worker-0 stderr")
     assert kept.source == "worker-0 stderr"
     assert kept.text.endswith("the end\n")
@@ -178,13 +180,13 @@ def test_an_excerpt_is_bounded_and_keeps_the_end(tmp_path: Path) -> None:
 
 def test_an_excerpt_of_a_small_file_is_the_file(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
-    log.write_text(OOM)
+    log.write_text(OOM_TRACEBACK)
     kept = excerpt(log, "worker-0 stderr")
-    assert (kept.text, kept.skipped_bytes, kept.cuttings) == (OOM, 0, ())
+    assert (kept.text, kept.skipped_bytes, kept.cuttings) == (OOM_TRACEBACK, 0, ())
 
 
 def test_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
-    data = ("".join(STEP.format(number) for number in range(40_000)) + OOM).encode()
+    data = ("".join(STEP_LINE.format(number) for number in range(40_000)) + OOM_TRACEBACK).encode()
     log = tmp_path / "job.log"
     log.write_bytes(data)
     piped, filed = read_log("-", built_in(), io.BytesIO(data)), read_log(str(log), built_in())

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import cli
 from holdfast.errors import BadUsage
 
-RULES = """
+HOLD_RULES = """
 codes: {"79": RESTART_WORKERS}
 frequency: [{codes: ["79"], times: 2, window_s: 3600, remedy: HOLD}]
 """
@@ -122,7 +122,7 @@ def test_unknown_codes_go_by_severity(tool: Tool) -> None:
 
 
 def test_options_settings_and_what_they_rule(tool: Tool, tmp_path: Path) -> None:
-    (tmp_path / "faults.yaml").write_text(RULES)
+    (tmp_path / "faults.yaml").write_text(HOLD_RULES)
     rules = str(tmp_path / "faults.yaml")
     for _ in range(2):
         tool("faults", "report", "--device", "gpu0", "--code", "79", "--once", "--fault-rules", rules)
@@ -186,7 +186,7 @@ def test_a_dry_run_judges_and_notes_nothing(tool: Tool) -> None:
 
 def test_lint_has_its_status(tool: Tool, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.json"
-    good.write_text(RULES)
+    good.write_text(HOLD_RULES)
     bad.write_text(
         '{"FaultDuration": [{"EventId": ["80E18005"], "FaultTimeout": 601, "FaultHandling": "SeparateNPU"}]}'
     )
@@ -218,7 +218,7 @@ def test_replay_of_a_case_prints_one_object_a_check(tool: Tool, tmp_path: Path) 
 
 
 def test_replay_of_events_prints_the_timeline(tool: Tool, tmp_path: Path) -> None:
-    (tmp_path / "faults.yaml").write_text(RULES)
+    (tmp_path / "faults.yaml").write_text(HOLD_RULES)
     lines = [{"at": 1000 + n, "device": "gpu0", "code": "79", "assertion": "once"} for n in range(2)]
     text = "\n".join([*map(json.dumps, lines), "rubbish", '{"at": 1}', json.dumps({**lines[0], "device": "a b"})])
     (tmp_path / "events.jsonl").write_text(text)

@@ -19,7 +19,7 @@ from holdfast.cli.schema import NO_DATA, PRINTED, names, of_job_files
 from places import ROOT
 
 jsonschema = pytest.importorskip("jsonschema")
-VERSIONS: dict[str, int] = {}
+SCHEMA_VERSIONS: dict[str, int] = {}
 """Of a schema, where that is not the first."""
 
 
@@ -29,7 +29,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("schemas")
     (where / "bad.py").write_text("print('to stdout')\n[1][5]")
     for words in (["bad.py"], ["--no-python", "true"]):
-        typed(where, "run", "--no-checks", "--max-restarts", "1", *words)
+        typed_where(where, "run", "--no-checks", "--max-restarts", "1", *words)
     (where / "codes.json").write_text("{}")
     (where / "rows.yaml").write_text("[]")
     (where / "events.jsonl").write_text('{"at": 5, "device": "gpu0", "code": "79", "assertion": "occur"}\n')
@@ -40,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def typed(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def typed_where(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
     if words[0] != "run":
         return typed_here.typed(*words, cwd=where, env=env)
@@ -78,9 +78,9 @@ def typed(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_what_is_printed_is_what_its_schema_says(home: Path, schema: str, words: list[str]) -> None:
-    done = typed(home, *words)
+    done = typed_where(home, *words)
     told = json.loads(done.stdout)  # and nothing else is on stdout, a worker's output neither
-    published = json.loads(typed(home, "schema", schema).stdout)
+    published = json.loads(typed_where(home, "schema", schema).stdout)
     jsonschema.Draft202012Validator.check_schema(published)
     jsonschema.validate(told, published)
     with pytest.raises(jsonschema.ValidationError):
@@ -117,7 +117,10 @@ def test_every_schema_is_of_a_command() -> None:
 def test_a_schema_names_itself_as_what_is_printed_does() -> None:
     for name in set(names()) - {"jobfile"}:
         schema = json.loads((ROOT / f"src/holdfast/report/schemas/{name}.json").read_text())
-        assert schema["properties"]["schema"]["const"].replace("_", "-") == f"holdfast.{name}/{VERSIONS.get(name, 1)}"
+        assert (
+            schema["properties"]["schema"]["const"].replace("_", "-")
+            == f"holdfast.{name}/{SCHEMA_VERSIONS.get(name, 1)}"
+        )
         assert "schema" in schema["required"]
 
 
@@ -133,8 +136,8 @@ def test_what_is_printed_of_a_cluster_is_what_its_schema_says(capsys: pytest.Cap
 
 
 def test_all_schemas_have_a_name_and_another_is_refused_with_them(home: Path) -> None:
-    assert typed(home, "schema").stdout.split() == names()
-    done = typed(home, "schema", "job")
+    assert typed_where(home, "schema").stdout.split() == names()
+    done = typed_where(home, "schema", "job")
     assert done.returncode == 2 and "jobfile" in done.stderr
 
 
