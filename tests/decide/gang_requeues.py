@@ -12,10 +12,10 @@ from holdfast.model.actions import Requeue
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Requeuing, Role
 
 POSSIBLE = Requeuing(possible=True)
-TWO = NodePlan(least=2, most=2, last_call_s=30.0, join_s=600.0, replace_s=30.0)
+ALWAYS_TWO = NodePlan(least=2, most=2, last_call_s=30.0, join_s=600.0, replace_s=30.0)
 
 
-def job(plan: NodePlan = TWO, **changes: Any) -> JobSpec:
+def requeued_job(plan: NodePlan = ALWAYS_TWO, **changes: Any) -> JobSpec:
     role = Role(name="worker", count=1, command=("x",), per_node=True)
     fields: dict[str, Any] = {"roles": (role,), "nodes": plan, "requeue": POSSIBLE}
     return spec(**(fields | changes))
@@ -24,15 +24,15 @@ def job(plan: NodePlan = TWO, **changes: Any) -> JobSpec:
 class Platform(Play):
     """A play in which nodes join one by one, and the platform starts the job again."""
 
-    def start(self, *nodes: str, plan: NodePlan = TWO, **changes: Any) -> None:
-        self.tell(ev.JobSubmitted(job_id="j", spec=job(plan, **changes), nodes=(), seed=7))
+    def start(self, *nodes: str, plan: NodePlan = ALWAYS_TWO, **changes: Any) -> None:
+        self.tell(ev.JobSubmitted(job_id="j", spec=requeued_job(plan, **changes), nodes=(), seed=7))
         self.join(*nodes)
 
     def join(self, *names: str, boot: int = 1, **more: Any) -> None:
         for name in names:
             self.tell(ev.NodeJoined(node=NodeInfo(name=name, slots=1, address=f"10.0.0.{name}", **more), boot=boot))
 
-    def run(self, *nodes: str, plan: NodePlan = TWO, **changes: Any) -> None:
+    def run(self, *nodes: str, plan: NodePlan = ALWAYS_TWO, **changes: Any) -> None:
         """Running on these."""
         self.start(*nodes, plan=plan, **changes)
         self.to(Phase.RUNNING)
@@ -121,7 +121,7 @@ def preempted_and_stopped_in_the_next_run(play: Platform) -> None:
     play.stop()
 
 
-STORIES = (
+REQUEUE_STORIES = (
     preempted_and_stopped_in_the_next_run,
     preempted_and_refused,
     preempted_in_the_pause_and_stopped,

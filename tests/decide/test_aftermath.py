@@ -35,7 +35,7 @@ def hooked(**changes: Any) -> Play:
     return play
 
 
-def evidence(play: Play) -> None:
+def answer_evidence(play: Play) -> None:
     [asked] = [action for action in play.out if isinstance(action, CollectEvidence)]
     play.tell(ev.EvidenceCollected(attempt=asked.attempt, evidence=asked.evidence))
 
@@ -44,8 +44,8 @@ def succeed(play: Play) -> RunHooks:
     for node in "ab":
         play.report(node, MemberState.DONE, exit=ok(play, node))
     play.stopped()
-    evidence(play)
-    return asked(play)
+    answer_evidence(play)
+    return hooks_asked(play)
 
 
 def ok(play: Play, node: str) -> Any:
@@ -55,7 +55,7 @@ def ok(play: Play, node: str) -> Any:
     return died(known.seat.rank, exit_code=0, node=node, attempt=play.gang.attempt)
 
 
-def asked(play: Play) -> RunHooks:
+def hooks_asked(play: Play) -> RunHooks:
     [order] = [action for action in play.out if isinstance(action, RunHooks)]
     return order
 
@@ -88,8 +88,8 @@ def test_a_failed_attempt_keeps_its_cause() -> None:
     play = hooked(restarts=RestartPolicy(max_restarts=0))
     play.crash()
     play.stopped()
-    evidence(play)
-    assert asked(play).end.outcome is Outcome.FAILED
+    answer_evidence(play)
+    assert hooks_asked(play).end.outcome is Outcome.FAILED
     play.tell(ev.HooksFinished(attempt=1, failures=(FAILED,)))
     play.tell(ev.Tick())
     assert play.final is not None
@@ -121,7 +121,7 @@ def test_a_stop_makes_the_hooks_end() -> None:
     play = hooked()
     succeed(play)
     play.stop(grace_s=3.0)
-    order = asked(play)
+    order = hooks_asked(play)
     assert (order.stop, order.within_s) == (True, 3.0)
     play.tell(ev.HooksFinished(attempt=1))
     play.tell(ev.Tick())
@@ -134,7 +134,7 @@ def test_a_stop_that_leaves_no_time_runs_no_hook() -> None:
     play = hooked()
     play.stop(grace_s=0.0)
     play.stopped()
-    evidence(play)
+    answer_evidence(play)
     assert not [action for action in play.out if isinstance(action, RunHooks)]
     play.tell(ev.Tick())
     assert play.at(Phase.DONE)
@@ -145,7 +145,7 @@ def test_an_owner_that_is_back_asks_again() -> None:
     play = hooked()
     order = succeed(play)
     play.tell(ev.OwnerRecovered())
-    assert asked(play).end == order.end
+    assert hooks_asked(play).end == order.end
     play.tell(ev.HooksFinished(attempt=1))
     play.tell(ev.Tick())
     assert play.final is not None
@@ -156,7 +156,7 @@ def test_a_node_that_is_fenced_is_not_waited_for() -> None:
     play = hooked()
     succeed(play)
     play.tell(ev.NodeFenced(node="b", boot=1))
-    assert asked(play).nodes == ("a",)
+    assert hooks_asked(play).nodes == ("a",)
     play.tell(ev.NodeFenced(node="a", boot=1))
     play.tell(ev.Tick())
     assert play.final is not None

@@ -81,7 +81,9 @@ def test_nothing_is_bound_where_the_user_says_so() -> None:
     assert {(seat.bound, seat.cpus, seat.visible) for seat in seats} == {(False, "", ())}
 
 
-def _environment(seat: Seat, spec: JobSpec, base: dict[str, str], devices: tuple[str, ...] = ()) -> dict[str, str]:
+def _worker_environment(
+    seat: Seat, spec: JobSpec, base: dict[str, str], devices: tuple[str, ...] = ()
+) -> dict[str, str]:
     return worker_environment(
         base, spec, seat, shapes([seat])[seat.node], job_id="i", run_id="i", attempt=1, home=Path("h"),
         directory=Path("d"), master_addr="a", master_port=1, agent_store=False, devices=devices,
@@ -92,27 +94,27 @@ def test_devices_are_told_by_the_drivers_variables() -> None:
     spec = _spec((2, Resources(devices=2)))
     base = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
     _, seat = _seats(spec, NodeInfo(name="n", slots=2, devices=GPUS[4:]))
-    env = _environment(seat, spec, base, GPUS[4:])
+    env = _worker_environment(seat, spec, base, GPUS[4:])
     assert (env["CUDA_VISIBLE_DEVICES"], env["LOCAL_RANK"], env["RANK"]) == ("6,7", "0", "1")
     # The files of a container's devices keep the machine's numbers.
-    assert _environment(seat, spec, {}, GPUS[4:])["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert _worker_environment(seat, spec, {}, GPUS[4:])["CUDA_VISIBLE_DEVICES"] == "2,3"
     npus = NodeInfo(name="n", slots=2, devices=("npu0", "npu1", "npu2", "npu3"))
     _, seat = _seats(spec, npus)
-    assert _environment(seat, spec, {}, npus.devices)["ASCEND_RT_VISIBLE_DEVICES"] == "2,3"
+    assert _worker_environment(seat, spec, {}, npus.devices)["ASCEND_RT_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_a_worker_that_asks_for_no_device_sees_none() -> None:
     spec = _spec((1, Resources(devices=0)))
     [seat] = _seats(spec, NodeInfo(name="n", slots=1, devices=GPUS))
-    env = _environment(seat, spec, {"ASCEND_RT_VISIBLE_DEVICES": "0"}, GPUS)
+    env = _worker_environment(seat, spec, {"ASCEND_RT_VISIBLE_DEVICES": "0"}, GPUS)
     assert (env["CUDA_VISIBLE_DEVICES"], env["ASCEND_RT_VISIBLE_DEVICES"]) == ("", "")
 
 
 def test_threads_are_as_many_as_cpus_unless_the_user_has_set_them() -> None:
     spec = _spec((1, Resources(cpus=2.5)))
     [seat] = _seats(spec, NodeInfo(name="n", slots=1))
-    assert _environment(seat, spec, {})["OMP_NUM_THREADS"] == "3"
-    assert _environment(seat, spec, {"OMP_NUM_THREADS": "9"})["OMP_NUM_THREADS"] == "9"
+    assert _worker_environment(seat, spec, {})["OMP_NUM_THREADS"] == "3"
+    assert _worker_environment(seat, spec, {"OMP_NUM_THREADS": "9"})["OMP_NUM_THREADS"] == "9"
 
 
 # ------------------------------------------------------------------------------------------------------------- CPUs
@@ -183,16 +185,18 @@ def test_lists_of_cpus() -> None:
     assert cores_of("0+8,1") == [(0, 8), (1,)] and domain_of([(0, 8), (1,)]) == "0+8,1"
 
 
-def _file(root: Path, place: str, text: str) -> None:
+def _write_file(root: Path, place: str, text: str) -> None:
     (root / place).parent.mkdir(parents=True, exist_ok=True)
     (root / place).write_text(text)
 
 
 def test_the_kernel_says_which_cpus_belong_together(tmp_path: Path) -> None:
     for number, cpus in enumerate(("0-1,4-5", "2-3,6-7")):
-        _file(tmp_path, f"sys/devices/system/node/node{number}/cpulist", f"{cpus}\n")
+        _write_file(tmp_path, f"sys/devices/system/node/node{number}/cpulist", f"{cpus}\n")
     for cpu in range(8):
-        _file(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{cpu % 4},{cpu % 4 + 4}\n")
+        _write_file(
+            tmp_path, f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{cpu % 4},{cpu % 4 + 4}\n"
+        )
     assert domains(range(8), tmp_path) == {0: "0+4,1+5", 1: "2+6,3+7"}
     assert domains({1, 2, 6}, tmp_path, taken={2}) == {0: "1", 1: "2+6"}
     assert domains(range(8), tmp_path, taken={0}) == {0: "1+5,0+4", 1: "2+6,3+7"}
@@ -200,10 +204,10 @@ def test_the_kernel_says_which_cpus_belong_together(tmp_path: Path) -> None:
 
 
 def test_the_driver_says_where_its_gpus_are(tmp_path: Path) -> None:
-    _file(tmp_path, "proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: x\nDevice Minor:  1\n")
-    _file(tmp_path, "sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n")
+    _write_file(tmp_path, "proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: x\nDevice Minor:  1\n")
+    _write_file(tmp_path, "sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n")
     assert near_devices(tmp_path) == {"gpu1": 1}
-    _file(tmp_path, "sys/bus/pci/devices/0000:3b:00.0/numa_node", "-1\n")
+    _write_file(tmp_path, "sys/bus/pci/devices/0000:3b:00.0/numa_node", "-1\n")
     assert near_devices(tmp_path) == {}
 
 
@@ -215,13 +219,13 @@ def test_cpus_that_other_jobs_are_bound_to_are_known(tmp_path: Path) -> None:
             "Cpus_allowed_list:\t3\n",
         )
     ):
-        _file(tmp_path, f"proc/{pid + 1}/status", f"Name:\tx\n{lines}")
+        _write_file(tmp_path, f"proc/{pid + 1}/status", f"Name:\tx\n{lines}")
     assert taken_by_others(range(8), tmp_path) == {0, 1}
 
 
 # ------------------------------------------------------------------------------------------------------- for real
 
-SHOW = """\
+SHOWS_BINDING = """\
 import json, os, sys
 said = {"cpus": sorted(os.sched_getaffinity(0)), "told": os.environ.get("HOLDFAST_CPUS"),
         "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "omp": os.environ["OMP_NUM_THREADS"]}
@@ -229,8 +233,8 @@ open(os.environ["RANK"] + ".json", "w").write(json.dumps(said))
 """
 
 
-def _run(tmp_path: Path, resources: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "show.py").write_text(SHOW)
+def _run_bound(tmp_path: Path, resources: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "show.py").write_text(SHOWS_BINDING)
     (tmp_path / "job.yaml").write_text(
         f"name: x\nroles: {{w: {{count: 2, command: [{sys.executable}, show.py], resources: {resources}}}}}\n"
     )
@@ -241,7 +245,7 @@ def _run(tmp_path: Path, resources: str, *words: str, **env: str) -> subprocess.
     )  # fmt: skip
 
 
-def _said(tmp_path: Path) -> list[dict[str, object]]:
+def _binding_shown(tmp_path: Path) -> list[dict[str, object]]:
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -249,9 +253,9 @@ def _said(tmp_path: Path) -> list[dict[str, object]]:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared out")
 @pytest.mark.parametrize("words", [(), ("--warm",)])
 def test_workers_have_cpus_and_devices_to_themselves(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = _run(tmp_path, "{cpus: 1, devices: 2}", *words, CUDA_VISIBLE_DEVICES="1,3,5,7")
+    done = _run_bound(tmp_path, "{cpus: 1, devices: 2}", *words, CUDA_VISIBLE_DEVICES="1,3,5,7")
     assert done.returncode == 0, done.stderr
-    first, second = _said(tmp_path)
+    first, second = _binding_shown(tmp_path)
     assert (first["gpus"], second["gpus"]) == ("1,3", "5,7")
     assert first["cpus"] != second["cpus"]
     assert [said["cpus"] for said in (first, second)] == [[int(str(said["told"]))] for said in (first, second)]
@@ -261,7 +265,7 @@ def test_workers_have_cpus_and_devices_to_themselves(tmp_path: Path, words: tupl
 
 
 def test_a_machine_that_has_too_little_refuses_the_job(tmp_path: Path) -> None:
-    done = _run(tmp_path, "{devices: 2}", CUDA_VISIBLE_DEVICES="0,1,2")
+    done = _run_bound(tmp_path, "{devices: 2}", CUDA_VISIBLE_DEVICES="0,1,2")
     assert (done.returncode, list(tmp_path.glob("*.json"))) == (2, [])
     assert "each of the 2 workers of w needs 2 devices; this machine has 3 devices" in done.stderr
     assert "holdfast run --no-bind --job job.yaml" in done.stderr
@@ -269,7 +273,9 @@ def test_a_machine_that_has_too_little_refuses_the_job(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_without_binding_workers_share_what_is_there(tmp_path: Path) -> None:
-    done = _run(tmp_path, "{devices: 2, cpus: 1, memory: 900T}", "--no-bind", CUDA_VISIBLE_DEVICES="0,1,2")
+    done = _run_bound(tmp_path, "{devices: 2, cpus: 1, memory: 900T}", "--no-bind", CUDA_VISIBLE_DEVICES="0,1,2")
     assert done.returncode == 0, done.stderr
     mine = sorted(os.sched_getaffinity(0))
-    assert [(said["gpus"], said["cpus"], said["told"]) for said in _said(tmp_path)] == [("0,1,2", mine, None)] * 2
+    assert [(said["gpus"], said["cpus"], said["told"]) for said in _binding_shown(tmp_path)] == [
+        ("0,1,2", mine, None)
+    ] * 2

@@ -15,12 +15,12 @@ from places import DATA
 from tables import rows
 
 FOLDER = DATA / "faults"
-OWN = FOLDER / "cases.json"
-MORE = FOLDER / "more_cases.json"
+OWN_CASES = FOLDER / "cases.json"
+MORE_CASES = FOLDER / "more_cases.json"
 """Every field of every rule with each kind of value, and each combination of rules, levels and planes."""
 OTHERS = Path(os.environ.get("HOLDFAST_FAULT_CASES", "no such file"))
 """More cases in the same form, for users who have them."""
-KEYS = {
+CASE_KEYS = {
     "t", "device", "level", "chip_level", "network_level", "health", "network_health", "codes", "network_codes",
     "manually_separated", "upgrade_reasons", "frequency_count", "config",
 }  # fmt: skip
@@ -41,12 +41,12 @@ def _agrees(key: str, want: Any, got: Any) -> bool:
     return bool(want == got)
 
 
-@rows("case", _cases(OWN) + _cases(MORE) + _cases(OTHERS), lambda case: case["id"])
+@rows("case", _cases(OWN_CASES) + _cases(MORE_CASES) + _cases(OTHERS), lambda case: case["id"])
 def test_every_case_ends_as_it_says(case: dict[str, Any]) -> None:
     results = play(case)
     assert len(results) == len(case["checks"])
     for check, got in zip(case["checks"], results, strict=True):
-        assert set(got) == KEYS
+        assert set(got) == CASE_KEYS
         assert (got["t"], got["device"]) == (check["t"], check["device"])
         wrong = {key: (want, got[key]) for key, want in check["expect"].items() if not _agrees(key, want, got[key])}
         assert not wrong, f"{case['id']} at t={check['t']}: (wanted, got) {wrong}"
@@ -64,23 +64,23 @@ def test_checks_out_of_order_see_their_own_time() -> None:
     assert (late["level"], early["level"]) == ("SeparateNPU", "NormalNPU")
 
 
-CHECKS = [{"t": 1, "device": 0}]
+NPU_CHECKS = [{"t": 1, "device": 0}]
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        {"timeline": [{}], "checks": CHECKS},
+        {"timeline": [{}], "checks": NPU_CHECKS},
         {"checks": [{}]},
         {"checks": [5]},
         {"checks": 5},
-        {"timeline": 5, "checks": CHECKS},
-        {"config": 5, "checks": CHECKS},
-        {"tick_seconds": "slow", "checks": CHECKS},
-        {"initial_state": {"UpgradeFaultReason": "{"}, "checks": CHECKS},
+        {"timeline": 5, "checks": NPU_CHECKS},
+        {"config": 5, "checks": NPU_CHECKS},
+        {"tick_seconds": "slow", "checks": NPU_CHECKS},
+        {"initial_state": {"UpgradeFaultReason": "{"}, "checks": NPU_CHECKS},
         {"checks": [{"t": float("inf"), "device": 0}]},
-        {"timeline": [{"t": 0, "op": "explode"}], "checks": CHECKS},
-        {"timeline": [{"t": 0, "op": "event", "device": 0, "code": "A1", "assertion": "maybe"}], "checks": CHECKS},
+        {"timeline": [{"t": 0, "op": "explode"}], "checks": NPU_CHECKS},
+        {"timeline": [{"t": 0, "op": "event", "device": 0, "code": "A1", "assertion": "maybe"}], "checks": NPU_CHECKS},
     ],
 )
 def test_a_malformed_case_is_bad_usage(bad: dict[str, Any]) -> None:
@@ -122,6 +122,6 @@ def test_a_code_with_its_prefix_is_shown_without_it() -> None:
     rules = {"EventId": ["0x80e18005"], "TimeWindow": 60, "Times": 2, "FaultHandling": "ManuallySeparateNPU"}
     config = {"faultCode": {"SubHealthFaultCodes": ["0x80E18005"]}, "faultCustomization": {"FaultFrequency": [rules]}}
     timeline = [{"t": 0, "op": "event", "device": 0, "code": "0X80E18005", "assertion": "occur"}]
-    (got,) = play({"config": config, "timeline": timeline, "checks": CHECKS})
+    (got,) = play({"config": config, "timeline": timeline, "checks": NPU_CHECKS})
     assert (got["codes"], got["level"], got["frequency_count"]) == (["80E18005"], "SubHealthFault", {"80E18005": 1})
     assert got["config"]["FaultFrequency.80E18005.Times"] == 2

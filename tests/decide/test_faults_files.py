@@ -14,7 +14,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.faults import Remedy
 from holdfast.node.devices.policy_files import lint, load_policy
 
-OURS = """
+OUR_CODES = """
 codes: {"79": HOLD, 80E18005: WATCH, 020001002: AVOID, "81078603": RESET_NOW, nonsense: SOMETIMES}
 frequency:
   - {codes: [80E18005, "79"], times: 3, window_s: 86400, remedy: HOLD, release_s: 172800, dry_run: true}
@@ -30,7 +30,7 @@ grace: {save_s: 5, reset_s: 999}
 
 
 def test_our_own_format_is_read_and_its_mistakes_are_named() -> None:
-    levels, rules = holdfast_format.read_levels(OURS.encode()), holdfast_format.read_rules(OURS.encode())
+    levels, rules = holdfast_format.read_levels(OUR_CODES.encode()), holdfast_format.read_rules(OUR_CODES.encode())
     assert levels.levels == {"80E18005": Remedy.WATCH, "20001002": Remedy.AVOID, "81078603": Remedy.NONE}
     assert levels.spelled["20001002"] == "020001002"
     assert {problem.where for problem in levels.problems} == {"codes.79", "codes.nonsense", "codes.81078603"}

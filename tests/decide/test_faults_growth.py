@@ -14,10 +14,10 @@ from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.decide.isolation import FaultEngine
 from holdfast.model.faults import Remedy
 
-DEVICES = [f"npu{number}" for number in range(12)]
+NPUS = [f"npu{number}" for number in range(12)]
 
 
-def kept(engine: FaultEngine) -> int:
+def objects_kept(engine: FaultEngine) -> int:
     """How many objects hang on an engine, its rules aside."""
     seen = {id(engine.policy), id(engine.breaker)}
     waiting: list[object] = [engine]
@@ -36,7 +36,7 @@ def a_day(engine: FaultEngine, start: float) -> None:
     """Every code of a bad day on every device, over and over."""
     for minute in range(0, 24 * 60, 20):
         at = start + minute * 60
-        for number, device in enumerate(DEVICES):
+        for number, device in enumerate(NPUS):
             engine.handle(npu_event(at, "80E21007", ONCE, device), T + at)
             engine.handle(npu_event(at + 1, "31", ONCE, device), T + at + 1)
             engine.handle(npu_event(at + 2, "8C0E4E00", OCCUR, device), T + at + 2)
@@ -49,30 +49,30 @@ def a_day(engine: FaultEngine, start: float) -> None:
 
 def test_what_is_kept_does_not_grow_with_the_days() -> None:
     engine = FaultEngine(default_policy(), breaker=Breaker())
-    engine.register(DEVICES)
+    engine.register(NPUS)
     sizes = []
     for day in range(24):
         a_day(engine, day * DAY_S)
-        engine.release(DEVICES[-1], T + (day + 1) * DAY_S)
-        sizes.append(kept(engine))
+        engine.release(NPUS[-1], T + (day + 1) * DAY_S)
+        sizes.append(objects_kept(engine))
     # A code's history is shortened now and then, so that the size goes up and down over some days.
     assert max(sizes[12:]) <= 1.02 * max(sizes[:12]), sizes
 
 
 def test_when_all_is_over_nothing_is_kept_but_names() -> None:
     engine = FaultEngine(default_policy())
-    engine.register(DEVICES)
-    fresh = kept(engine)
+    engine.register(NPUS)
+    fresh = objects_kept(engine)
     a_day(engine, 0)
-    assert kept(engine) > 2 * fresh
-    for name in DEVICES:
+    assert objects_kept(engine) > 2 * fresh
+    for name in NPUS:
         engine.release(name, T + DAY_S)
     for hours in range(1, 24 * 12):
         engine.tick(T + DAY_S + hours * 3600)
         engine.sweep()
     assert set(engine.devices.values()) == {None}
     codes = 4
-    assert kept(engine) <= fresh + len(DEVICES) * 4 + codes * 20, "the releases of ten minutes, and what a code is"
+    assert objects_kept(engine) <= fresh + len(NPUS) * 4 + codes * 20, "the releases of ten minutes, and what a code is"
 
 
 def test_alarms_that_are_no_longer_wanted_do_not_pile_up() -> None:
@@ -82,7 +82,7 @@ def test_alarms_that_are_no_longer_wanted_do_not_pile_up() -> None:
     for second in range(0, 40_000, 2):
         engine.handle(npu_event(second, "A", ONCE), T + second)
         engine.tick(T + second)
-        sizes.append(kept(engine) if second % 5000 == 0 else 0)
+        sizes.append(objects_kept(engine) if second % 5000 == 0 else 0)
     assert max(sizes) < 20_000
     assert engine.next_wake() == T + 40_000 - 2 + 1
 

@@ -23,7 +23,7 @@ from holdfast.model.job_spec import Completion, NodeInfo, NodePlan, RestartPolic
 
 __all__ = ["play"]  # fixtures
 
-PEER = "RuntimeError: recv failed: Connection closed by rank {}\n"
+CLOSED_BY_RANK = "RuntimeError: recv failed: Connection closed by rank {}\n"
 
 
 # ---------------------------------------------------------------------------------------------- the table
@@ -117,7 +117,7 @@ def an_attempt_is_remembered_while_nodes_are_awaited(play: Play) -> None:
     play.stop()
 
 
-STORIES = (
+GANG_STORIES = (
     too_few_nodes_come,
     stop_while_nodes_are_awaited,
     a_node_is_lost_and_back_while_checks_run,
@@ -133,7 +133,7 @@ STORIES = (
 )
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", GANG_STORIES)
 def test_every_story_ends(play: Play, story: Callable[[Play], None]) -> None:
     story(play)
     assert play.at(Phase.DONE)
@@ -142,12 +142,12 @@ def test_every_story_ends(play: Play, story: Callable[[Play], None]) -> None:
 
 def test_every_move_of_the_table_is_made() -> None:
     made: set[tuple[Phase, PhaseTrigger]] = set()
-    for story in STORIES:
+    for story in GANG_STORIES:
         play = Play()
         story(play)
         play.verify()
         made.update(play.gang.moves)
-    for requeued in gang_requeues.STORIES:
+    for requeued in gang_requeues.REQUEUE_STORIES:
         again = gang_requeues.Platform()
         requeued(again)
         again.verify()
@@ -284,7 +284,7 @@ def test_evidence_of_its_own_stops_the_gang_at_once(play: Play) -> None:
 def test_who_only_blames_a_peer_leaves_it_a_moment_to_die_of_its_own_cause(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)
-    play.crash(1, exit_code=1, last_words=PEER.format(0))
+    play.crash(1, exit_code=1, last_words=CLOSED_BY_RANK.format(0))
     assert play.at(Phase.RUNNING)
     play.crash(0)
     assert play.at(Phase.DRAINING)
@@ -296,7 +296,7 @@ def test_who_only_blames_a_peer_leaves_it_a_moment_to_die_of_its_own_cause(play:
 def test_and_no_longer(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)
-    play.crash(1, exit_code=1, last_words=PEER.format(0))
+    play.crash(1, exit_code=1, last_words=CLOSED_BY_RANK.format(0))
     play.wait(TIMERS.peer_wait_s)
     assert play.at(Phase.DRAINING)
     play.drain()
@@ -305,7 +305,7 @@ def test_and_no_longer(play: Play) -> None:
 def test_the_wait_for_a_peer_does_not_get_lost_when_all_others_are_up(play: Play) -> None:
     play.submit()
     play.to(Phase.STARTING)
-    play.crash(1, exit_code=1, last_words=PEER.format(0))
+    play.crash(1, exit_code=1, last_words=CLOSED_BY_RANK.format(0))
     play.report("a", MemberState.UP)
     assert play.at(Phase.STARTING)
     play.wait(TIMERS.peer_wait_s)
@@ -417,7 +417,7 @@ def test_what_the_others_know_is_waited_for_from_their_last_exit_on_and_not_from
 def test_a_node_lost_while_its_gang_drains_is_the_cause(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)
-    play.crash(0, exit_code=1, last_words=PEER.format(1))
+    play.crash(0, exit_code=1, last_words=CLOSED_BY_RANK.format(1))
     play.wait(TIMERS.peer_wait_s)
     play.stopped("a")
     play.tell(ev.NodeSilent(node="b", boot=1, silent_s=30.0))
@@ -851,7 +851,9 @@ def test_a_node_left_out_by_a_check_is_not_the_cause_of_a_later_failure(play: Pl
 
 def _events() -> st.SearchStrategy[ev.Event]:
     nodes, attempts = st.sampled_from(["a", "b", "c"]), st.integers(0, 3)
-    exits = st.sampled_from([None, died(0), died(1, exit_code=1, last_words=PEER.format(0)), died(1, exit_code=0)])
+    exits = st.sampled_from(
+        [None, died(0), died(1, exit_code=1, last_words=CLOSED_BY_RANK.format(0)), died(1, exit_code=0)]
+    )
     members = st.tuples(
         st.builds(Member, rank=st.integers(0, 2), state=st.sampled_from(MemberState), exit=exits, age_s=st.just(0.0))
     )

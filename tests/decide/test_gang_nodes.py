@@ -22,19 +22,19 @@ from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy,
 from holdfast.model.gang_protocol import Meeting, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
 
-PLAN = NodePlan(least=2, most=3, last_call_s=30.0, join_s=600.0, replace_s=30.0)
+TWO_OR_THREE = NodePlan(least=2, most=3, last_call_s=30.0, join_s=600.0, replace_s=30.0)
 
 
-def job(plan: NodePlan = PLAN, slots: int = 1, **changes: Any) -> JobSpec:
+def node_job(plan: NodePlan = TWO_OR_THREE, slots: int = 1, **changes: Any) -> JobSpec:
     role = Role(name="worker", count=slots, command=("x",), per_node=True)
     return spec(roles=(role,), nodes=plan, **changes)
 
 
-class Nodes(Play):
+class NodesPlay(Play):
     """A play whose nodes join one by one."""
 
-    def start(self, plan: NodePlan = PLAN, *joined: str, **changes: Any) -> None:
-        self.tell(ev.JobSubmitted(job_id="j", spec=job(plan, **changes), nodes=(), seed=7))
+    def start(self, plan: NodePlan = TWO_OR_THREE, *joined: str, **changes: Any) -> None:
+        self.tell(ev.JobSubmitted(job_id="j", spec=node_job(plan, **changes), nodes=(), seed=7))
         self.join(*joined)
 
     def join(self, *names: str, boot: int = 1, slots: int = 1, **more: Any) -> None:
@@ -84,8 +84,8 @@ def _word(node: str, now: float) -> Report:
 
 
 @pytest.fixture
-def play() -> Iterator[Nodes]:
-    played = Nodes()
+def play() -> Iterator[NodesPlay]:
+    played = NodesPlay()
     yield played
     played.verify()
 
@@ -93,8 +93,8 @@ def play() -> Iterator[Nodes]:
 # ---------------------------------------------------------------------------------------------- enough nodes
 
 
-def test_a_gang_begins_when_all_have_joined(play: Nodes) -> None:
-    play.start(PLAN, "a", "b")
+def test_a_gang_begins_when_all_have_joined(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a", "b")
     assert play.at(Phase.ASSEMBLING)
     play.join("c")
     assert play.at(Phase.CHECKING)
@@ -102,8 +102,8 @@ def test_a_gang_begins_when_all_have_joined(play: Nodes) -> None:
     assert play.asked.meet_on == "a"
 
 
-def test_with_the_least_it_begins_when_no_more_came_for_the_last_call(play: Nodes) -> None:
-    play.start(PLAN, "a")
+def test_with_the_least_it_begins_when_no_more_came_for_the_last_call(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a")
     play.wait(100.0)
     play.join("b")
     assert play.gang.view().waits_for == (
@@ -117,7 +117,7 @@ def test_with_the_least_it_begins_when_no_more_came_for_the_last_call(play: Node
     assert play.line == ["a", "b"]
 
 
-def test_each_node_that_comes_gives_the_next_one_a_whole_last_call(play: Nodes) -> None:
+def test_each_node_that_comes_gives_the_next_one_a_whole_last_call(play: NodesPlay) -> None:
     play.start(NodePlan(least=1, most=4), "a")
     play.wait(29.0)
     play.join("b")
@@ -128,7 +128,7 @@ def test_each_node_that_comes_gives_the_next_one_a_whole_last_call(play: Nodes) 
     assert play.asked.nodes == ("a", "b", "c")
 
 
-def test_spares_are_waited_for_during_the_last_call_and_have_their_checks(play: Nodes) -> None:
+def test_spares_are_waited_for_during_the_last_call_and_have_their_checks(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2, spares=1), "a", "b")
     assert play.at(Phase.ASSEMBLING)
     play.join("c")
@@ -137,8 +137,8 @@ def test_spares_are_waited_for_during_the_last_call_and_have_their_checks(play: 
     assert play.line == ["a", "b"]
 
 
-def test_a_node_that_leaves_again_does_not_count(play: Nodes) -> None:
-    play.start(PLAN, "a", "b")
+def test_a_node_that_leaves_again_does_not_count(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a", "b")
     play.tell(ev.NodeLeft(node="b", boot=1, reason="its user ended it", fenced=True))
     play.wait(60.0)
     assert play.at(Phase.ASSEMBLING)
@@ -147,7 +147,7 @@ def test_a_node_that_leaves_again_does_not_count(play: Nodes) -> None:
     assert play.at(Phase.CHECKING)
 
 
-def test_without_the_least_the_start_has_failed(play: Nodes) -> None:
+def test_without_the_least_the_start_has_failed(play: NodesPlay) -> None:
     play.start(NodePlan(least=3, most=3, join_s=600.0, endpoint="node1:29500"))
     play.join("gpu-1", node_rank=0)
     play.join("gpu-3", node_rank=2)
@@ -162,7 +162,7 @@ def test_without_the_least_the_start_has_failed(play: Nodes) -> None:
     assert "</dev/tcp/node1/29500" in (report.solution or "")
 
 
-def test_what_the_platform_says_while_nodes_are_awaited_stands_in_the_report(play: Nodes) -> None:
+def test_what_the_platform_says_while_nodes_are_awaited_stands_in_the_report(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2, join_s=600.0))
     words = "it has no node (Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.)"
     said = ev.PlatformSaid(attempt=0, subject="pod train-1", words=words, command="kubectl describe pod train-1")
@@ -175,16 +175,16 @@ def test_what_the_platform_says_while_nodes_are_awaited_stands_in_the_report(pla
     assert (found.text, found.source) == (f"pod train-1: {words}", "kubectl describe pod train-1")
 
 
-def test_a_stop_while_nodes_are_awaited_ends_the_job(play: Nodes) -> None:
-    play.start(PLAN, "a")
+def test_a_stop_while_nodes_are_awaited_ends_the_job(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a")
     play.stop(reason="the reviewer asked")
     assert play.at(Phase.DONE)
     assert play.final is not None
     assert "the reviewer asked" in play.final.report.reason
 
 
-def test_an_owner_that_comes_back_still_knows_who_has_joined(play: Nodes) -> None:
-    play.start(PLAN, "a", "b")
+def test_an_owner_that_comes_back_still_knows_who_has_joined(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a", "b")
     play.tell(ev.OwnerRecovered())
     assert play.at(Phase.ASSEMBLING)
     play.join("c")
@@ -194,7 +194,7 @@ def test_an_owner_that_comes_back_still_knows_who_has_joined(play: Nodes) -> Non
 # ---------------------------------------------------------------------------------------------- who sits where
 
 
-def test_the_size_of_the_gang_follows_from_the_nodes(play: Nodes) -> None:
+def test_the_size_of_the_gang_follows_from_the_nodes(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2))
     play.join("a", slots=3)
     play.join("b", slots=1)
@@ -220,7 +220,7 @@ def test_the_size_of_the_gang_follows_from_the_nodes(play: Nodes) -> None:
     ],
 )
 def test_ranks_go_by_what_was_typed_else_by_neighbourhood_else_by_name(
-    play: Nodes, nodes: list[dict[str, Any]], expected: list[str]
+    play: NodesPlay, nodes: list[dict[str, Any]], expected: list[str]
 ) -> None:
     play.start(NodePlan(least=3, most=3))
     for node in nodes:
@@ -229,7 +229,7 @@ def test_ranks_go_by_what_was_typed_else_by_neighbourhood_else_by_name(
     assert play.line == expected
 
 
-def test_a_spare_takes_the_very_seat_of_a_lost_node(play: Nodes) -> None:
+def test_a_spare_takes_the_very_seat_of_a_lost_node(play: NodesPlay) -> None:
     play.run(NodePlan(least=3, most=3, spares=1), "a", "b", "c", "d")
     play.lose("b")
     play.drained("b")
@@ -241,7 +241,7 @@ def test_a_spare_takes_the_very_seat_of_a_lost_node(play: Nodes) -> None:
     assert {name: p.shape.index for name, p in play.prepares.items()} == {"a": 0, "d": 1, "c": 2}
 
 
-def test_a_spare_with_as_many_slots_comes_first(play: Nodes) -> None:
+def test_a_spare_with_as_many_slots_comes_first(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2, spares=2))
     play.join("a", "b", slots=2)
     play.join("c", slots=1)
@@ -254,8 +254,8 @@ def test_a_spare_with_as_many_slots_comes_first(play: Nodes) -> None:
     assert play.line == ["d", "d", "b", "b"]
 
 
-def test_without_a_spare_the_gang_goes_on_smaller_and_at_once(play: Nodes) -> None:
-    play.run(PLAN, "a", "b", "c")
+def test_without_a_spare_the_gang_goes_on_smaller_and_at_once(play: NodesPlay) -> None:
+    play.run(TWO_OR_THREE, "a", "b", "c")
     play.lose("b")
     play.drained("b")
     assert play.at(Phase.CHECKING)
@@ -265,8 +265,8 @@ def test_without_a_spare_the_gang_goes_on_smaller_and_at_once(play: Nodes) -> No
     assert play.prepares["c"].shape.world_size == 2
 
 
-def test_a_newcomer_takes_part_from_the_next_restart_on_and_rank_0_stays(play: Nodes) -> None:
-    play.run(PLAN, "b", "c")
+def test_a_newcomer_takes_part_from_the_next_restart_on_and_rank_0_stays(play: NodesPlay) -> None:
+    play.run(TWO_OR_THREE, "b", "c")
     play.join("a")
     assert play.at(Phase.RUNNING)
     play.crash(1)
@@ -275,7 +275,7 @@ def test_a_newcomer_takes_part_from_the_next_restart_on_and_rank_0_stays(play: N
     assert play.line == ["b", "a", "c"]
 
 
-def test_below_the_least_a_newcomer_is_waited_for(play: Nodes) -> None:
+def test_below_the_least_a_newcomer_is_waited_for(play: NodesPlay) -> None:
     play.run(NodePlan(least=2, most=2), "a", "b")
     play.lose("b")
     play.drained("b")
@@ -288,7 +288,7 @@ def test_below_the_least_a_newcomer_is_waited_for(play: Nodes) -> None:
     assert play.line == ["a", "c"]
 
 
-def test_and_when_none_comes_the_job_ends_with_what_took_the_node(play: Nodes) -> None:
+def test_and_when_none_comes_the_job_ends_with_what_took_the_node(play: NodesPlay) -> None:
     play.run(NodePlan(least=2, most=2), "a", "b")
     play.lose("b")
     play.drained("b")
@@ -302,7 +302,7 @@ def test_and_when_none_comes_the_job_ends_with_what_took_the_node(play: Nodes) -
 # ---------------------------------------------------------------------------------------------- lost, back, left
 
 
-def test_a_node_is_avoided_only_after_a_second_loss(play: Nodes) -> None:
+def test_a_node_is_avoided_only_after_a_second_loss(play: NodesPlay) -> None:
     play.run(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
     play.lose("b")
     play.drained("b")
@@ -321,7 +321,7 @@ def test_a_node_is_avoided_only_after_a_second_loss(play: Nodes) -> None:
     assert not any(record.decision.charged for record in play.records)
 
 
-def test_a_lost_node_that_speaks_again_is_a_spare(play: Nodes) -> None:
+def test_a_lost_node_that_speaks_again_is_a_spare(play: NodesPlay) -> None:
     play.run(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
     play.tell(ev.NodeSilent(node="c", boot=1, silent_s=6.0))
     assert play.at(Phase.RUNNING)
@@ -330,8 +330,8 @@ def test_a_lost_node_that_speaks_again_is_a_spare(play: Nodes) -> None:
     assert "c" in play.gang.here()
 
 
-def test_a_node_that_has_left_comes_back_only_with_a_new_hello(play: Nodes) -> None:
-    play.run(PLAN, "a", "b", "c")
+def test_a_node_that_has_left_comes_back_only_with_a_new_hello(play: NodesPlay) -> None:
+    play.run(TWO_OR_THREE, "a", "b", "c")
     play.tell(ev.NodeLeft(node="c", boot=1, reason="its user ended it", fenced=True))
     play.tell(ev.AgentReported(report=_word("c", play.now)))
     assert play.gang.here() == ("a", "b")
@@ -340,8 +340,8 @@ def test_a_node_that_has_left_comes_back_only_with_a_new_hello(play: Nodes) -> N
     assert play.line == ["a", "b"]
 
 
-def test_a_node_that_left_and_is_fenced_is_not_waited_for(play: Nodes) -> None:
-    play.run(PLAN, "a", "b", "c")
+def test_a_node_that_left_and_is_fenced_is_not_waited_for(play: NodesPlay) -> None:
+    play.run(TWO_OR_THREE, "a", "b", "c")
     play.tell(ev.NodeLeft(node="c", boot=1, reason="its user ended it", fenced=True))
     assert play.at(Phase.DRAINING)
     play.drained("c")
@@ -350,16 +350,16 @@ def test_a_node_that_left_and_is_fenced_is_not_waited_for(play: Nodes) -> None:
     assert not record.decision.charged
 
 
-def test_workers_of_a_node_that_is_fenced_hold_no_attempt_up(play: Nodes) -> None:
+def test_workers_of_a_node_that_is_fenced_hold_no_attempt_up(play: NodesPlay) -> None:
     """The agent's last word was that they live, and no agent is left there to say more."""
-    play.run(PLAN, "a", "b", "c")
+    play.run(TWO_OR_THREE, "a", "b", "c")
     play.tell(ev.NodeLeft(node="c", boot=1, reason="its platform has ended it", fenced=True))
     play.drained("c")
     play.to(Phase.PREPARING)
     assert play.gang.trial.sent
 
 
-def test_an_agent_that_started_anew_keeps_its_seat_and_costs_nothing(play: Nodes) -> None:
+def test_an_agent_that_started_anew_keeps_its_seat_and_costs_nothing(play: NodesPlay) -> None:
     play.run(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
     play.join("b", boot=2)
     assert play.at(Phase.DRAINING)
@@ -376,8 +376,8 @@ def test_an_agent_that_started_anew_keeps_its_seat_and_costs_nothing(play: Nodes
 # ---------------------------------------------------------------------------------------------- while checks run
 
 
-def test_a_node_lost_while_checks_run_is_left_out_of_the_next_round(play: Nodes) -> None:
-    play.start(PLAN, "a", "b", "c")
+def test_a_node_lost_while_checks_run_is_left_out_of_the_next_round(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a", "b", "c")
     play.tell(ev.NodeSilent(node="a", boot=1, silent_s=6.0))
     assert play.at(Phase.CHECKING)
     assert (play.asked.round, play.asked.nodes, play.asked.meet_on) == (2, ("b", "c"), "b")
@@ -385,7 +385,7 @@ def test_a_node_lost_while_checks_run_is_left_out_of_the_next_round(play: Nodes)
     assert play.line == ["b", "c"]
 
 
-def test_too_few_after_the_checks_wait_for_another_with_the_same_number(play: Nodes) -> None:
+def test_too_few_after_the_checks_wait_for_another_with_the_same_number(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2), "a", "b")
     play.check(CheckState.FAIL, avoid=("b",), failure=CheckFailure(check="gpu", message="b is hot"))
     assert play.at(Phase.ASSEMBLING)
@@ -394,7 +394,7 @@ def test_too_few_after_the_checks_wait_for_another_with_the_same_number(play: No
     play.to(Phase.RUNNING)
 
 
-def test_and_when_none_comes_the_check_is_the_cause(play: Nodes) -> None:
+def test_and_when_none_comes_the_check_is_the_cause(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2), "a", "b")
     play.check(CheckState.FAIL, avoid=("b",), failure=CheckFailure(check="gpu", message="b is hot"))
     play.wait(30.0)
@@ -403,7 +403,7 @@ def test_and_when_none_comes_the_check_is_the_cause(play: Nodes) -> None:
     assert play.final.report.phrase == "CheckFailed"
 
 
-def test_who_joins_while_checks_run_is_used_only_after_checks_of_its_own(play: Nodes) -> None:
+def test_who_joins_while_checks_run_is_used_only_after_checks_of_its_own(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=3), "a", "c")
     play.wait(30.0)
     play.join("b")
@@ -411,7 +411,7 @@ def test_who_joins_while_checks_run_is_used_only_after_checks_of_its_own(play: N
     assert play.line == ["a", "c"]
 
 
-def test_checks_are_asked_again_where_another_node_has_to_hold_the_port(play: Nodes) -> None:
+def test_checks_are_asked_again_where_another_node_has_to_hold_the_port(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
     fault = FaultEvent(at=play.now, device="a", code="1", node="a", assertion=Assertion.OCCUR)
     play.tell(ev.FaultSeen(fault=fault, avoid=("a",), why="a fault"))
@@ -420,8 +420,8 @@ def test_checks_are_asked_again_where_another_node_has_to_hold_the_port(play: No
     assert (play.asked.round, play.asked.meet_on) == (2, "b")
 
 
-def test_a_second_device_fewer_takes_the_whole_node_out(play: Nodes) -> None:
-    play.start(PLAN)
+def test_a_second_device_fewer_takes_the_whole_node_out(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE)
     play.join("a", slots=2, devices=("a/gpu0", "a/gpu1"))
     play.join("b", slots=2, devices=("b/gpu0", "b/gpu1"))
     play.join("c", slots=2, devices=("c/gpu0", "c/gpu1"))
@@ -430,8 +430,8 @@ def test_a_second_device_fewer_takes_the_whole_node_out(play: Nodes) -> None:
     assert play.line == ["a", "a", "c", "c"]
 
 
-def test_a_node_whose_lease_ended_while_the_owner_stood_still_is_not_blamed(play: Nodes) -> None:
-    play.run(PLAN, "a", "b", "c")
+def test_a_node_whose_lease_ended_while_the_owner_stood_still_is_not_blamed(play: NodesPlay) -> None:
+    play.run(TWO_OR_THREE, "a", "b", "c")
     play.report("c", MemberState.STOPPED, stopped=1)
     assert play.at(Phase.DRAINING)
     play.stopped("a", "b")
@@ -445,11 +445,11 @@ def test_a_node_whose_lease_ended_while_the_owner_stood_still_is_not_blamed(play
 # ---------------------------------------------------------------------------------------------- growing
 
 
-GROWING = NodePlan(least=2, most=3, grow=True, save_s=20.0)
+GROWS = NodePlan(least=2, most=3, grow=True, save_s=20.0)
 
 
-def test_with_grow_a_newcomer_has_the_attempt_saved_and_takes_part_at_once(play: Nodes) -> None:
-    play.run(GROWING, "a", "b")
+def test_with_grow_a_newcomer_has_the_attempt_saved_and_takes_part_at_once(play: NodesPlay) -> None:
+    play.run(GROWS, "a", "b")
     play.join("c")
     assert play.at(Phase.DRAINING)
     (stop,) = {a.command.save_s for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)}
@@ -462,8 +462,8 @@ def test_with_grow_a_newcomer_has_the_attempt_saved_and_takes_part_at_once(play:
     assert play.line == ["a", "b", "c"]
 
 
-def test_who_joins_before_the_attempt_runs_is_taken_in_once_it_does(play: Nodes) -> None:
-    play.start(GROWING, "a", "b")
+def test_who_joins_before_the_attempt_runs_is_taken_in_once_it_does(play: NodesPlay) -> None:
+    play.start(GROWS, "a", "b")
     play.wait(30.0)
     play.to(Phase.STARTING)
     play.join("c")
@@ -473,14 +473,14 @@ def test_who_joins_before_the_attempt_runs_is_taken_in_once_it_does(play: Nodes)
     play.drained()
 
 
-def test_a_spare_is_no_reason_to_grow(play: Nodes) -> None:
-    play.run(GROWING, "a", "b", "c")
+def test_a_spare_is_no_reason_to_grow(play: NodesPlay) -> None:
+    play.run(GROWS, "a", "b", "c")
     play.join("d")
     assert play.at(Phase.RUNNING)
 
 
-def test_to_grow_is_no_failure_in_the_row_of_them(play: Nodes) -> None:
-    play.run(GROWING, "a", "b", restarts=RestartPolicy(max_restarts=1, same_failure=0))
+def test_to_grow_is_no_failure_in_the_row_of_them(play: NodesPlay) -> None:
+    play.run(GROWS, "a", "b", restarts=RestartPolicy(max_restarts=1, same_failure=0))
     play.join("c")
     play.drained()
     play.to(Phase.RUNNING)
@@ -493,7 +493,7 @@ def test_to_grow_is_no_failure_in_the_row_of_them(play: Nodes) -> None:
 # ---------------------------------------------------------------------------------------------- silence
 
 
-def test_where_all_others_fall_silent_at_once_the_owners_own_link_is_named(play: Nodes) -> None:
+def test_where_all_others_fall_silent_at_once_the_owners_own_link_is_named(play: NodesPlay) -> None:
     play.start(NodePlan(least=3, most=3))
     play.join("a", here=True)
     play.join("b", "c")
@@ -514,7 +514,7 @@ def test_where_all_others_fall_silent_at_once_the_owners_own_link_is_named(play:
     assert [each.decision.avoid for each in play.records] == [(), ()], "the first silence was no loss of b"
 
 
-def test_one_silent_node_of_two_others_is_lost_by_itself(play: Nodes) -> None:
+def test_one_silent_node_of_two_others_is_lost_by_itself(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=3))
     play.join("a", here=True)
     play.join("b", "c")
@@ -524,8 +524,8 @@ def test_one_silent_node_of_two_others_is_lost_by_itself(play: Nodes) -> None:
     assert play.records[0].report.phrase == "NodeFailed"
 
 
-def test_the_report_of_a_lost_node_tells_its_last_words(play: Nodes) -> None:
-    play.run(PLAN, "a", "b", "c")
+def test_the_report_of_a_lost_node_tells_its_last_words(play: NodesPlay) -> None:
+    play.run(TWO_OR_THREE, "a", "b", "c")
     watch = Liveness(Timers(beat_s=1.0, lease_s=6.0))
     for moment in (0.0, 1.0, 2.1, 3.0):
         watch.heard("b", 1, moment)
@@ -541,7 +541,7 @@ def test_the_report_of_a_lost_node_tells_its_last_words(play: Nodes) -> None:
 
 @pytest.mark.parametrize(("most", "beat_s"), [(2, 1.0), (1000, 1.0), (3000, 3.0), (10_000, 5.0)])
 def test_the_beat_follows_from_the_number_of_nodes(most: int, beat_s: float) -> None:
-    timers = timers_for(job(NodePlan(least=2, most=most), timers=Timers()))
+    timers = timers_for(node_job(NodePlan(least=2, most=most), timers=Timers()))
     assert (timers.beat_s, timers.lease_s) == (beat_s, 6 * beat_s)
 
 
@@ -552,8 +552,8 @@ def test_one_machine_keeps_its_timers() -> None:
 # ---------------------------------------------------------------------------------------------- a journal that forgot
 
 
-def test_an_owner_that_is_back_waits_a_lease_for_nodes_that_it_may_have_forgotten(play: Nodes) -> None:
-    play.start(PLAN, "a", "b", timers=structs.replace(TIMERS, beat_s=1.0, lease_s=6.0))
+def test_an_owner_that_is_back_waits_a_lease_for_nodes_that_it_may_have_forgotten(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a", "b", timers=structs.replace(TIMERS, beat_s=1.0, lease_s=6.0))
     play.tell(ev.OwnerRecovered())
     play.join("c")
     play.check()
@@ -563,8 +563,8 @@ def test_an_owner_that_is_back_waits_a_lease_for_nodes_that_it_may_have_forgotte
     assert play.gang.trial.sent
 
 
-def test_a_node_that_joins_while_a_forgotten_attempt_drains_is_stopped_too(play: Nodes) -> None:
-    play.start(PLAN, "a")
+def test_a_node_that_joins_while_a_forgotten_attempt_drains_is_stopped_too(play: NodesPlay) -> None:
+    play.start(TWO_OR_THREE, "a")
     play.report("a", MemberState.UP, attempt=1, stopped=0)
     assert play.at(Phase.DRAINING)
     play.join("b")
@@ -575,7 +575,7 @@ def test_a_node_that_joins_while_a_forgotten_attempt_drains_is_stopped_too(play:
     play.collect()
 
 
-def test_no_attempt_is_prepared_while_an_agent_has_workers_of_an_older_one(play: Nodes) -> None:
+def test_no_attempt_is_prepared_while_an_agent_has_workers_of_an_older_one(play: NodesPlay) -> None:
     play.run(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
     play.crash()
     play.drained()
@@ -592,23 +592,23 @@ def test_no_attempt_is_prepared_while_an_agent_has_workers_of_an_older_one(play:
 # ---------------------------------------------------------------------------------------------- devices
 
 
-DEVICES = ("gpu0", "gpu1")
+TWO_GPUS = ("gpu0", "gpu1")
 
 
-def test_a_device_that_is_held_on_one_node_is_used_on_the_others(play: Nodes) -> None:
+def test_a_device_that_is_held_on_one_node_is_used_on_the_others(play: NodesPlay) -> None:
     held = DeviceStanding(device="gpu0", node="b", standing=Standing.HELD, reason="it broke")
     play.start(NodePlan(least=2, most=3, last_call_s=1.0), slots=2)
-    play.join("a", "c", slots=2, devices=DEVICES)
-    play.tell(ev.NodeJoined(node=NodeInfo(name="b", slots=2, devices=DEVICES), boot=1, kept_out=(held,)))
+    play.join("a", "c", slots=2, devices=TWO_GPUS)
+    play.tell(ev.NodeJoined(node=NodeInfo(name="b", slots=2, devices=TWO_GPUS), boot=1, kept_out=(held,)))
     play.wait(1.0)
     play.to(Phase.PREPARING)
     assert play.line == ["a", "a", "c", "c"]
     assert play.gang.avoid == {"b/gpu0"}
 
 
-def test_a_fault_takes_out_the_device_of_its_own_node(play: Nodes) -> None:
+def test_a_fault_takes_out_the_device_of_its_own_node(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2, spares=1), slots=2)
-    play.join("a", "b", "c", slots=2, devices=DEVICES)
+    play.join("a", "b", "c", slots=2, devices=TWO_GPUS)
     play.to(Phase.RUNNING)
     fault = FaultEvent(at=play.now, device="gpu1", code="79", node="b", assertion=Assertion.OCCUR)
     play.tell(ev.FaultSeen(fault=fault, remedy=Remedy.ISOLATE, stop=True, avoid=("gpu1",), why="it fell off the bus"))
@@ -618,16 +618,16 @@ def test_a_fault_takes_out_the_device_of_its_own_node(play: Nodes) -> None:
     assert play.gang.avoid == {"b/gpu1"}
 
 
-def test_a_node_with_more_devices_than_workers_may_lose_one(play: Nodes) -> None:
+def test_a_node_with_more_devices_than_workers_may_lose_one(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2), slots=1)
-    play.join("a", "b", slots=1, devices=DEVICES)
+    play.join("a", "b", slots=1, devices=TWO_GPUS)
     play.check(CheckState.FAIL, avoid=("b/gpu0",), failure=CheckFailure(check="gpu", message="hot"))
     play.to(Phase.PREPARING)
     assert play.line == ["a", "b"]
     assert [seat.device for seat in play.gang.trial.roster.seats] == ["gpu0", "gpu1"]
 
 
-def test_an_owner_that_was_away_gives_the_nodes_a_lease_to_say_hello(play: Nodes) -> None:
+def test_an_owner_that_was_away_gives_the_nodes_a_lease_to_say_hello(play: NodesPlay) -> None:
     play.start(NodePlan(least=2, most=2, join_s=30.0), "a", timers=structs.replace(TIMERS, beat_s=1.0, lease_s=6.0))
     play.now += 100.0
     play.tell(ev.OwnerRecovered())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from gang_requeues import POSSIBLE, STORIES, TWO, Platform
+from gang_requeues import ALWAYS_TWO, POSSIBLE, REQUEUE_STORIES, Platform
 from msgspec import structs
 
 from builders import PREEMPTED
@@ -31,7 +31,7 @@ def play() -> Iterator[Platform]:
     played.verify()
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", REQUEUE_STORIES)
 def test_every_story_ends(play: Platform, story: Callable[[Platform], None]) -> None:
     story(play)
     assert play.at(Phase.DONE)
@@ -53,7 +53,7 @@ def test_without_enough_nodes_the_job_goes_on_in_another_run_without_the_lost_on
 
 
 def test_a_run_that_begins_waits_for_all_its_nodes_like_the_first(play: Platform) -> None:
-    plan = structs.replace(TWO, least=1)
+    plan = structs.replace(ALWAYS_TWO, least=1)
     play.run("a", "b", plan=plan)
     play.resume()
     play.join("a", boot=2)
@@ -313,7 +313,7 @@ def test_possible_is_not_the_default() -> None:
 
 
 def test_where_all_others_fell_silent_at_once_the_owners_own_node_is_left_out(play: Platform) -> None:
-    plan = structs.replace(TWO, least=3, most=3)
+    plan = structs.replace(ALWAYS_TWO, least=3, most=3)
     play.start("b", "c", plan=plan)
     play.join("a", here=True)
     play.to(Phase.RUNNING)

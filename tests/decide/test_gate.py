@@ -24,15 +24,15 @@ from holdfast.model.check_results import ActionKind, CheckOutcome, CheckState, F
 
 AVOID = FailedAction(kind=ActionKind.AVOID)
 REPLACE = FailedAction(kind=ActionKind.REPLACE)
-STOP = FailedAction(kind=ActionKind.STOP)
+STOP_ACTION = FailedAction(kind=ActionKind.STOP)
 NOTE = FailedAction(kind=ActionKind.NOTE)
 
 
-def good(name: str = "a") -> Finding:
+def good_finding(name: str = "a") -> Finding:
     return Finding(check=name, answer=CheckOutcome.GOOD, node="n1")
 
 
-def bad(*actions: FailedAction, nodes: tuple[str, ...] = ("n1",), name: str = "a") -> Finding:
+def bad_finding(*actions: FailedAction, nodes: tuple[str, ...] = ("n1",), name: str = "a") -> Finding:
     return Finding(
         check=name,
         answer=CheckOutcome.BAD,
@@ -48,7 +48,7 @@ def unsure(name: str = "a") -> Finding:
     return Finding(check=name, answer=CheckOutcome.INCONCLUSIVE, node="n1", nodes=("n1",), message="n1: it crashed")
 
 
-def plan(*steps: CheckStep, nodes: tuple[str, ...] = ("n1", "n2"), **more: object) -> GatePlan:
+def gate_plan(*steps: CheckStep, nodes: tuple[str, ...] = ("n1", "n2"), **more: object) -> GatePlan:
     return GatePlan(attempt=4, round=2, nodes=nodes, steps=steps, **more)  # type: ignore[arg-type]  # test's shorthand
 
 
@@ -57,7 +57,7 @@ def started(instructions: list[Instruction]) -> list[int]:
 
 
 def test_no_checks_is_disabled() -> None:
-    gate = Gate(plan(), 0.0)
+    gate = Gate(gate_plan(), 0.0)
     assert gate.state is CheckState.DISABLED
     answer = gate.finished()
     assert answer is not None
@@ -67,12 +67,12 @@ def test_no_checks_is_disabled() -> None:
 
 
 def test_all_good_is_pass() -> None:
-    gate = Gate(plan(CheckStep(name="a", alone=False), CheckStep(name="b", alone=False)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", alone=False), CheckStep(name="b", alone=False)), 0.0)
     assert started(gate.start(0.0)) == [0, 1]
-    assert gate.handle(Answered(step=0, tried=1, finding=good()), 1.0) == []
+    assert gate.handle(Answered(step=0, tried=1, finding=good_finding()), 1.0) == []
     assert gate.state is CheckState.CHECKING
     assert gate.finished() is None
-    gate.handle(Answered(step=1, tried=1, finding=good("b")), 1.0)
+    gate.handle(Answered(step=1, tried=1, finding=good_finding("b")), 1.0)
     answer = gate.finished()
     assert answer is not None
     assert (answer.state, answer.failure, answer.warnings) == ("PASS", None, ())
@@ -86,22 +86,22 @@ def test_independent_ones_run_side_by_side_and_the_others_in_order() -> None:
         CheckStep(name="d", alone=True),
         CheckStep(name="e", alone=False),
     )
-    gate = Gate(plan(*steps), 0.0)
+    gate = Gate(gate_plan(*steps), 0.0)
     assert started(gate.start(0.0)) == [0, 1]
-    assert started(gate.handle(Answered(step=1, tried=1, finding=good()), 1.0)) == []
-    assert started(gate.handle(Answered(step=0, tried=1, finding=good()), 1.0)) == [2]
-    assert started(gate.handle(Answered(step=2, tried=1, finding=good()), 2.0)) == [3]
-    assert started(gate.handle(Answered(step=3, tried=1, finding=good()), 3.0)) == [4]
+    assert started(gate.handle(Answered(step=1, tried=1, finding=good_finding()), 1.0)) == []
+    assert started(gate.handle(Answered(step=0, tried=1, finding=good_finding()), 1.0)) == [2]
+    assert started(gate.handle(Answered(step=2, tried=1, finding=good_finding()), 2.0)) == [3]
+    assert started(gate.handle(Answered(step=3, tried=1, finding=good_finding()), 3.0)) == [4]
 
 
 def test_fail_then_pass_on_retry_passes_and_says_so() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=2, interval_s=5.0)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=2, interval_s=5.0)), 0.0)
     gate.start(0.0)
-    assert gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 1.0) == []
+    assert gate.handle(Answered(step=0, tried=1, finding=bad_finding(AVOID)), 1.0) == []
     assert gate.next_wake() == 6.0
     assert gate.handle(TimePassed(), 5.9) == []
     assert gate.handle(TimePassed(), 6.0) == [Start(step=0, tried=2, deadline=60.0)]
-    gate.handle(Answered(step=0, tried=2, finding=good()), 7.0)
+    gate.handle(Answered(step=0, tried=2, finding=good_finding()), 7.0)
     answer = gate.finished()
     assert answer is not None
     assert answer.state == "PASS"
@@ -109,27 +109,27 @@ def test_fail_then_pass_on_retry_passes_and_says_so() -> None:
 
 
 def test_retries_end_at_the_limit() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=1, interval_s=1.0)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=1, interval_s=1.0)), 0.0)
     gate.start(0.0)
-    gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 0.0)
+    gate.handle(Answered(step=0, tried=1, finding=bad_finding(AVOID)), 0.0)
     assert started(gate.handle(TimePassed(), 1.0)) == [0]
-    gate.handle(Answered(step=0, tried=2, finding=bad(AVOID)), 1.5)
+    gate.handle(Answered(step=0, tried=2, finding=bad_finding(AVOID)), 1.5)
     assert gate.state is CheckState.FAIL
 
 
 def test_retries_end_at_the_time() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=100, interval_s=5.0, limit_s=7.0)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=100, interval_s=5.0, limit_s=7.0)), 0.0)
     gate.start(0.0)
-    gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 0.5)
+    gate.handle(Answered(step=0, tried=1, finding=bad_finding(AVOID)), 0.5)
     gate.handle(TimePassed(), 5.5)
-    gate.handle(Answered(step=0, tried=2, finding=bad(AVOID)), 6.0)  # the next try would begin at 11
+    gate.handle(Answered(step=0, tried=2, finding=bad_finding(AVOID)), 6.0)  # the next try would begin at 11
     assert gate.state is CheckState.FAIL
 
 
 def test_an_action_may_ask_for_more_retries() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=0, interval_s=1.0)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=0, interval_s=1.0)), 0.0)
     gate.start(0.0)
-    finding = bad(FailedAction(kind=ActionKind.RETRY, times=1), AVOID)
+    finding = bad_finding(FailedAction(kind=ActionKind.RETRY, times=1), AVOID)
     gate.handle(Answered(step=0, tried=1, finding=finding), 0.0)
     assert gate.finished() is None
     gate.handle(TimePassed(), 1.0)
@@ -151,14 +151,14 @@ def finished(gate: Gate, finding: Finding) -> tuple[tuple[str, ...], bool]:
     ("actions", "nodes", "needed", "expected"),
     [
         ((AVOID,), ("n1",), 1, (("n1",), False)),
-        ((STOP, REPLACE, AVOID), ("n1",), 1, (("n1",), False)),
+        ((STOP_ACTION, REPLACE, AVOID), ("n1",), 1, (("n1",), False)),
         ((AVOID, REPLACE), ("n1",), 2, (("n1",), False)),
-        ((AVOID, STOP), ("n1",), 2, ((), True)),
+        ((AVOID, STOP_ACTION), ("n1",), 2, ((), True)),
         ((AVOID,), ("n1",), 2, (("n1",), False)),
         ((REPLACE,), ("n1", "n2"), 1, (("n1", "n2"), False)),
-        ((STOP,), ("n1",), 1, ((), True)),
+        ((STOP_ACTION,), ("n1",), 1, ((), True)),
         ((), ("n1",), 1, ((), True)),
-        ((AVOID, STOP), ("somewhere-else",), 1, ((), True)),
+        ((AVOID, STOP_ACTION), ("somewhere-else",), 1, ((), True)),
         ((AVOID,), ("somewhere-else",), 1, ((), True)),
     ],
 )
@@ -168,38 +168,40 @@ def test_the_mildest_action_that_can_help(
     needed: int,
     expected: tuple[tuple[str, ...], bool],
 ) -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=0), needed=needed), 0.0)
-    assert finished(gate, bad(*actions, nodes=nodes)) == expected
+    gate = Gate(gate_plan(CheckStep(name="a", retries=0), needed=needed), 0.0)
+    assert finished(gate, bad_finding(*actions, nodes=nodes)) == expected
 
 
 def test_a_note_is_a_warning_and_not_a_failure() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=3)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=3)), 0.0)
     gate.start(0.0)
-    gate.handle(Answered(step=0, tried=1, finding=bad(NOTE)), 0.0)
+    gate.handle(Answered(step=0, tried=1, finding=bad_finding(NOTE)), 0.0)
     answer = gate.finished()
     assert answer is not None
     assert (answer.state, answer.warnings) == ("PASS", ("a: n1: 3 of 9",))
 
 
 def test_a_check_may_be_asked_to_only_warn() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=3, only_warn=True)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=3, only_warn=True)), 0.0)
     gate.start(0.0)
-    gate.handle(Answered(step=0, tried=1, finding=bad(STOP)), 0.0)
+    gate.handle(Answered(step=0, tried=1, finding=bad_finding(STOP_ACTION)), 0.0)
     answer = gate.finished()
     assert answer is not None
     assert (answer.state, answer.warnings) == ("PASS", ("a: n1: 3 of 9",))
-    inconclusive = Gate(plan(CheckStep(name="a", retries=0, only_warn=True, inconclusive=InconclusivePolicy.FAIL)), 0.0)
+    inconclusive = Gate(
+        gate_plan(CheckStep(name="a", retries=0, only_warn=True, inconclusive=InconclusivePolicy.FAIL)), 0.0
+    )
     inconclusive.start(0.0)
     inconclusive.handle(Answered(step=0, tried=1, finding=unsure()), 0.0)
     assert inconclusive.state is CheckState.FAIL
 
 
 def test_fail_avoid_pass_elsewhere() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=0)), 0.0)
-    assert finished(gate, bad(AVOID)) == (("n1",), False)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=0)), 0.0)
+    assert finished(gate, bad_finding(AVOID)) == (("n1",), False)
     again = Gate(GatePlan(attempt=4, round=3, nodes=("n2",), steps=(CheckStep(name="a", retries=0),)), 1.0)
     again.start(1.0)
-    again.handle(Answered(step=0, tried=1, finding=good()), 2.0)
+    again.handle(Answered(step=0, tried=1, finding=good_finding()), 2.0)
     answer = again.finished()
     assert answer is not None
     assert (answer.state, answer.round) == ("PASS", 3)
@@ -207,7 +209,7 @@ def test_fail_avoid_pass_elsewhere() -> None:
 
 def test_inconclusive_warns_or_fails_and_never_passes_silently() -> None:
     for policy, state in ((InconclusivePolicy.WARN, "PASS"), (InconclusivePolicy.FAIL, "FAIL")):
-        gate = Gate(plan(CheckStep(name="a", retries=0, inconclusive=policy)), 0.0)
+        gate = Gate(gate_plan(CheckStep(name="a", retries=0, inconclusive=policy)), 0.0)
         gate.start(0.0)
         gate.handle(Answered(step=0, tried=1, finding=unsure()), 0.0)
         answer = gate.finished()
@@ -222,9 +224,9 @@ def test_inconclusive_warns_or_fails_and_never_passes_silently() -> None:
 
 
 def test_a_failure_is_not_forgotten_when_the_retry_crashes() -> None:
-    gate = Gate(plan(CheckStep(name="a", retries=1, interval_s=1.0)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", retries=1, interval_s=1.0)), 0.0)
     gate.start(0.0)
-    gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 0.0)
+    gate.handle(Answered(step=0, tried=1, finding=bad_finding(AVOID)), 0.0)
     gate.handle(TimePassed(), 1.0)
     gate.handle(Answered(step=0, tried=2, finding=unsure()), 1.0)
     answer = gate.finished()
@@ -235,7 +237,7 @@ def test_a_failure_is_not_forgotten_when_the_retry_crashes() -> None:
 
 
 def test_out_of_time_is_killed_and_inconclusive() -> None:
-    gate = Gate(plan(CheckStep(name="a", limit_s=3.0), nodes=("n1",)), 10.0)
+    gate = Gate(gate_plan(CheckStep(name="a", limit_s=3.0), nodes=("n1",)), 10.0)
     gate.start(10.0)
     assert gate.next_wake() == 13.0
     assert gate.handle(TimePassed(), 13.0) == [Kill(step=0, tried=1, why="no answer within 3 s")]
@@ -246,16 +248,16 @@ def test_out_of_time_is_killed_and_inconclusive() -> None:
 
 
 def test_a_late_answer_changes_nothing() -> None:
-    gate = Gate(plan(CheckStep(name="a", limit_s=3.0, inconclusive=InconclusivePolicy.FAIL)), 0.0)
+    gate = Gate(gate_plan(CheckStep(name="a", limit_s=3.0, inconclusive=InconclusivePolicy.FAIL)), 0.0)
     gate.start(0.0)
     gate.handle(TimePassed(), 3.0)
-    assert gate.handle(Answered(step=0, tried=1, finding=good()), 3.1) == []
+    assert gate.handle(Answered(step=0, tried=1, finding=good_finding()), 3.1) == []
     assert gate.state is CheckState.FAIL
 
 
 def test_the_round_has_an_end_of_its_own() -> None:
     steps = (CheckStep(name="a", limit_s=100.0), CheckStep(name="b", limit_s=100.0))
-    gate = Gate(plan(*steps, deadline_s=5.0), 0.0)
+    gate = Gate(gate_plan(*steps, deadline_s=5.0), 0.0)
     gate.start(0.0)
     assert gate.next_wake() == 5.0
     assert gate.handle(TimePassed(), 5.0) == [Kill(step=0, tried=1, why="no answer within 5 s")]
@@ -271,11 +273,11 @@ def test_after_a_failure_nothing_new_starts_but_what_runs_may_finish() -> None:
         CheckStep(name="b", alone=False, retries=0),
         CheckStep(name="c"),
     )
-    gate = Gate(plan(*steps), 0.0)
+    gate = Gate(gate_plan(*steps), 0.0)
     gate.start(0.0)
-    assert gate.handle(Answered(step=1, tried=1, finding=bad(AVOID, nodes=("n2",), name="b")), 1.0) == []
+    assert gate.handle(Answered(step=1, tried=1, finding=bad_finding(AVOID, nodes=("n2",), name="b")), 1.0) == []
     assert gate.state is CheckState.CHECKING
-    assert gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 2.0) == []
+    assert gate.handle(Answered(step=0, tried=1, finding=bad_finding(AVOID)), 2.0) == []
     answer = gate.finished()
     assert answer is not None
     assert answer.failure is not None
@@ -287,9 +289,9 @@ def test_after_a_failure_nothing_new_starts_but_what_runs_may_finish() -> None:
 
 def test_a_check_that_stops_the_job_stops_the_others_at_once() -> None:
     steps = (CheckStep(name="a", alone=False), CheckStep(name="b", alone=False, retries=0))
-    gate = Gate(plan(*steps), 0.0)
+    gate = Gate(gate_plan(*steps), 0.0)
     gate.start(0.0)
-    out = gate.handle(Answered(step=1, tried=1, finding=bad(STOP, name="b")), 1.0)
+    out = gate.handle(Answered(step=1, tried=1, finding=bad_finding(STOP_ACTION, name="b")), 1.0)
     assert out == [Kill(step=0, tried=1, why="b stops the job")]
     answer = gate.finished()
     assert answer is not None
@@ -298,10 +300,10 @@ def test_a_check_that_stops_the_job_stops_the_others_at_once() -> None:
 
 def test_the_hardest_failure_is_the_one_that_is_told() -> None:
     steps = (CheckStep(name="a", alone=False, retries=0), CheckStep(name="b", alone=False, retries=0))
-    gate = Gate(plan(*steps, keep_going=True), 0.0)
+    gate = Gate(gate_plan(*steps, keep_going=True), 0.0)
     gate.start(0.0)
-    gate.handle(Answered(step=0, tried=1, finding=bad(AVOID)), 1.0)
-    gate.handle(Answered(step=1, tried=1, finding=bad(STOP, name="b")), 1.0)
+    gate.handle(Answered(step=0, tried=1, finding=bad_finding(AVOID)), 1.0)
+    gate.handle(Answered(step=1, tried=1, finding=bad_finding(STOP_ACTION, name="b")), 1.0)
     answer = gate.finished()
     assert answer is not None
     assert answer.failure is not None
@@ -310,24 +312,24 @@ def test_the_hardest_failure_is_the_one_that_is_told() -> None:
 
 def test_keep_going_runs_everything() -> None:
     steps = (CheckStep(name="a", retries=0), CheckStep(name="b", retries=0))
-    gate = Gate(plan(*steps, keep_going=True), 0.0)
+    gate = Gate(gate_plan(*steps, keep_going=True), 0.0)
     gate.start(0.0)
-    assert started(gate.handle(Answered(step=0, tried=1, finding=bad(STOP)), 1.0)) == [1]
+    assert started(gate.handle(Answered(step=0, tried=1, finding=bad_finding(STOP_ACTION)), 1.0)) == [1]
 
 
 FINDINGS = st.sampled_from(
     [
-        good(),
+        good_finding(),
         unsure(),
-        bad(AVOID),
-        bad(STOP),
-        bad(NOTE),
-        bad(REPLACE, AVOID),
-        bad(),
-        bad(FailedAction(kind=ActionKind.RETRY, times=2)),
+        bad_finding(AVOID),
+        bad_finding(STOP_ACTION),
+        bad_finding(NOTE),
+        bad_finding(REPLACE, AVOID),
+        bad_finding(),
+        bad_finding(FailedAction(kind=ActionKind.RETRY, times=2)),
     ]
 )
-STEPS = st.lists(
+STEP_LISTS = st.lists(
     st.builds(
         CheckStep,
         name=st.just("a"),
@@ -342,7 +344,7 @@ STEPS = st.lists(
 
 
 @given(
-    steps=STEPS,
+    steps=STEP_LISTS,
     script=st.lists(st.tuples(st.floats(0.0, 30.0), FINDINGS), min_size=1, max_size=30),
     deadline_s=st.none() | st.floats(1.0, 40.0),
     keep_going=st.booleans(),
@@ -351,7 +353,7 @@ def test_the_gate_always_closes_in_time_and_a_replay_says_the_same(
     steps: list[CheckStep], script: list[tuple[float, Finding]], deadline_s: float | None, keep_going: bool
 ) -> None:
     """A crash of the director loses nothing that a replay of its events does not bring back."""
-    the_plan = plan(*steps, deadline_s=deadline_s, keep_going=keep_going)
+    the_plan = gate_plan(*steps, deadline_s=deadline_s, keep_going=keep_going)
     gate = Gate(the_plan, 0.0)
     pending: list[tuple[float, int, Answered]] = []
     history: list[tuple[GateEvent, float]] = []

@@ -15,7 +15,7 @@ AFTER_S = 600.0
 LOADS = ("load (data.py:3)", "main (train.py:9)")
 
 
-class Gang:
+class StillGang:
     """Four ranks on two nodes; rank 3 loads, the others wait."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Gang:
 
 
 def test_a_gang_that_stands_still_is_told_once_with_one_look_at_its_stacks() -> None:
-    gang = Gang()
+    gang = StillGang()
     gang.run(AFTER_S - 1)
     assert gang.found == []
     gang.run(AFTER_S / PARTS)
@@ -79,7 +79,7 @@ def test_a_gang_that_stands_still_is_told_once_with_one_look_at_its_stacks() -> 
 
 
 def test_ranks_that_burn_cpu_evenly_stand_still_too() -> None:
-    gang = Gang()
+    gang = StillGang()
     gang.cores = dict.fromkeys(range(4), 1.0)
     gang.run(2 * AFTER_S)
     assert len(gang.found) == 1
@@ -87,7 +87,7 @@ def test_ranks_that_burn_cpu_evenly_stand_still_too() -> None:
 
 @pytest.mark.parametrize("sign", ["line", "cpu", "bytes"])
 def test_a_sign_of_life_begins_the_time_anew(sign: str) -> None:
-    gang = Gang()
+    gang = StillGang()
     for turn in range(20):
         if sign == "line":
             gang.words[1] = gang.now
@@ -100,7 +100,7 @@ def test_a_sign_of_life_begins_the_time_anew(sign: str) -> None:
 
 
 def test_a_gang_that_speaks_is_asked_for_words_alone() -> None:
-    gang = Gang()
+    gang = StillGang()
     for _ in range(100):
         gang.words[0] = gang.now
         gang.run(60.0)
@@ -109,7 +109,7 @@ def test_a_gang_that_speaks_is_asked_for_words_alone() -> None:
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for_longer_than_a_minute() -> None:
-    gang = Gang()
+    gang = StillGang()
     gang.deaf = {"gpu-1"}
     gang.run(AFTER_S + (2 * PARTS + 3) * ANSWER_S)
     (found,) = gang.found
@@ -117,7 +117,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for_longer_than_a_minute() ->
 
 
 def test_another_attempt_is_watched_anew() -> None:
-    gang = Gang()
+    gang = StillGang()
     gang.run(2 * AFTER_S)
     gang.stillness.end()
     gang.stillness.begin(2, SEATS, gang.now, gang.now)

@@ -16,8 +16,8 @@ from holdfast.decide.faults.fault_policy import NEVER_S, DurationRule, Frequency
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 CODES = ("80E18005", "8C204E00", "81078603", "80FFFFF1")
-DEVICES = ("npu0", "npu1")
-START = 1_700_000_000
+TWO_NPUS = ("npu0", "npu1")
+FIRST_SECOND = 1_700_000_000
 LATENESS = 60
 
 remedies = st.sampled_from([remedy for remedy in Remedy if remedy is not Remedy.HOLD])
@@ -40,10 +40,10 @@ policies = st.builds(
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.now = START
+        self.now = FIRST_SECOND
         self.engine = FaultEngine(Policy(), lateness_s=10 * LATENESS)
         self.naive = Naive(Policy())
-        self.told: dict[str, Remedy | None] = dict.fromkeys(DEVICES)
+        self.told: dict[str, Remedy | None] = dict.fromkeys(TWO_NPUS)
 
     def _hear(self, changes: list[LevelChange]) -> None:
         for change in changes:
@@ -61,7 +61,7 @@ class Machine(RuleBasedStateMachine):
         self.reload(Policy(levels=now.levels, frequency=frequency, duration=now.duration))
 
     @rule(
-        device=st.sampled_from(DEVICES),
+        device=st.sampled_from(TWO_NPUS),
         code=st.sampled_from(CODES),
         assertion=st.sampled_from(list(Assertion)),
         severity=st.sampled_from(list(Severity)),
@@ -75,7 +75,7 @@ class Machine(RuleBasedStateMachine):
         event = FaultEvent(device=device, code=code, assertion=assertion, severity=severity, at=float(at))
         self._hear(self.engine.handle(event, self.now))
 
-    @rule(device=st.sampled_from(DEVICES))
+    @rule(device=st.sampled_from(TWO_NPUS))
     def release(self, device: str) -> None:
         self.naive.history.append(Happening(at=self.now, arrived=self.now, device=device))
         self._hear(self.engine.release(device, self.now))
@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
         if wake is None or wake > self.now + 100:
             return
         # Nothing may change before the moment that the engine names.
-        for device in DEVICES:
+        for device in TWO_NPUS:
             before = self.naive.view(device, self.now)
             for second in range(self.now + 1, math.ceil(wake)):
                 after = self.naive.view(device, second)
@@ -110,7 +110,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def same(self) -> None:
         self._hear(self.engine.tick(self.now))
-        for device in DEVICES:
+        for device in TWO_NPUS:
             want = self.naive.view(device, self.now)
             assert self.engine.plane_levels(device) == (want.chip, want.network)
             assert self.engine.level(device) == want.level

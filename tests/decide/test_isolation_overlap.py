@@ -9,7 +9,7 @@ from holdfast.decide.isolation import FaultEngine
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 
 
-def _told(*events: FaultEvent) -> tuple[Overlaps, FaultEngine]:
+def _overlaps_of(*events: FaultEvent) -> tuple[Overlaps, FaultEngine]:
     engine, overlaps = FaultEngine(default_policy()), Overlaps()
     for each in events:
         engine.handle(each, each.at)
@@ -18,7 +18,7 @@ def _told(*events: FaultEvent) -> tuple[Overlaps, FaultEngine]:
 
 
 def test_faults_of_an_attempt_the_gravest_first_with_their_ranks() -> None:
-    overlaps, _ = _told(
+    overlaps, _ = _overlaps_of(
         fault_event(0, "31", Assertion.ONCE),
         fault_event(50, "31", Assertion.ONCE),
         fault_event(10, "48"),
@@ -35,12 +35,12 @@ def test_faults_of_an_attempt_the_gravest_first_with_their_ranks() -> None:
 
 
 def test_an_escalation_counts_as_the_faults_remedy() -> None:
-    overlaps, _ = _told(*(fault_event(at, "80E18005", Assertion.ONCE, "npu0") for at in (0, 1, 2)))
+    overlaps, _ = _overlaps_of(*(fault_event(at, "80E18005", Assertion.ONCE, "npu0") for at in (0, 1, 2)))
     assert [fault.remedy for fault in overlaps.within(T, T + 9)] == [Remedy.HOLD, Remedy.RESET_NOW, Remedy.RESET_NOW]
 
 
 def test_a_storm_is_bounded_and_the_grave_stay() -> None:
-    overlaps, _ = _told(
+    overlaps, _ = _overlaps_of(
         fault_event(0, "79", Assertion.ONCE), *(fault_event(n, "92", Assertion.ONCE) for n in range(3 * MOST))
     )
     found = overlaps.within(T, T + 10**6)
@@ -49,7 +49,7 @@ def test_a_storm_is_bounded_and_the_grave_stay() -> None:
 
 
 def test_a_finished_reset_clears_what_was_active_and_no_hold() -> None:
-    _, engine = _told(fault_event(0, "48"), fault_event(1, "31"), fault_event(0, "79", device="gpu1"))
+    _, engine = _overlaps_of(fault_event(0, "48"), fault_event(1, "31"), fault_event(0, "79", device="gpu1"))
     cleared = cleared_by_reset(engine, ["gpu0"], T + 30)
     assert {(each.device, each.code) for each in cleared} == {("gpu0", "48"), ("gpu0", "31")}
     engine.handle_all(cleared, T + 30)

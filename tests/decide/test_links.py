@@ -32,12 +32,12 @@ from processes import reactor
 
 __all__ = ["reactor"]  # fixtures
 
-T = 1000.0
-TOKEN = "5a" * 16
+LINKS_AT = 1000.0
+LINK_TOKEN = "5a" * 16
 Works = Callable[[int, int], float | str]
 
 
-def names(count: int) -> tuple[str, ...]:
+def gpu_nodes(count: int) -> tuple[str, ...]:
     return tuple(f"gpu-{index}" for index in range(count))
 
 
@@ -46,17 +46,17 @@ def addresses(count: int) -> dict[str, str]:
 
 
 def order(count: int) -> RunChecks:
-    return RunChecks(attempt=1, round=1, nodes=names(count), checks=None, deadline_s=100.0)
+    return RunChecks(attempt=1, round=1, nodes=gpu_nodes(count), checks=None, deadline_s=100.0)
 
 
-class Table:
+class LinksTable:
     """Nodes whose exchanges take what `works(from, to)` says: seconds, or why they fail. None of a node: no answer."""
 
     def __init__(
         self, count: int, works: Works, *, silent: tuple[int, ...] = (), portless: tuple[int, ...] = ()
     ) -> None:
-        self.now = T
-        self.links = LinkMeasurement(order(count), addresses(count), TOKEN, T)
+        self.now = LINKS_AT
+        self.links = LinkMeasurement(order(count), addresses(count), LINK_TOKEN, LINKS_AT)
         self.works = works
         self.silent, self.portless = silent, portless
         self.met: list[tuple[int, int]] = []
@@ -98,7 +98,7 @@ class Table:
 
 
 def verdict(count: int, works: Works, **how: Any) -> LinkVerdict:
-    found = Table(count, works, **how).links.verdict
+    found = LinksTable(count, works, **how).links.verdict
     assert found is not None
     return found
 
@@ -109,13 +109,13 @@ def all_work(here: int, peer: int) -> float | str:
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 1000])
 def test_where_all_links_work_every_node_meets_two_others(count: int) -> None:
-    table = Table(count, all_work)
+    table = LinksTable(count, all_work)
     found = table.links.verdict
     assert found is not None and (found.failure, found.avoid, found.warnings) == (None, (), ())
     met = {node: {a + b - node for a, b in table.met if node in (a, b)} for node in range(count)}
     assert min(len(others) for others in met.values()) == min(2, count - 1)
     assert len(table.met) <= count + 1
-    assert table.closed == set(names(count))
+    assert table.closed == set(gpu_nodes(count))
     assert found.line.state == "passed" and "0.2 ms for a round trip" in found.line.message
 
 
@@ -162,7 +162,7 @@ def test_a_slow_exchange_is_a_warning() -> None:
 
 
 def test_where_no_two_nodes_work_a_firewall_is_likely_and_none_is_left_out() -> None:
-    table = Table(9, lambda here, peer: "Connection refused")
+    table = LinksTable(9, lambda here, peer: "Connection refused")
     found = table.links.verdict
     assert found is not None and (found.failure, found.avoid) == (None, ())
     (only,) = found.warnings
@@ -176,53 +176,53 @@ def test_of_two_nodes_alone_it_cannot_be_told() -> None:
 
 
 def test_a_node_that_gives_no_answer_is_named_in_bounded_time_and_its_lease_decides() -> None:
-    table = Table(5, all_work, silent=(4,))
+    table = LinksTable(5, all_work, silent=(4,))
     found = table.links.verdict
     assert found is not None and (found.avoid, found.failure) == ((), None)
     assert found.warnings == (f"links: gpu-4 (10.0.0.4) gave no answer within {WAIT_S:g} s",)
-    assert table.now <= T + ALL_S
+    assert table.now <= LINKS_AT + ALL_S
 
 
 def test_an_answer_of_another_round_counts_nothing() -> None:
-    links = LinkMeasurement(order(2), addresses(2), TOKEN, T)
+    links = LinkMeasurement(order(2), addresses(2), LINK_TOKEN, LINKS_AT)
     links.begin()
-    for node in names(2):
-        assert links.hear(node, PortOpen(attempt=1, round=9, port=1), T) == []
-    assert links.verdict is None and links.next_wake() == T + WAIT_S
+    for node in gpu_nodes(2):
+        assert links.hear(node, PortOpen(attempt=1, round=9, port=1), LINKS_AT) == []
+    assert links.verdict is None and links.next_wake() == LINKS_AT + WAIT_S
 
 
-def checked(state: CheckState = CheckState.PASS, *, reused: bool = False) -> ChecksFinished:
+def checks_passed(state: CheckState = CheckState.PASS, *, reused: bool = False) -> ChecksFinished:
     lines = (CheckLine(name="disk", state="passed"), CheckLine(name="links", state="passed", message="later"))
     return ChecksFinished(attempt=1, round=1, state=state, taken=ChecksTaken(state=state, checks=lines, reused=reused))
 
 
 def test_the_round_of_checks_has_what_was_found_of_the_links() -> None:
-    good = with_links(checked(), verdict(4, all_work))
+    good = with_links(checks_passed(), verdict(4, all_work))
     assert good.state is CheckState.PASS and good.taken is not None
     assert [line.name for line in good.taken.checks] == ["disk", "links"] and "round trip" in good.taken.checks[
         1
     ].message
-    bad = with_links(checked(), verdict(4, lambda here, peer: "refused" if 2 in (here, peer) else 0.01))
+    bad = with_links(checks_passed(), verdict(4, lambda here, peer: "refused" if 2 in (here, peer) else 0.01))
     assert (bad.state, bad.avoid, bad.fatal) == (CheckState.FAIL, ("gpu-2",), False)
     assert bad.taken is not None and bad.taken.checks[1].state == "failed"
 
 
 def test_only_fresh_passes_of_several_nodes_are_followed_by_exchanges() -> None:
-    assert worth_measuring(checked(), order(2))
-    assert not worth_measuring(checked(), order(1))
-    assert not worth_measuring(checked(reused=True), order(2))
-    assert not worth_measuring(checked(CheckState.FAIL), order(2))
-    assert not worth_measuring(checked(CheckState.DISABLED), order(2))
+    assert worth_measuring(checks_passed(), order(2))
+    assert not worth_measuring(checks_passed(), order(1))
+    assert not worth_measuring(checks_passed(reused=True), order(2))
+    assert not worth_measuring(checks_passed(CheckState.FAIL), order(2))
+    assert not worth_measuring(checks_passed(CheckState.DISABLED), order(2))
 
 
 # ------------------------------------------------------------------------------------------ real sockets
 
 
-def opened(reactor: Reactor, *, token: str = TOKEN, wait_s: float = 5.0) -> PeerPort:
+def opened(reactor: Reactor, *, token: str = LINK_TOKEN, wait_s: float = 5.0) -> PeerPort:
     return PeerPort(OpenPort(attempt=1, round=1, token=token, size=SIZE, wait_s=wait_s), reactor, iter((0,)))
 
 
-def measured(reactor: Reactor, port: int, *, token: str = TOKEN, wait_s: float = 5.0) -> PeerMeasured:
+def measured(reactor: Reactor, port: int, *, token: str = LINK_TOKEN, wait_s: float = 5.0) -> PeerMeasured:
     answers: list[PeerMeasured] = []
     asked = MeasurePeer(
         attempt=1, round=1, number=7, address="127.0.0.1", port=port, token=token, size=SIZE, wait_s=wait_s
@@ -281,14 +281,14 @@ def test_a_port_lies_in_the_range(reactor: Reactor) -> None:
     with socket.create_server(("", 0)) as taken:
         first = taken.getsockname()[1]
         peering = LinkProbe(reactor, (first, first), said.append)
-        peering.take(OpenPort(attempt=1, round=1, token=TOKEN, size=SIZE, wait_s=5.0), reactor.now())
+        peering.take(OpenPort(attempt=1, round=1, token=LINK_TOKEN, size=SIZE, wait_s=5.0), reactor.now())
     assert isinstance(said[0], PortOpen) and said[0].port == 0 and "Address already in use" in said[0].trouble
-    peering.take(OpenPort(attempt=1, round=2, token=TOKEN, size=SIZE, wait_s=5.0), reactor.now())
+    peering.take(OpenPort(attempt=1, round=2, token=LINK_TOKEN, size=SIZE, wait_s=5.0), reactor.now())
     assert isinstance(said[1], PortOpen) and said[1].port == first
     peering.close()
 
 
-class Nodes:
+class ProbedNodes:
     """The owner's questions and the nodes' part, each node with a real port on this machine."""
 
     def __init__(self, reactor: Reactor, count: int) -> None:
@@ -302,7 +302,7 @@ class Nodes:
         )
         self.questions = NodeQueries(self, reactor, spec, self.heard.append, lambda node: "127.0.0.1")
         self.nodes = {
-            node: LinkProbe(reactor, None, partial(self.questions.report, node=node)) for node in names(count)
+            node: LinkProbe(reactor, None, partial(self.questions.report, node=node)) for node in gpu_nodes(count)
         }
 
     def send(self, node: str, request: Any) -> None:
@@ -317,7 +317,7 @@ class Nodes:
     def send_all(self, request: Any) -> None:
         for node in self.nodes:
             if isinstance(request, RunChecks):
-                self.questions.report(checked(), node)
+                self.questions.report(checks_passed(), node)
 
     def round(self) -> ChecksFinished:
         self.questions.send_all(order(len(self.nodes)))
@@ -329,14 +329,14 @@ class Nodes:
 
 
 def test_real_exchanges_between_nodes_follow_their_checks(reactor: Reactor) -> None:
-    found = Nodes(reactor, 5).round()
+    found = ProbedNodes(reactor, 5).round()
     assert found.state is CheckState.PASS and found.warnings == () and found.taken is not None
     assert found.taken.checks[-1].message.startswith("5 nodes, ")
     assert not reactor.watching, "all ports are closed"
 
 
 def test_a_node_that_reaches_no_peer_is_left_out(reactor: Reactor) -> None:
-    nodes = Nodes(reactor, 4)
+    nodes = ProbedNodes(reactor, 4)
     nodes.deaf = {"gpu-1"}
     found = nodes.round()
     assert (found.state, found.avoid) == (CheckState.FAIL, ("gpu-1",))

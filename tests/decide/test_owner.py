@@ -84,7 +84,7 @@ def host() -> Host:
     return made
 
 
-def died(node: str, clock: float) -> WorkerExit:
+def died_by_clock(node: str, clock: float) -> WorkerExit:
     rank = NODES.index(node)
     return WorkerExit(
         role="worker", rank=rank, node=node, attempt=1, pid=7, signal=11, started_at=clock - 4.0, ended_at=clock
@@ -121,7 +121,7 @@ def test_a_death_is_dated_by_the_fastest_report_of_its_node_heartbeats_included(
     died_at = host.now + 1.0
     host.now += 3.0
     clock = died_at - BEHIND
-    host.hear("b", MemberState.FAILED, late_s=host.now + 0.01 - died_at, exit=died("b", clock))
+    host.hear("b", MemberState.FAILED, late_s=host.now + 0.01 - died_at, exit=died_by_clock("b", clock))
     known = host.owner.gang.trial.roster.members[1].exit
     assert known is not None
     assert known.ended_at == pytest.approx(died_at, abs=0.1)
@@ -129,7 +129,7 @@ def test_a_death_is_dated_by_the_fastest_report_of_its_node_heartbeats_included(
 
 
 def test_the_journal_holds_the_dated_death(host: Host) -> None:
-    host.hear("b", MemberState.FAILED, exit=died("b", host.now + 0.01 - BEHIND))
+    host.hear("b", MemberState.FAILED, exit=died_by_clock("b", host.now + 0.01 - BEHIND))
     last = [event for _, event in host.journal if isinstance(event, ev.AgentReported)][-1]
     assert last.report.members[0].died_at == pytest.approx(host.now, abs=0.02)
 
@@ -192,7 +192,7 @@ def test_a_node_that_was_lost_while_the_owner_was_away_is_fenced(host: Host) -> 
 # ------------------------------------------------------------------------------------------ a journal without its tail
 
 
-def sent(out: list[Action], kind: type[Kind]) -> list[tuple[str, Kind]]:
+def commands_sent(out: list[Action], kind: type[Kind]) -> list[tuple[str, Kind]]:
     return [
         (action.node, action.command) for action in out if isinstance(action, Send) and isinstance(action.command, kind)
     ]
@@ -213,19 +213,19 @@ def test_nothing_is_prepared_before_the_journal_is_synchronized() -> None:
     host.take(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS))
     assert [type(action) for action in host.out if not isinstance(action, RunChecks)] == [Secure]
     host.take(ev.JournalSecured(attempt=1))
-    assert [node for node, _ in sent(host.out, Prepare)] == list(NODES)
+    assert [node for node, _ in commands_sent(host.out, Prepare)] == list(NODES)
 
 
 def test_one_machine_waits_for_no_disk() -> None:
     gang = Gang()
     gang.handle(ev.JobSubmitted(job_id="j", spec=spec(), nodes=(NodeInfo(name="a", slots=2),), seed=7), 0.0)
     out = gang.handle(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS), 0.0)
-    assert sent(out, Prepare)
+    assert commands_sent(out, Prepare)
     assert not any(isinstance(action, Secure) for action in out)
 
 
 def test_a_journal_that_stays_broken_ends_the_job_with_its_trouble_and_the_last_cause(host: Host) -> None:
-    host.hear("b", MemberState.FAILED, exit=died("b", host.now + 0.01 - BEHIND))
+    host.hear("b", MemberState.FAILED, exit=died_by_clock("b", host.now + 0.01 - BEHIND))
     for node in NODES:
         host.hear(node, MemberState.STOPPED, stopped=1)
     (asked,) = [action for action in host.out if isinstance(action, CollectEvidence)]
@@ -242,7 +242,7 @@ def test_a_journal_that_stays_broken_ends_the_job_with_its_trouble_and_the_last_
     said = [action.text for action in host.out if isinstance(action, Say) and "waits for the journal" in action.text]
     assert len(said) == 1
     assert "the disk is full" in said[0]
-    assert not [command for _, command in sent(host.out, Prepare) if command.attempt == 2]
+    assert not [command for _, command in commands_sent(host.out, Prepare) if command.attempt == 2]
     for node in NODES:
         host.hear(node, MemberState.NONE, attempt=2, stopped=2, members=())
     asked = [action for action in host.out if isinstance(action, CollectEvidence)][-1]
@@ -260,7 +260,7 @@ def test_an_attempt_that_the_owner_forgot_is_stopped_everywhere_and_its_number_i
     assert host.phase() is Phase.CHECKING
     host.hear("b", MemberState.UP, attempt=3)
     assert host.phase() is Phase.DRAINING
-    stops = sent(host.out, Stop)
+    stops = commands_sent(host.out, Stop)
     assert [(node, command.attempt) for node, command in stops] == [("a", 3), ("b", 3)]
     for node in NODES:
         host.hear(node, MemberState.STOPPED, attempt=3, stopped=3)
@@ -276,7 +276,7 @@ def test_a_forgetful_owner_places_nothing_before_every_agent_has_spoken(host: Ho
     back(host, 1)
     host.hear("a", MemberState.NONE, attempt=0, members=())
     host.take(ev.ChecksFinished(attempt=1, round=2, state=CheckState.PASS))
-    assert not sent(host.out, Prepare)
+    assert not commands_sent(host.out, Prepare)
     assert not any(isinstance(action, Secure) for action in host.out)
     host.hear("b", MemberState.UP, attempt=1)
     assert host.phase() is Phase.DRAINING, "the number was used before"

@@ -10,11 +10,14 @@ from holdfast.decide.placement import place, usable, users
 from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 from holdfast.node.devices.visible_devices import node_info
 
-TWO = (NodeInfo(name="a", slots=2, devices=("a/0", "a/1")), NodeInfo(name="b", slots=2, devices=("b/0", "b/1")))
-PLAIN = (NodeInfo(name="a", slots=2), NodeInfo(name="b", slots=1), NodeInfo(name="c", slots=3))
+TWO_NODES_OF_TWO = (
+    NodeInfo(name="a", slots=2, devices=("a/0", "a/1")),
+    NodeInfo(name="b", slots=2, devices=("b/0", "b/1")),
+)
+PLAIN_NODES = (NodeInfo(name="a", slots=2), NodeInfo(name="b", slots=1), NodeInfo(name="c", slots=3))
 
 
-def job(*counts: int) -> JobSpec:
+def job_of_roles(*counts: int) -> JobSpec:
     return JobSpec(
         name="j", roles=tuple(Role(name=f"role{i}", count=count, command=("x",)) for i, count in enumerate(counts))
     )
@@ -23,31 +26,31 @@ def job(*counts: int) -> JobSpec:
 @pytest.mark.parametrize(
     ("nodes", "counts", "avoid", "expected"),
     [
-        (PLAIN, (3,), (), [("a", 0), ("a", 1), ("b", 0)]),
-        (PLAIN, (3,), ("a",), [("b", 0), ("c", 0), ("c", 1)]),
-        (PLAIN, (6,), (), [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)]),
-        (PLAIN, (7,), (), None),
-        (PLAIN, (4,), ("c",), None),
-        (TWO, (3,), ("a/0",), [("a", 0), ("b", 0), ("b", 1)]),
-        (TWO, (3,), ("a/0", "a/1"), None),
-        (TWO, (2,), ("a/0", "a/1"), [("b", 0), ("b", 1)]),
+        (PLAIN_NODES, (3,), (), [("a", 0), ("a", 1), ("b", 0)]),
+        (PLAIN_NODES, (3,), ("a",), [("b", 0), ("c", 0), ("c", 1)]),
+        (PLAIN_NODES, (6,), (), [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)]),
+        (PLAIN_NODES, (7,), (), None),
+        (PLAIN_NODES, (4,), ("c",), None),
+        (TWO_NODES_OF_TWO, (3,), ("a/0",), [("a", 0), ("b", 0), ("b", 1)]),
+        (TWO_NODES_OF_TWO, (3,), ("a/0", "a/1"), None),
+        (TWO_NODES_OF_TWO, (2,), ("a/0", "a/1"), [("b", 0), ("b", 1)]),
     ],
 )
 def test_nodes_are_filled_in_order(
     nodes: tuple[NodeInfo, ...], counts: tuple[int, ...], avoid: tuple[str, ...], expected: list[tuple[str, int]] | None
 ) -> None:
-    seats = place(job(*counts), nodes, avoid)
+    seats = place(job_of_roles(*counts), nodes, avoid)
     assert (seats and [(seat.node, seat.local_rank) for seat in seats]) == expected
 
 
 def test_a_rank_gets_the_device_that_may_be_used() -> None:
-    seats = place(job(3), TWO, {"a/0"})
+    seats = place(job_of_roles(3), TWO_NODES_OF_TWO, {"a/0"})
     assert seats is not None
     assert [seat.device for seat in seats] == ["a/1", "b/0", "b/1"]
 
 
 def test_ranks_run_through_the_roles() -> None:
-    seats = place(job(1, 2), PLAIN, ())
+    seats = place(job_of_roles(1, 2), PLAIN_NODES, ())
     assert seats is not None
     assert [(seat.rank, seat.role, seat.role_rank) for seat in seats] == [
         (0, "role0", 0),
@@ -57,24 +60,24 @@ def test_ranks_run_through_the_roles() -> None:
 
 
 def test_a_node_without_a_usable_device_drops_out() -> None:
-    assert usable(TWO, {"b/0", "b/1"}) == TWO[:1]
-    assert usable(TWO, {"a"}) == TWO[1:]
+    assert usable(TWO_NODES_OF_TWO, {"b/0", "b/1"}) == TWO_NODES_OF_TWO[:1]
+    assert usable(TWO_NODES_OF_TWO, {"a"}) == TWO_NODES_OF_TWO[1:]
 
 
 FEW = NodeInfo(name="n", slots=4, devices=("gpu0", "gpu1"))
 
 
 def test_more_workers_than_devices_share_them_all() -> None:
-    assert node_info("n", job(4), ("gpu0", "gpu1")) == FEW
-    seats = place(job(4), (FEW,), ())
+    assert node_info("n", job_of_roles(4), ("gpu0", "gpu1")) == FEW
+    seats = place(job_of_roles(4), (FEW,), ())
     assert seats is not None
     assert {(seat.device, seat.shares, seat.visible) for seat in seats} == {("", ("gpu0", "gpu1"), ())}
     assert users("gpu1", seats, (FEW,)) == (0, 1, 2, 3)
-    left = place(job(4), (FEW,), {"gpu1"})
+    left = place(job_of_roles(4), (FEW,), {"gpu1"})
     assert left is not None
     assert {(seat.shares, seat.visible) for seat in left} == {(("gpu0",), ("gpu0",))}
     assert users("gpu1", left, (FEW,)) == ()
-    assert place(job(4), (FEW,), {"gpu0", "gpu1"}) is None
+    assert place(job_of_roles(4), (FEW,), {"gpu0", "gpu1"}) is None
 
 
 def test_a_role_whose_environment_names_devices_uses_those() -> None:
@@ -103,7 +106,7 @@ def test_a_role_whose_environment_names_devices_uses_those() -> None:
 
 @given(st.sets(st.sampled_from(["a", "b", "a/0", "a/1", "b/0", "b/1"])), st.integers(1, 5))
 def test_nothing_is_ever_placed_on_what_is_avoided(avoid: set[str], count: int) -> None:
-    seats = place(job(count), TWO, avoid)
+    seats = place(job_of_roles(count), TWO_NODES_OF_TWO, avoid)
     if seats is not None:
         assert [seat.rank for seat in seats] == list(range(count))
         assert not avoid & {name for seat in seats for name in (seat.node, seat.device)}

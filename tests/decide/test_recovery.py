@@ -17,7 +17,7 @@ from holdfast.model.exit_report import Blame, Culprit, ExitReport, Rerun, Trigge
 from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.progress_facts import Count, Sign, SignKind
 
-STEP = Sign(kind=SignKind.STEP, text="holdfast.progress told step 5 (3 in attempt 1)")
+STEP_TOLD = Sign(kind=SignKind.STEP, text="holdfast.progress told step 5 (3 in attempt 1)")
 COUNT = Sign(kind=SignKind.COUNT, text="the output counts step 5 (step 3 in attempt 1)")
 CHECKPOINT = Sign(kind=SignKind.CHECKPOINT, text="checkpoint last.pt was finished")
 LONGER = Sign(kind=SignKind.LONGER, text="it ran for 300 s (the longest run before: 20 s in attempt 1)")
@@ -28,7 +28,7 @@ WIDE = RestartPolicy(
 )
 
 
-def report(rerun: Rerun = Rerun.UNKNOWN, blame: Blame = Blame.UNKNOWN, **changes: Any) -> ExitReport:
+def report_with(rerun: Rerun = Rerun.UNKNOWN, blame: Blame = Blame.UNKNOWN, **changes: Any) -> ExitReport:
     fields: dict[str, Any] = {
         "code": 255,
         "phrase": "Thing",
@@ -42,12 +42,12 @@ def report(rerun: Rerun = Rerun.UNKNOWN, blame: Blame = Blame.UNKNOWN, **changes
     return ExitReport(**(fields | changes))
 
 
-def past(count: int, *, at: float = 0.0, **changes: Any) -> list[AttemptRecord]:
+def past_attempts(count: int, *, at: float = 0.0, **changes: Any) -> list[AttemptRecord]:
     """So many failed attempts before this one, each restarted."""
     fields: dict[str, Any] = {
         "started_at": at,
         "ended_at": at,
-        "report": report(),
+        "report": report_with(),
         "decision": Decision(kind=DecisionKind.RESTART, reason="again", charged=True),
     }
     return [AttemptRecord(**(fields | {"attempt": index + 1} | changes)) for index in range(count)]
@@ -76,14 +76,14 @@ def decide(said: ExitReport, history: list[AttemptRecord] | None = None, **chang
     ],
 )
 def test_the_first_failure(rerun: Rerun, spare: bool, kind: DecisionKind, avoid: tuple[str, ...]) -> None:
-    decision = decide(report(rerun), spare=spare)
+    decision = decide(report_with(rerun), spare=spare)
     assert (decision.kind, decision.avoid) == (kind, avoid)
     assert decision.reason
 
 
 @pytest.mark.parametrize("blame", list(Blame))
 def test_only_what_is_the_users_is_charged_to_the_user(blame: Blame) -> None:
-    assert decide(report(blame=blame)).charged is (blame in (Blame.WORKLOAD, Blame.UNKNOWN))
+    assert decide(report_with(blame=blame)).charged is (blame in (Blame.WORKLOAD, Blame.UNKNOWN))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_only_what_is_the_users_is_charged_to_the_user(blame: Blame) -> None:
     ],
 )
 def test_the_pause_doubles_up_to_its_cap(rerun: Rerun, before: int, delays: tuple[float, float]) -> None:
-    said, history = report(rerun, Blame.NETWORK), past(before)
+    said, history = report_with(rerun, Blame.NETWORK), past_attempts(before)
     assert decide(said, history, jitter=0.0).delay_s == pytest.approx(delays[0])
     assert decide(said, history, jitter=1.0).delay_s == pytest.approx(delays[1])
 
 
-@pytest.mark.parametrize("what", [{"signs": (STEP,)}, {"signs": (COUNT,)}, {"signs": (HEALTHY,)}])
+@pytest.mark.parametrize("what", [{"signs": (STEP_TOLD,)}, {"signs": (COUNT,)}, {"signs": (HEALTHY,)}])
 def test_progress_and_health_begin_the_row_anew(what: dict[str, Any]) -> None:
-    assert decide(report(), past(4), **what).delay_s == 0.0
-    assert decide(report(), [*past(4), *past(1, progressed=True)]).delay_s == pytest.approx(0.75)
+    assert decide(report_with(), past_attempts(4), **what).delay_s == 0.0
+    assert decide(report_with(), [*past_attempts(4), *past_attempts(1, progressed=True)]).delay_s == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(
@@ -122,61 +122,63 @@ def test_progress_and_health_begin_the_row_anew(what: dict[str, Any]) -> None:
 )
 def test_every_budget_ends(policy: dict[str, Any], count: int, words: str) -> None:
     wide = {"max_restarts": 99, "platform_max_restarts": 99, "max_in_a_row": 99, "window_restarts": 99}
-    decision = decide(report(), past(count), policy=RestartPolicy(**(wide | policy)))
+    decision = decide(report_with(), past_attempts(count), policy=RestartPolicy(**(wide | policy)))
     assert decision.kind is DecisionKind.FAIL
     assert words in decision.reason
     if count:
-        fewer = decide(report(), past(count - 1), policy=RestartPolicy(**(wide | policy)))
+        fewer = decide(report_with(), past_attempts(count - 1), policy=RestartPolicy(**(wide | policy)))
         assert fewer.kind is DecisionKind.RESTART
 
 
 def test_what_is_not_the_users_spends_a_budget_of_its_own() -> None:
     policy = RestartPolicy(max_restarts=1, platform_max_restarts=2, max_in_a_row=99)
-    hardware = report(blame=Blame.HARDWARE)
-    assert decide(hardware, past(1), policy=policy).kind is DecisionKind.RESTART
-    uncharged = past(2, decision=Decision(kind=DecisionKind.RESTART, reason="again", charged=False))
+    hardware = report_with(blame=Blame.HARDWARE)
+    assert decide(hardware, past_attempts(1), policy=policy).kind is DecisionKind.RESTART
+    uncharged = past_attempts(2, decision=Decision(kind=DecisionKind.RESTART, reason="again", charged=False))
     assert decide(hardware, uncharged, policy=policy).kind is DecisionKind.FAIL
-    assert decide(report(), uncharged, policy=policy).kind is DecisionKind.RESTART
+    assert decide(report_with(), uncharged, policy=policy).kind is DecisionKind.RESTART
 
 
 def test_restarts_long_ago_do_not_count_in_the_window() -> None:
     policy = RestartPolicy(max_restarts=99, max_in_a_row=99, window_restarts=2, window_s=100.0)
-    assert decide(report(), past(5, at=0.0), policy=policy, now=1000.0).kind is DecisionKind.RESTART
-    assert decide(report(), past(5, at=950.0), policy=policy, now=1000.0).kind is DecisionKind.FAIL
+    assert decide(report_with(), past_attempts(5, at=0.0), policy=policy, now=1000.0).kind is DecisionKind.RESTART
+    assert decide(report_with(), past_attempts(5, at=950.0), policy=policy, now=1000.0).kind is DecisionKind.FAIL
 
 
-@pytest.mark.parametrize("sign", [STEP, COUNT])
+@pytest.mark.parametrize("sign", [STEP_TOLD, COUNT])
 def test_a_higher_step_restores_the_users_budget(sign: Sign) -> None:
     policy = RestartPolicy(max_restarts=2)
-    assert decide(report(), past(2), policy=policy).kind is DecisionKind.FAIL
-    again = decide(report(), past(2), policy=policy, signs=(sign,))
+    assert decide(report_with(), past_attempts(2), policy=policy).kind is DecisionKind.FAIL
+    again = decide(report_with(), past_attempts(2), policy=policy, signs=(sign,))
     assert "restart 1 of 2" in again.reason
     assert sign.text in again.reason
     # The restart after an attempt that got further is the first of its new budget.
-    history = [*past(2), *past(1, signs=(sign,)), *past(1)]
-    assert decide(report(), history[:3], policy=policy).kind is DecisionKind.RESTART
-    assert decide(report(), history, policy=policy).kind is DecisionKind.FAIL
+    history = [*past_attempts(2), *past_attempts(1, signs=(sign,)), *past_attempts(1)]
+    assert decide(report_with(), history[:3], policy=policy).kind is DecisionKind.RESTART
+    assert decide(report_with(), history, policy=policy).kind is DecisionKind.FAIL
 
 
 @pytest.mark.parametrize("sign", [CHECKPOINT, LONGER, HEALTHY])
 def test_other_signs_restore_no_budget(sign: Sign) -> None:
     policy = RestartPolicy(max_restarts=2)
-    assert decide(report(), past(2), policy=policy, signs=(sign,)).kind is DecisionKind.FAIL
-    assert decide(report(), past(2, signs=(sign,)), policy=policy).kind is DecisionKind.FAIL
+    assert decide(report_with(), past_attempts(2), policy=policy, signs=(sign,)).kind is DecisionKind.FAIL
+    assert decide(report_with(), past_attempts(2, signs=(sign,)), policy=policy).kind is DecisionKind.FAIL
 
 
 def test_progress_restores_only_the_users_budget() -> None:
     policy = RestartPolicy(platform_max_restarts=2)
-    uncharged = past(2, decision=Decision(kind=DecisionKind.RESTART, reason="again", charged=False), signs=(STEP,))
-    hardware = report(blame=Blame.HARDWARE)
-    assert decide(hardware, uncharged, policy=policy, signs=(STEP,)).kind is DecisionKind.FAIL
+    uncharged = past_attempts(
+        2, decision=Decision(kind=DecisionKind.RESTART, reason="again", charged=False), signs=(STEP_TOLD,)
+    )
+    hardware = report_with(blame=Blame.HARDWARE)
+    assert decide(hardware, uncharged, policy=policy, signs=(STEP_TOLD,)).kind is DecisionKind.FAIL
 
 
 def test_the_window_holds_whatever_the_progress() -> None:
     policy = RestartPolicy(max_restarts=2, window_restarts=4, window_s=3600.0)
-    history = past(4, at=900.0, signs=(STEP,), progressed=True)
-    assert decide(report(), history[:3], policy=policy, signs=(STEP,)).kind is DecisionKind.RESTART
-    decision = decide(report(), history, policy=policy, signs=(STEP,))
+    history = past_attempts(4, at=900.0, signs=(STEP_TOLD,), progressed=True)
+    assert decide(report_with(), history[:3], policy=policy, signs=(STEP_TOLD,)).kind is DecisionKind.RESTART
+    decision = decide(report_with(), history, policy=policy, signs=(STEP_TOLD,))
     assert decision.kind is DecisionKind.FAIL
     assert "4 restarts within 1 h" in decision.reason
 
@@ -187,40 +189,40 @@ SAME = "Thing|SIGSEGV|||||"
 @pytest.mark.parametrize(
     ("said", "judged"),
     [
-        (report(blame=Blame.WORKLOAD, exception="ValueError", fingerprint=SAME), True),
-        (report(blame=Blame.WORKLOAD, fingerprint=SAME), True),
-        (report(blame=Blame.UNKNOWN, fingerprint=SAME), True),
-        (report(blame=Blame.UNKNOWN), False),
-        (report(Rerun.LATER, Blame.WORKLOAD, fingerprint=SAME), False),
-        (report(Rerun.NOW, Blame.WORKLOAD, fingerprint=SAME), False),
-        (report(Rerun.UNKNOWN, Blame.HARDWARE, fingerprint=SAME), False),
-        (report(Rerun.UNKNOWN, Blame.WORKLOAD, fingerprint=SAME, trigger=Trigger.FAULT), False),
-        (report(Rerun.LATER, Blame.PLATFORM, fingerprint=SAME), False),
-        (report(Rerun.LATER, Blame.PLATFORM, fingerprint=SAME, phrase="AddressInUse"), True),
+        (report_with(blame=Blame.WORKLOAD, exception="ValueError", fingerprint=SAME), True),
+        (report_with(blame=Blame.WORKLOAD, fingerprint=SAME), True),
+        (report_with(blame=Blame.UNKNOWN, fingerprint=SAME), True),
+        (report_with(blame=Blame.UNKNOWN), False),
+        (report_with(Rerun.LATER, Blame.WORKLOAD, fingerprint=SAME), False),
+        (report_with(Rerun.NOW, Blame.WORKLOAD, fingerprint=SAME), False),
+        (report_with(Rerun.UNKNOWN, Blame.HARDWARE, fingerprint=SAME), False),
+        (report_with(Rerun.UNKNOWN, Blame.WORKLOAD, fingerprint=SAME, trigger=Trigger.FAULT), False),
+        (report_with(Rerun.LATER, Blame.PLATFORM, fingerprint=SAME), False),
+        (report_with(Rerun.LATER, Blame.PLATFORM, fingerprint=SAME, phrase="AddressInUse"), True),
     ],
 )
 def test_the_same_failure_twice_without_progress_would_come_again(said: ExitReport, judged: bool) -> None:
     kind = DecisionKind.FAIL if judged else DecisionKind.RESTART
-    decision = decide(said, past(1, report=said))
+    decision = decide(said, past_attempts(1, report=said))
     assert decision.kind is kind
     if judged:
         assert "attempts 1 and 9 ended with the same" in decision.reason
         assert "no sign of progress" in decision.reason
 
 
-@pytest.mark.parametrize("sign", [STEP, COUNT, CHECKPOINT, LONGER, HEALTHY])
+@pytest.mark.parametrize("sign", [STEP_TOLD, COUNT, CHECKPOINT, LONGER, HEALTHY])
 def test_any_sign_of_progress_makes_it_another_failure(sign: Sign) -> None:
-    said = report(fingerprint=SAME)
-    assert decide(said, past(1, report=said), signs=(sign,)).kind is DecisionKind.RESTART
+    said = report_with(fingerprint=SAME)
+    assert decide(said, past_attempts(1, report=said), signs=(sign,)).kind is DecisionKind.RESTART
     # What the attempt before had gained was gained before its failure: this one gained nothing.
-    assert decide(said, past(1, report=said, signs=(sign,))).kind is DecisionKind.FAIL
+    assert decide(said, past_attempts(1, report=said, signs=(sign,))).kind is DecisionKind.FAIL
 
 
 @pytest.mark.parametrize("phrase", ["CollectiveTimeout", "HungWorker"])
 def test_an_attempt_that_only_waited_long_was_not_healthy(phrase: str) -> None:
-    said = report(phrase=phrase, fingerprint=SAME)
-    assert decide(said, past(1, report=said), signs=(HEALTHY,)).kind is DecisionKind.FAIL
-    assert decide(said, past(1, report=said), signs=(HEALTHY, COUNT)).kind is DecisionKind.RESTART
+    said = report_with(phrase=phrase, fingerprint=SAME)
+    assert decide(said, past_attempts(1, report=said), signs=(HEALTHY,)).kind is DecisionKind.FAIL
+    assert decide(said, past_attempts(1, report=said), signs=(HEALTHY, COUNT)).kind is DecisionKind.RESTART
 
 
 @pytest.mark.parametrize(
@@ -230,64 +232,64 @@ def test_a_long_run_to_the_very_same_step_is_no_sign_of_progress(reached: int, s
     def counts(step: int) -> tuple[Count, ...]:
         return (Count(name="step", value=step),)
 
-    history = past(1, counts=counts(500), parts={"running": 900.0})
+    history = past_attempts(1, counts=counts(500), parts={"running": 900.0})
     evidence = AttemptEvidence(attempt=2, workers=())
     signs = signs_of(evidence, counts(reached), None, history, ran_s=900.0, healthy_s=600.0)
     assert [sign.kind for sign in signs] == seen
 
 
 def test_where_there_is_another_node_the_same_failure_is_tried_there_first() -> None:
-    said = report(fingerprint=SAME)
-    assert decide(said, past(1, report=said), spare=True).kind is DecisionKind.REPLACE
-    there = report(fingerprint=SAME, first=Culprit(role="worker", rank=1, node="c"))
-    assert decide(there, past(2, report=said), spare=True).kind is DecisionKind.FAIL
+    said = report_with(fingerprint=SAME)
+    assert decide(said, past_attempts(1, report=said), spare=True).kind is DecisionKind.REPLACE
+    there = report_with(fingerprint=SAME, first=Culprit(role="worker", rank=1, node="c"))
+    assert decide(there, past_attempts(2, report=said), spare=True).kind is DecisionKind.FAIL
 
 
 def test_another_failure_between_two_equal_ones_makes_them_two() -> None:
-    said, other = report(fingerprint=SAME), report(fingerprint="Other||||||")
-    assert decide(said, [*past(1, report=said), *past(1, report=other)]).kind is DecisionKind.RESTART
+    said, other = report_with(fingerprint=SAME), report_with(fingerprint="Other||||||")
+    assert decide(said, [*past_attempts(1, report=said), *past_attempts(1, report=other)]).kind is DecisionKind.RESTART
 
 
 @pytest.mark.parametrize(("limit", "before", "kind"), [
     (3, 1, DecisionKind.RESTART), (3, 2, DecisionKind.FAIL), (0, 9, DecisionKind.RESTART),
 ])  # fmt: skip
 def test_how_many_equal_failures_end_a_job_is_the_users(limit: int, before: int, kind: DecisionKind) -> None:
-    said = report(fingerprint=SAME)
+    said = report_with(fingerprint=SAME)
     policy = RestartPolicy(max_restarts=99, max_in_a_row=99, same_failure=limit)
-    assert decide(said, past(before, report=said), policy=policy).kind is kind
+    assert decide(said, past_attempts(before, report=said), policy=policy).kind is kind
 
 
 def test_a_sign_within_a_row_of_equal_failures_begins_it_anew() -> None:
-    said = report(fingerprint=SAME)
+    said = report_with(fingerprint=SAME)
     policy = RestartPolicy(max_restarts=99, max_in_a_row=99, same_failure=3)
-    history = [*past(1, report=said), *past(1, report=said, signs=(CHECKPOINT,))]
+    history = [*past_attempts(1, report=said), *past_attempts(1, report=said, signs=(CHECKPOINT,))]
     assert decide(said, history, policy=policy).kind is DecisionKind.RESTART
-    assert decide(said, [*history, *past(1, report=said)], policy=policy).kind is DecisionKind.FAIL
+    assert decide(said, [*history, *past_attempts(1, report=said)], policy=policy).kind is DecisionKind.FAIL
 
 
 def test_a_decision_says_which_progress_was_seen_or_that_there_was_none() -> None:
-    assert "progress" not in decide(report()).reason
-    assert "no sign of progress since attempt 1" in decide(report(), past(2)).reason
-    assert CHECKPOINT.text in decide(report(), past(2), signs=(CHECKPOINT,)).reason
-    assert decide(report()).reason == "restart 1 of 99 now: Thing has no known cause, so another attempt may work"
+    assert "progress" not in decide(report_with()).reason
+    assert "no sign of progress since attempt 1" in decide(report_with(), past_attempts(2)).reason
+    assert CHECKPOINT.text in decide(report_with(), past_attempts(2), signs=(CHECKPOINT,)).reason
+    assert decide(report_with()).reason == "restart 1 of 99 now: Thing has no known cause, so another attempt may work"
 
 
 def test_the_second_blame_of_one_node_moves_the_job_where_there_is_room() -> None:
-    assert decide(report(), past(1), spare=True).kind is DecisionKind.REPLACE
-    assert decide(report(), past(1), spare=False).kind is DecisionKind.RESTART
-    assert decide(report(), past(1, progressed=True), spare=True).kind is DecisionKind.RESTART
-    elsewhere = past(1, report=report(first=Culprit(role="worker", rank=0, node="a")))
-    assert decide(report(), elsewhere, spare=True).kind is DecisionKind.RESTART
-    bug = report(blame=Blame.WORKLOAD)
-    assert decide(bug, past(1, report=bug), spare=True).kind is DecisionKind.RESTART
+    assert decide(report_with(), past_attempts(1), spare=True).kind is DecisionKind.REPLACE
+    assert decide(report_with(), past_attempts(1), spare=False).kind is DecisionKind.RESTART
+    assert decide(report_with(), past_attempts(1, progressed=True), spare=True).kind is DecisionKind.RESTART
+    elsewhere = past_attempts(1, report=report_with(first=Culprit(role="worker", rank=0, node="a")))
+    assert decide(report_with(), elsewhere, spare=True).kind is DecisionKind.RESTART
+    bug = report_with(blame=Blame.WORKLOAD)
+    assert decide(bug, past_attempts(1, report=bug), spare=True).kind is DecisionKind.RESTART
 
 
 def test_a_bad_job_cannot_drain_a_cluster() -> None:
     taken = [
-        *past(1, decision=Decision(kind=DecisionKind.REPLACE, reason="x", avoid=("c",))),
-        *past(1, decision=Decision(kind=DecisionKind.REPLACE, reason="x", avoid=("d",))),
+        *past_attempts(1, decision=Decision(kind=DecisionKind.REPLACE, reason="x", avoid=("c",))),
+        *past_attempts(1, decision=Decision(kind=DecisionKind.REPLACE, reason="x", avoid=("d",))),
     ]
-    decision = decide(report(Rerun.ELSEWHERE, Blame.HARDWARE), taken, spare=True)
+    decision = decide(report_with(Rerun.ELSEWHERE, Blame.HARDWARE), taken, spare=True)
     assert decision.kind is DecisionKind.FAIL
     assert "c, d" in decision.reason
 
@@ -307,11 +309,11 @@ def test_no_job_restarts_without_end(
     policy = RestartPolicy(max_restarts=mine, platform_max_restarts=others)
     history: list[AttemptRecord] = []
     while len(history) < 20:
-        said = report(rerun, blame, attempt=len(history) + 1)
+        said = report_with(rerun, blame, attempt=len(history) + 1)
         decision = decide(said, history, policy=policy, spare=spare, jitter=jitter)
         if decision.kind is DecisionKind.FAIL:
             break
-        history += past(1, attempt=len(history) + 1, report=said, decision=decision)
+        history += past_attempts(1, attempt=len(history) + 1, report=said, decision=decision)
     charged = sum(record.decision.charged for record in history)
     assert charged <= mine
     assert len(history) - charged <= others
@@ -330,6 +332,8 @@ def test_a_job_that_may_avoid_no_more_says_what_it_has_avoided(
 ) -> None:
     replaced = Decision(kind=DecisionKind.REPLACE, reason="again", avoid=avoided)
     policy = structs.replace(WIDE, max_isolations=most)
-    decision = decide(report(Rerun.ELSEWHERE), past(len(avoided), decision=replaced), spare=True, policy=policy)
+    decision = decide(
+        report_with(Rerun.ELSEWHERE), past_attempts(len(avoided), decision=replaced), spare=True, policy=policy
+    )
     assert decision.kind is DecisionKind.FAIL
     assert decision.reason.startswith(reason)

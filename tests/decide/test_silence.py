@@ -26,7 +26,7 @@ def shot(rank: int, at: float, *frames: str, state: str = "S") -> RankSnapshot:
     return RankSnapshot(rank=rank, pid=100 + rank, at=at, threads=(thread,), stack_source="py-spy" if frames else "")
 
 
-class Gang:
+class SilentGang:
     """Nodes that look at their ranks, each on a clock of its own, and the owner's pure part."""
 
     def __init__(self, looks: Shot, *, spoke: dict[int, float] | None = None, ahead: dict[str, float] | None = None):
@@ -86,7 +86,7 @@ def evidence_of(found: list[Next]) -> HangFound:
 
 
 def test_the_rank_that_differs_is_found_over_all_nodes() -> None:
-    gang = Gang(one_loads)
+    gang = SilentGang(one_loads)
     found = evidence_of(gang.run(70.0)).evidence
     assert found.culprits == (3,) and "load (data.py:3)" in found.why
     assert [shot.rank for shot in found.looks[-1]] == [0, 1, 2, 3]
@@ -95,8 +95,8 @@ def test_the_rank_that_differs_is_found_over_all_nodes() -> None:
 
 
 def test_clocks_that_are_wrong_change_nothing() -> None:
-    right = evidence_of(Gang(one_loads).run(70.0)).evidence
-    wrong = evidence_of(Gang(one_loads, ahead={"gpu-1": 86_400.0, "gpu-2": -1e6}).run(70.0)).evidence
+    right = evidence_of(SilentGang(one_loads).run(70.0)).evidence
+    wrong = evidence_of(SilentGang(one_loads, ahead={"gpu-1": 86_400.0, "gpu-2": -1e6}).run(70.0)).evidence
     assert (wrong.culprits, wrong.why, round(wrong.silent_s, 3)) == (
         right.culprits,
         right.why,
@@ -105,13 +105,13 @@ def test_clocks_that_are_wrong_change_nothing() -> None:
 
 
 def test_one_node_that_speaks_keeps_the_gang_from_being_looked_at_closely() -> None:
-    gang = Gang(one_loads, spoke={0: T + 50.0})
+    gang = SilentGang(one_loads, spoke={0: T + 50.0})
     gang.run(65.0)
     assert {asked.closeness for asked in gang.asked} <= {Closeness.WORDS, Closeness.LIGHT} and gang.found == []
 
 
 def test_a_gang_that_works_is_asked_once_in_a_time_out() -> None:
-    gang = Gang(one_loads)
+    gang = SilentGang(one_loads)
     for second in range(600):
         gang.spoke = dict.fromkeys(range(4), T + second)
         gang.run(1.0)
@@ -120,7 +120,7 @@ def test_a_gang_that_works_is_asked_once_in_a_time_out() -> None:
 
 
 def test_a_node_that_does_not_answer_is_named_with_its_ranks() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at, *IN_ALL_REDUCE))
+    gang = SilentGang(lambda rank, at: shot(rank, at, *IN_ALL_REDUCE))
     gang.deaf = {"gpu-2"}
     found = evidence_of(gang.run(120.0)).evidence
     assert found.culprits == (2, 3)
@@ -128,7 +128,7 @@ def test_a_node_that_does_not_answer_is_named_with_its_ranks() -> None:
 
 
 def test_a_rank_that_differs_is_named_before_a_node_that_does_not_answer() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at, state="T") if rank == 1 else shot(rank, at, *IN_ALL_REDUCE))
+    gang = SilentGang(lambda rank, at: shot(rank, at, state="T") if rank == 1 else shot(rank, at, *IN_ALL_REDUCE))
     gang.deaf = {"gpu-2"}
     found = evidence_of(gang.run(200.0)).evidence
     assert found.culprits == (1,) and found.why.endswith("gave no answer within 13 s")
@@ -151,19 +151,19 @@ def test_an_answer_that_comes_late_or_for_another_look_counts_nothing() -> None:
 
 
 def test_nothing_is_asked_when_no_gang_runs() -> None:
-    gang = Gang(one_loads)
+    gang = SilentGang(one_loads)
     gang.silence.end()
     assert gang.run(1000.0) == [] and gang.asked == []
 
 
 def test_where_no_look_has_a_stack_the_workers_are_to_write_theirs() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at))
+    gang = SilentGang(lambda rank, at: shot(rank, at))
     gang.run(70.0)
     assert [type(step) for step in gang.out[-2:]] == [WantLastWords, HangFound]
 
 
 def test_a_rank_that_has_ended_is_what_the_others_wait_for() -> None:
-    gang = Gang(lambda rank, at: shot(rank, at, *IN_ALL_REDUCE))
+    gang = SilentGang(lambda rank, at: shot(rank, at, *IN_ALL_REDUCE))
     gang.ended = {2}
     found = evidence_of(gang.run(70.0)).evidence
     assert found.culprits == (2,) and "ended already" in found.why
@@ -183,6 +183,6 @@ def test_a_look_is_bounded_before_it_travels() -> None:
 
 
 def test_the_report_names_the_rank_and_its_node() -> None:
-    found = evidence_of(Gang(one_loads).run(70.0)).evidence
+    found = evidence_of(SilentGang(one_loads).run(70.0)).evidence
     report = explain(AttemptEvidence(hang=replace(found, attempt=1), workers=()))
     assert report.phrase == "HungWorker" and report.first is not None and report.first.rank == 3
