@@ -27,7 +27,7 @@ def trace(line: str, frame: str = "/app/train.py") -> str:
     return f'Traceback (most recent call last):\n  File "{frame}", line 12, in main\n    step()\n{line}\n'
 
 
-def died(
+def dead(
     rank: int, words: str = "", *, code: int | None = 1, signal: int | None = None, at: float = 0.0, order: int = 0,
     after_stop: bool = False, node: str = "",
 ) -> WorkerEvidence:  # fmt: skip
@@ -42,5 +42,5 @@ def died(
     return WorkerEvidence(rank=rank, node=node, exit=ended, stderr=stderr)
 
 
-def told(*workers: WorkerEvidence, **more: object) -> AttemptEvidence:
+def seen(*workers: WorkerEvidence, **more: object) -> AttemptEvidence:
     return AttemptEvidence(workers=workers, job="j1", **more)  # type: ignore[arg-type] # fields by name

@@ -42,11 +42,11 @@ from holdfast.model.process_messages import (
 )
 from holdfast.wire.message_frames import FrameReader, FromAgent, FromOwner, frame
 
-T = 1_790_000_000.0
-SLOTS = 2
+FAR_T = 1_790_000_000.0
+SLOTS_EACH = 2
 
 
-class Node:
+class FarNode:
     """A machine: its agent, its workers, its clock, its kernel's order of deaths."""
 
     def __init__(self, name: str, ahead: float, timers: Timers, order: int) -> None:
@@ -67,20 +67,20 @@ class FarGang:
     """Plays time. `ahead`: seconds by which each node's clock is ahead of the owner's."""
 
     def __init__(self, *ahead: float) -> None:
-        self.now = T
+        self.now = FAR_T
         self.delay_s = 0.004
         """One way, between owner and node."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         timers = Timers(lease_s=6.0, beat_s=1.0, grace_s=5.0)
         self.nodes = {
-            f"gpu-{index + 1}": Node(f"gpu-{index + 1}", by, timers, order=17 * (3 - index))
+            f"gpu-{index + 1}": FarNode(f"gpu-{index + 1}", by, timers, order=17 * (3 - index))
             for index, by in enumerate(ahead)
         }
         count = len(self.nodes)
         spec = JobSpec(
             name="far",
-            roles=(Role(name="worker", count=SLOTS, command=("x",), per_node=True),),
+            roles=(Role(name="worker", count=SLOTS_EACH, command=("x",), per_node=True),),
             nodes=NodePlan(least=count, most=count),
             timers=timers,
             checks=(),
@@ -92,7 +92,7 @@ class FarGang:
         self.finished = False
         self.take(ev.JobSubmitted(job_id="j", spec=spec, nodes=(), seed=1))
         for index, name in enumerate(self.nodes):
-            self.take(ev.NodeJoined(node=NodeInfo(name=name, slots=SLOTS, address=f"10.1.2.{index + 1}"), boot=1))
+            self.take(ev.NodeJoined(node=NodeInfo(name=name, slots=SLOTS_EACH, address=f"10.1.2.{index + 1}"), boot=1))
         self.until(lambda: self.owner.gang.phase is Phase.RUNNING)
         self.run(30.0)
 
@@ -156,7 +156,7 @@ class FarGang:
                 case _:
                     pass
 
-    def _send(self, node: Node, command: Command) -> None:
+    def _send(self, node: FarNode, command: Command) -> None:
         data = frame(command, self.now)
 
         def arrive() -> None:
@@ -165,7 +165,7 @@ class FarGang:
 
         self.after(self.delay_s, arrive)
 
-    def _heard(self, node: Node, word: Report | ev.Event) -> None:
+    def _heard(self, node: FarNode, word: Report | ev.Event) -> None:
         data = frame(word, self.now + node.ahead)
 
         def arrive() -> None:
@@ -183,7 +183,7 @@ class FarGang:
 
     # ------------------------------------------------------------------------------------------ the nodes
 
-    def _perform(self, node: Node, instructions: list[Instruction]) -> None:
+    def _perform(self, node: FarNode, instructions: list[Instruction]) -> None:
         here = self.now + node.ahead
         for instruction in instructions:
             match instruction:
@@ -203,11 +203,11 @@ class FarGang:
                 case _:
                     raise AssertionError(instruction)
 
-    def _learn(self, node: Node, fact: Fact) -> None:
+    def _learn(self, node: FarNode, fact: Fact) -> None:
         self._perform(node, node.agent.learn(fact, self.now + node.ahead))
 
-    def node_of(self, rank: int) -> Node:
-        return self.nodes[f"gpu-{rank // SLOTS + 1}"]
+    def node_of(self, rank: int) -> FarNode:
+        return self.nodes[f"gpu-{rank // SLOTS_EACH + 1}"]
 
     def dies(self, rank: int, after_s: float, words: str = "", *, memory: bool = False, **how: Any) -> None:
         """A worker ends by itself, so much later, with these words as the end of its stderr."""
@@ -226,7 +226,7 @@ class FarGang:
 
         self.after(after_s, die)
 
-    def _end(self, node: Node, rank: int, **how: Any) -> None:
+    def _end(self, node: FarNode, rank: int, **how: Any) -> None:
         pid, began = node.living.pop(rank)
         node.order += 1
         ended = WorkerExit(
@@ -242,7 +242,7 @@ class FarGang:
         )
         self._learn(node, WorkerExited(exit=ended))
 
-    def _ask(self, node: Node, part: CollectEvidence) -> None:
+    def _ask(self, node: FarNode, part: CollectEvidence) -> None:
         data = frame(part, self.now)
 
         def arrive() -> None:
@@ -252,7 +252,7 @@ class FarGang:
 
         self.after(self.delay_s, arrive)
 
-    def _seen(self, node: Node, known: AttemptEvidence) -> AttemptEvidence:
+    def _seen(self, node: FarNode, known: AttemptEvidence) -> AttemptEvidence:
         logs = {
             rank: LogExcerpt(source=f"worker-{rank} stderr", text=words, written_at=self.now + node.ahead)
             for rank, words in node.logs.items()

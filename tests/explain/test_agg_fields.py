@@ -28,7 +28,7 @@ FIELD = {
     "matchedUserLogString": ("matchedUserLogString",),
     "dockerStatus": ("dockerStatus",),
 }
-OOM = (
+OOM_ON_GPU_0 = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
     " of which 1.2 MiB is free."
 )
@@ -37,7 +37,7 @@ FRAMES = 'Traceback (most recent call last):\n  File "/x/train.py", line 88, in 
 NOISE = "".join(f"cleanup noise {n}\n" for n in range(300))
 
 
-def dead(text: str = "", *, exit_code: int | None = None, signal: int | None = None) -> AttemptEvidence:
+def dead_worker(text: str = "", *, exit_code: int | None = None, signal: int | None = None) -> AttemptEvidence:
     exit_ = WorkerExit(
         role="worker", rank=0, node="n1", attempt=1, pid=7, ended_at=1_700_000_001.0, exit_code=exit_code, signal=signal
     )
@@ -45,11 +45,11 @@ def dead(text: str = "", *, exit_code: int | None = None, signal: int | None = N
     return AttemptEvidence(workers=(WorkerEvidence(node="n1", exit=exit_, stderr=stderr),))
 
 
-def fields(evidence: AttemptEvidence) -> dict[str, object]:
-    return told(agg_error_file(explain(evidence), evidence).decode())
+def fields_of(evidence: AttemptEvidence) -> dict[str, object]:
+    return loaded_fields(agg_error_file(explain(evidence), evidence).decode())
 
 
-def told(text: str) -> dict[str, object]:
+def loaded_fields(text: str) -> dict[str, object]:
     loaded: dict[str, object] = yaml.load("\n".join(text.splitlines()[1:-1]), LOADER)
     return loaded
 
@@ -64,14 +64,14 @@ def deciding(loaded: dict[str, object]) -> object:
 
 
 def test_what_follows_a_traceback_is_not_part_of_it() -> None:
-    loaded = fields(dead(f"warm up\n{FRAMES}{OOM}\n{NOISE}", exit_code=1))
-    assert loaded["matchedUserLogString"] == OOM
-    assert loaded["caughtException"] == f"{OOM}\n  at /x/train.py:88 in step"
+    loaded = fields_of(dead_worker(f"warm up\n{FRAMES}{OOM_ON_GPU_0}\n{NOISE}", exit_code=1))
+    assert loaded["matchedUserLogString"] == OOM_ON_GPU_0
+    assert loaded["caughtException"] == f"{OOM_ON_GPU_0}\n  at /x/train.py:88 in step"
 
 
 def test_what_follows_an_unknown_exception_is_not_part_of_it() -> None:
-    evidence = dead(f"{FRAMES}ValueError: no rows\n{NOISE}", exit_code=1)
-    assert fields(evidence)["caughtException"] == "ValueError: no rows\n  at /x/train.py:88 in step"
+    evidence = dead_worker(f"{FRAMES}ValueError: no rows\n{NOISE}", exit_code=1)
+    assert fields_of(evidence)["caughtException"] == "ValueError: no rows\n  at /x/train.py:88 in step"
     assert "noise" not in explain(evidence).reason
 
 
@@ -90,7 +90,7 @@ def test_what_follows_an_unknown_exception_is_not_part_of_it() -> None:
     ],
 )
 def test_a_message_over_several_lines_is_kept_whole(message: str) -> None:
-    said = str(fields(dead(f"{FRAMES}{message}\ncleanup noise\n", exit_code=1))["caughtException"])
+    said = str(fields_of(dead_worker(f"{FRAMES}{message}\ncleanup noise\n", exit_code=1))["caughtException"])
     for line in message.strip().splitlines():
         assert line.strip() in said
     assert "noise" not in said
@@ -98,30 +98,30 @@ def test_a_message_over_several_lines_is_kept_whole(message: str) -> None:
 
 def test_a_cpp_abort_fills_caught_exception() -> None:
     said = "terminate called after throwing an instance of 'std::out_of_range'\n  what():  vector::_M_range_check"
-    evidence = dead(f"{said}\nmore\n", signal=6)
+    evidence = dead_worker(f"{said}\nmore\n", signal=6)
     report = explain(evidence)
     assert report.exception == "std::out_of_range"
-    assert fields(evidence)["caughtException"] == said
+    assert fields_of(evidence)["caughtException"] == said
     assert "Python line" not in report.solution
 
 
 def test_a_shells_status_fills_caught_signal() -> None:
-    loaded = fields(dead(exit_code=139))
+    loaded = fields_of(dead_worker(exit_code=139))
     assert (loaded["originalUserExitCode"], loaded["caughtSignal"]) == (139, "SIGSEGV")
-    assert fields(dead(exit_code=137))["caughtSignal"] == "SIGKILL"
-    assert fields(dead(exit_code=3))["caughtSignal"] is None
+    assert fields_of(dead_worker(exit_code=137))["caughtSignal"] == "SIGKILL"
+    assert fields_of(dead_worker(exit_code=3))["caughtSignal"] is None
 
 
 def test_holdfasts_own_disk_cleaner_fills_its_error_log() -> None:
     evidence = AttemptEvidence(
-        workers=dead(signal=15).workers,
+        workers=dead_worker(signal=15).workers,
         stop=StopRequest(
             reason="this job uses 90 % of the disk", solution="write less", source=StopSource.DISK_CLEANER,
             phrase="KilledByDiskCleaner", at=1_700_000_000.5,
         ),
         stop_asked_at=1_700_000_000.5,
     )  # fmt: skip
-    loaded = fields(evidence)
+    loaded = fields_of(evidence)
     logs = loaded["errorLogs"]
     assert isinstance(logs, dict)
     assert logs["diskCleaner"] == (
@@ -138,9 +138,9 @@ def test_the_field_that_trigger_names_is_never_null() -> None:
     for number, case in enumerate(EXAMS):
         text = case.get("text") or "\n".join(case["files"])
         alone = AttemptEvidence(workers=(WorkerEvidence(log=LogExcerpt(source="job.log", text=text)),))
-        also = {1: (alone,), 3: (dead(text, exit_code=139),)}.get(number % 4, ())
-        for evidence in (dead(text, exit_code=1), *also):
-            loaded = fields(evidence)
+        also = {1: (alone,), 3: (dead_worker(text, exit_code=139),)}.get(number % 4, ())
+        for evidence in (dead_worker(text, exit_code=1), *also):
+            loaded = fields_of(evidence)
             if loaded["trigger"] is not None and deciding(loaded) is None:
                 empty[case["id"]] = loaded["trigger"]
     assert not empty
@@ -149,7 +149,7 @@ def test_the_field_that_trigger_names_is_never_null() -> None:
 @pytest.mark.real
 def test_a_command_that_cannot_be_run_fills_errorlogs_runtime(holdfast: Holdfast) -> None:
     ran = holdfast.run("--max-restarts", "0", "--no-python", "./not-there")
-    loaded = told((ran.job_dir / "attempt-1" / "runtime.pai.agg.error").read_text())
+    loaded = loaded_fields((ran.job_dir / "attempt-1" / "runtime.pai.agg.error").read_text())
     assert loaded["trigger"] == "runtimeErrorLog"
     assert "./not-there: No such file or directory" in str(deciding(loaded))
     assert loaded["matchedUserLogString"] is None
@@ -159,6 +159,6 @@ def test_a_command_that_cannot_be_run_fills_errorlogs_runtime(holdfast: Holdfast
 def test_the_seeds_own_shell_line(holdfast: Holdfast) -> None:
     script = holdfast.script("set -e\nx=\n[ $x -gt 3 ]\necho not here\n", "unary.sh")
     ran = holdfast.run("--max-restarts", "0", "--no-python", "bash", script)
-    loaded = told((ran.job_dir / "attempt-1" / "runtime.pai.agg.error").read_text())
+    loaded = loaded_fields((ran.job_dir / "attempt-1" / "runtime.pai.agg.error").read_text())
     assert (loaded["exitcode"], loaded["trigger"], loaded["originalUserExitCode"]) == (231, "matchedUserLogString", 2)
     assert str(loaded["matchedUserLogString"]).endswith("[: -gt: unary operator expected")

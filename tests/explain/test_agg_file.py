@@ -13,7 +13,7 @@ from holdfast.explain.openpai_exit_file import END, MOST_BYTES, START, agg_error
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, WorkerEvidence
 from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport, WorkerExit
 
-KEYS = {
+FILE_KEYS = {
     "exitcode",
     "reason",
     "solution",
@@ -26,7 +26,7 @@ KEYS = {
     "errorLogs",
 }
 
-HOSTILE = [
+HOSTILE_PIECES = [
     START,
     END,
     f"\n{START}\n",
@@ -60,7 +60,7 @@ HOSTILE = [
 ]
 
 hostile_text = st.lists(
-    st.one_of(st.sampled_from(HOSTILE), st.text(max_size=40), st.text(alphabet=string.printable, max_size=80)),
+    st.one_of(st.sampled_from(HOSTILE_PIECES), st.text(max_size=40), st.text(alphabet=string.printable, max_size=80)),
     max_size=40,
 ).map("".join)
 
@@ -75,12 +75,12 @@ def parsed(data: bytes) -> dict[str, object]:
     assert text.count(END) == 1
     loaded = yaml.safe_load(text.removeprefix(START).removesuffix(f"{END}\n"))
     assert isinstance(loaded, dict)
-    assert set(loaded) == KEYS
+    assert set(loaded) == FILE_KEYS
     assert {"user", "runtime", "diskCleaner"} <= set(loaded["errorLogs"])
     return loaded
 
 
-def died(text: str, *, code: int = 1, rank: int = 0) -> WorkerEvidence:
+def died_with_text(text: str, *, code: int = 1, rank: int = 0) -> WorkerEvidence:
     ended = WorkerExit(
         role="worker", rank=rank, node="n1", attempt=1, pid=100 + rank, exit_code=code, ended_at=1e9 + rank
     )
@@ -95,7 +95,7 @@ def died(text: str, *, code: int = 1, rank: int = 0) -> WorkerEvidence:
 @settings(max_examples=50, deadline=None)
 def test_always_bounded_and_parseable(text: str, reason: str, solution: str, container: str, source: str) -> None:
     evidence = AttemptEvidence(
-        workers=(died(text),),
+        workers=(died_with_text(text),),
         container=container,
         stop=StopRequest(reason=reason, solution=solution) if reason else None,
         pai_errors=(Evidence(kind=EvidenceKind.LOG, text=f'1 ERROR REASON "{text}"', source=source),),
@@ -116,7 +116,7 @@ def test_a_quoted_scalar_reads_back(text: str) -> None:
 
 
 def test_one_line_of_five_megabytes() -> None:
-    evidence = AttemptEvidence(workers=(died("x" * 5_000_000),))
+    evidence = AttemptEvidence(workers=(died_with_text("x" * 5_000_000),))
     parsed(agg_error_file(explain(evidence), evidence))
 
 
@@ -129,7 +129,7 @@ def test_five_hundred_sources() -> None:
         )
         for n in range(500)
     )
-    evidence = AttemptEvidence(workers=(died("ValueError: x"),), pai_errors=errors)
+    evidence = AttemptEvidence(workers=(died_with_text("ValueError: x"),), pai_errors=errors)
     parsed(agg_error_file(explain(evidence), evidence))
 
 
@@ -141,7 +141,7 @@ def test_the_disk_cleaner_is_believed_and_keeps_its_words() -> None:
     )
     lines = (f'234346457 ERROR ACTION "{said[0]}', f"234346457 ERROR {said[1]}", f"234346457 ERROR {said[2]}")
     evidence = AttemptEvidence(
-        workers=(died("noise of the dying worker\n" * 400, code=137),),
+        workers=(died_with_text("noise of the dying worker\n" * 400, code=137),),
         pai_errors=tuple(Evidence(kind=EvidenceKind.LOG, text=line, source="diskCleaner") for line in lines),
     )
     report = explain(evidence)
@@ -164,7 +164,7 @@ def test_the_culprits_log_has_the_room_that_the_cause_leaves() -> None:
         + '  File "a.py", line 3, in <module>\n'
         + "KeyError: 'lr'\n"
     )
-    evidence = AttemptEvidence(workers=(died(text), died("Connection closed by peer", rank=1)))
+    evidence = AttemptEvidence(workers=(died_with_text(text), died_with_text("Connection closed by peer", rank=1)))
     report = explain(evidence)
     data = agg_error_file(report, evidence)
     loaded = parsed(data)
@@ -177,12 +177,12 @@ def test_the_culprits_log_has_the_room_that_the_cause_leaves() -> None:
 
 
 def test_secrets_do_not_leave() -> None:
-    evidence = AttemptEvidence(workers=(died("HF_TOKEN=hf_abcdefghijklmnopqrstuv\nRuntimeError: no\n"),))
+    evidence = AttemptEvidence(workers=(died_with_text("HF_TOKEN=hf_abcdefghijklmnopqrstuv\nRuntimeError: no\n"),))
     assert b"hf_abcdefgh" not in agg_error_file(explain(evidence), evidence)
 
 
 def test_the_report_of_success_has_all_keys_too() -> None:
-    evidence = AttemptEvidence(workers=(died("", code=0),))
+    evidence = AttemptEvidence(workers=(died_with_text("", code=0),))
     report = explain(evidence)
     assert isinstance(report, ExitReport)
     assert parsed(agg_error_file(report, evidence))["exitcode"] == 0

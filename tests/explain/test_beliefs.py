@@ -23,21 +23,21 @@ from holdfast.model.exit_report import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from places import DOCS
 
-PAGE = DOCS / "internals" / "explaining.md"
-XID = FaultEvent(device="gpu0", code="Xid 79", assertion=Assertion.OCCUR, at=T - 1, node="a")
-KILLED = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)
+EXPLAINING_PAGE = DOCS / "internals" / "explaining.md"
+XID_79 = FaultEvent(device="gpu0", code="Xid 79", assertion=Assertion.OCCUR, at=T - 1, node="a")
+KILLED_EXIT = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)
 
-STEPS: list[tuple[str, dict[str, Any]]] = [
+BELIEFS: list[tuple[str, dict[str, Any]]] = [
     ("StoppedByOperator", {"stop": StopRequest(reason="enough", at=T - 2)}),
     ("KilledByDiskCleaner", {"pai_errors": (
         Evidence(kind=EvidenceKind.LOG, text='1 ERROR ACTION "KILL"', source="disk"),
         Evidence(kind=EvidenceKind.LOG, text='1 ERROR REASON "full"', source="disk"),
     )}),
     ("CheckFailed", {"check": CheckFailure(check="disk", message="full")}),
-    ("AcceleratorLost", {"faults": (ActiveFault(event=XID, remedy=Remedy.RESET_NOW),)}),
+    ("AcceleratorLost", {"faults": (ActiveFault(event=XID_79, remedy=Remedy.RESET_NOW),)}),
     ("HostOutOfMemoryKilled", {"memory_kills": (MemoryKill(source="cgroup", text="oom_kill 1", rank=0),)}),
     ("HungWorker", {"hang": HangEvidence(attempt=1, silent_s=60.0, at=T - 1)}),
-    ("KilledBySignal", {"workers": (WorkerEvidence(rank=0, node="a", exit=KILLED),)}),
+    ("KilledBySignal", {"workers": (WorkerEvidence(rank=0, node="a", exit=KILLED_EXIT),)}),
     ("NodeFailed", {"lost": (LeftBehind(node="b", silent_s=9.0),)}),
     ("GangStartTimeout", {"deadline": "start"}),
     ("Unexplained", {}),
@@ -46,14 +46,14 @@ STEPS: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_the_page_prints_the_table() -> None:
-    assert order_of_belief() in PAGE.read_text(encoding="utf-8")
+    assert order_of_belief() in EXPLAINING_PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("place", range(len(STEPS)))
+@pytest.mark.parametrize("place", range(len(BELIEFS)))
 def test_what_stands_first_is_believed_before_all_that_comes_later(place: int) -> None:
     evidence = AttemptEvidence(workers=(WorkerEvidence(rank=0, node="a"),))
-    for _, known in reversed(STEPS[place:]):
+    for _, known in reversed(BELIEFS[place:]):
         evidence = replace(evidence, **known)
     if place <= 4:
-        evidence = replace(evidence, workers=(WorkerEvidence(rank=0, node="a", exit=KILLED),))
-    assert explain(evidence).phrase == STEPS[place][0]
+        evidence = replace(evidence, workers=(WorkerEvidence(rank=0, node="a", exit=KILLED_EXIT),))
+    assert explain(evidence).phrase == BELIEFS[place][0]

@@ -15,15 +15,17 @@ from holdfast.explain import explain, first_hand, is_wordless
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 
-OWN = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\nValueError: the loss is no number\n'
-PEER = (
+NO_NUMBER = (
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\nValueError: the loss is no number\n'
+)
+GLOO_PEER_CLOSED = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
     "RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333\n"
 )
 STOP_AT = 10.5
 
 
-def worker(
+def dying_worker(
     rank: int,
     at: float,
     *,
@@ -53,43 +55,46 @@ def worker(
     return WorkerEvidence(rank=rank, node="n", exit=ended, stderr=stderr, last_output_at=said_at)
 
 
-def named(*workers: WorkerEvidence) -> tuple[int, str]:
+def culprit_of(*workers: WorkerEvidence) -> tuple[int, str]:
     report = explain(AttemptEvidence(workers=workers, stop_asked_at=STOP_AT))
     assert report.first is not None
     return report.first.rank, report.phrase
 
 
 def test_a_rank_that_was_dying_already_is_no_victim_of_the_stop() -> None:
-    silent = worker(0, 10.4, code=1)
-    assert named(silent, worker(1, 10.4, number=9, was_dying=True)) == (1, "KilledBySignal")
-    assert named(silent, worker(1, 10.6, number=9, after_stop=True))[0] == 0
+    silent = dying_worker(0, 10.4, code=1)
+    assert culprit_of(silent, dying_worker(1, 10.4, number=9, was_dying=True)) == (1, "KilledBySignal")
+    assert culprit_of(silent, dying_worker(1, 10.6, number=9, after_stop=True))[0] == 0
 
 
 def test_the_exception_of_a_rank_that_our_stop_met_on_its_way_out_is_the_cause() -> None:
-    cut_short = worker(1, 10.7, number=15, log=OWN, said_at=10.1, after_stop=True)
-    assert named(worker(0, 10.4, code=1), cut_short) == (1, "UserException")
-    assert named(worker(0, 10.4, code=1, log=PEER, said_at=10.4), cut_short) == (1, "UserException")
+    cut_short = dying_worker(1, 10.7, number=15, log=NO_NUMBER, said_at=10.1, after_stop=True)
+    assert culprit_of(dying_worker(0, 10.4, code=1), cut_short) == (1, "UserException")
+    assert culprit_of(dying_worker(0, 10.4, code=1, log=GLOO_PEER_CLOSED, said_at=10.4), cut_short) == (
+        1,
+        "UserException",
+    )
 
 
 def test_what_a_rank_says_after_the_stop_is_no_cause() -> None:
-    late = worker(1, 10.7, number=15, log=OWN, said_at=10.6, after_stop=True)
-    assert named(worker(0, 10.4, code=1), late)[0] == 0
+    late = dying_worker(1, 10.7, number=15, log=NO_NUMBER, said_at=10.6, after_stop=True)
+    assert culprit_of(dying_worker(0, 10.4, code=1), late)[0] == 0
 
 
 def test_a_crash_before_the_stop_comes_before_words_of_the_stopped() -> None:
-    cut_short = worker(1, 10.7, number=15, log=OWN, said_at=10.1, after_stop=True)
-    assert named(worker(0, 10.4, number=11), cut_short)[0] == 0
+    cut_short = dying_worker(1, 10.7, number=15, log=NO_NUMBER, said_at=10.1, after_stop=True)
+    assert culprit_of(dying_worker(0, 10.4, number=11), cut_short)[0] == 0
 
 
 @pytest.mark.parametrize(
     ("ended", "wordless"),
     [
-        (worker(0, 1.0, code=1), True),
-        (worker(0, 1.0, code=3, log=" \n"), True),
-        (worker(0, 1.0, code=1, log="out of luck"), False),
-        (worker(0, 1.0, code=200), False),
-        (worker(0, 1.0, code=0), False),
-        (worker(0, 1.0, number=9), False),
+        (dying_worker(0, 1.0, code=1), True),
+        (dying_worker(0, 1.0, code=3, log=" \n"), True),
+        (dying_worker(0, 1.0, code=1, log="out of luck"), False),
+        (dying_worker(0, 1.0, code=200), False),
+        (dying_worker(0, 1.0, code=0), False),
+        (dying_worker(0, 1.0, number=9), False),
     ],
 )
 def test_wordless(ended: WorkerEvidence, wordless: bool) -> None:

@@ -13,7 +13,7 @@ FAMILIES = [
     for line in (DATA / "error_families.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-TRACEBACK = [
+APEX_TRACEBACK = [
     "Traceback (most recent call last):",
     '  File "train.py", line 3, in <module>',
     "    import apex",
@@ -55,19 +55,19 @@ def test_an_error_has_one_phrase_in_each_spelling(phrase: str) -> None:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_an_unknown_launcher_puts_before_each_line_of_a_traceback_is_taken_off(prefix: str) -> None:
-    log = "starting\n" + "".join(f"{prefix}{line}\n" for line in TRACEBACK)
+    log = "starting\n" + "".join(f"{prefix}{line}\n" for line in APEX_TRACEBACK)
     assert explain(of_log(log)).phrase == "ModuleNotFound"
 
 
 def test_a_prefix_that_one_traceback_teaches_goes_from_the_lines_of_other_hosts_too() -> None:
     from holdfast.explain.log_lines import parse
 
-    log = "".join(f"<gpu-1> {line}\n" for line in TRACEBACK) + "<gpu-22> Killed\n"
+    log = "".join(f"<gpu-1> {line}\n" for line in APEX_TRACEBACK) + "<gpu-22> Killed\n"
     assert parse(log)[-1].text == "Killed"
 
 
 def test_a_prefix_is_learnt_from_a_traceback_that_lost_its_frames() -> None:
-    log = "".join(f"[root.train_work] {line}\n" for line in (TRACEBACK[0], TRACEBACK[-1]))
+    log = "".join(f"[root.train_work] {line}\n" for line in (APEX_TRACEBACK[0], APEX_TRACEBACK[-1]))
     assert explain(of_log(log)).phrase == "ModuleNotFound"
 
 
@@ -86,5 +86,5 @@ def test_trouble_that_a_program_got_over_is_no_cause(warning: str) -> None:
 
 
 def test_words_before_the_header_alone_do_not_hide_a_traceback() -> None:
-    log = "worker failed: " + "\n".join(TRACEBACK) + "\n"
+    log = "worker failed: " + "\n".join(APEX_TRACEBACK) + "\n"
     assert explain(of_log(log)).phrase == "ModuleNotFound"

@@ -12,10 +12,10 @@ from holdfast.explain.grace_kills import outstayed
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 
-ADVICE = "save and leave on SIGTERM"
+LEAVING_ADVICE = "save and leave on SIGTERM"
 
 
-def ended(rank: int, at: float, **how: Any) -> WorkerEvidence:
+def killed_at(rank: int, at: float, **how: Any) -> WorkerEvidence:
     fields: dict[str, Any] = {"signal": 9, "after_stop": True, **how}
     exit_ = WorkerExit(
         role="worker", rank=rank, node="n1", attempt=1, pid=100 + rank, ended_at=T + at, order=rank, **fields
@@ -23,34 +23,37 @@ def ended(rank: int, at: float, **how: Any) -> WorkerEvidence:
     return WorkerEvidence(rank=rank, node="n1", exit=exit_)
 
 
-def stopped(*others: WorkerEvidence, grace_s: float = 30.0) -> AttemptEvidence:
+def crashed_beside(*others: WorkerEvidence, grace_s: float = 30.0) -> AttemptEvidence:
     """Rank 9 crashed; the others were told to stop at T."""
-    culprit = ended(9, -0.001, signal=11, after_stop=False)
+    culprit = killed_at(9, -0.001, signal=11, after_stop=False)
     return AttemptEvidence(workers=(culprit, *others), stop_asked_at=T, grace_s=grace_s)
 
 
 def test_ranks_that_outlived_the_grace_time_are_told_with_what_would_help() -> None:
-    evidence = stopped(ended(0, 30.01), ended(1, 2.0, signal=15), ended(2, 30.02))
+    evidence = crashed_beside(killed_at(0, 30.01), killed_at(1, 2.0, signal=15), killed_at(2, 30.02))
     assert outstayed(evidence) == (0, 2)
     report = explain(evidence)
     assert report.first is not None and report.first.rank == 9
     assert "Ranks 0 and 2 had not left 30 s after SIGTERM and were killed" in report.solution
-    assert ADVICE in report.solution and "holdfast.on_drain" in report.solution and "--grace" in report.solution
-    assert report.solution.index(ADVICE) > 40, "what the cause asks for comes first"
+    assert LEAVING_ADVICE in report.solution and "holdfast.on_drain" in report.solution and "--grace" in report.solution
+    assert report.solution.index(LEAVING_ADVICE) > 40, "what the cause asks for comes first"
 
 
 @pytest.mark.parametrize(
     ("evidence", "why"),
     [
-        (stopped(ended(0, 30.01), grace_s=0.0), "no grace time was granted: the kill was no matter of leaving late"),
-        (stopped(ended(0, 1.0, signal=15)), "it left on SIGTERM"),
-        (stopped(ended(0, 29.0, signal=None, exit_code=0)), "it took its time and left by itself"),
-        (stopped(ended(0, 3.0)), "another killed it, within the grace time"),
-        (stopped(ended(0, -2.0, after_stop=False)), "it was killed before the stop"),
-        (AttemptEvidence(workers=(ended(0, 99.0),)), "it had not been asked to stop"),
+        (
+            crashed_beside(killed_at(0, 30.01), grace_s=0.0),
+            "no grace time was granted: the kill was no matter of leaving late",
+        ),
+        (crashed_beside(killed_at(0, 1.0, signal=15)), "it left on SIGTERM"),
+        (crashed_beside(killed_at(0, 29.0, signal=None, exit_code=0)), "it took its time and left by itself"),
+        (crashed_beside(killed_at(0, 3.0)), "another killed it, within the grace time"),
+        (crashed_beside(killed_at(0, -2.0, after_stop=False)), "it was killed before the stop"),
+        (AttemptEvidence(workers=(killed_at(0, 99.0),)), "it had not been asked to stop"),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
 )
 def test_nobody_else_is_told_so(evidence: AttemptEvidence, why: str) -> None:
     assert outstayed(evidence) == (), why
-    assert ADVICE not in explain(evidence).solution
+    assert LEAVING_ADVICE not in explain(evidence).solution

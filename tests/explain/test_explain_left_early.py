@@ -7,7 +7,7 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 
 
-def report_of(said: str) -> ExitReport:
+def report_of_word(said: str) -> ExitReport:
     def ended(rank: int, code: int, at: float) -> WorkerExit:
         return WorkerExit(role="worker", rank=rank, node="n", attempt=1, pid=rank + 9, exit_code=code, ended_at=at)
 
@@ -21,12 +21,12 @@ def report_of(said: str) -> ExitReport:
 
 
 def test_the_last_line_of_a_rank_that_left_early_is_in_the_evidence() -> None:
-    report = report_of("epoch 3 done\n")
+    report = report_of_word("epoch 3 done\n")
     assert report.phrase == "CollectiveMismatch"
     assert report.solution.endswith("find why this one left early; its last line is in the evidence.")
     assert ("epoch 3 done", "worker-0 stdout:1") in [(item.text, item.source) for item in report.evidence]
 
 
 def test_no_line_is_promised_of_a_rank_that_printed_nothing() -> None:
-    report = report_of("")
+    report = report_of_word("")
     assert report.solution.endswith("find why this one left early; it printed nothing.")

@@ -17,13 +17,13 @@ from holdfast.explain.tracebacks import chains
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 
-STEPS = "\n".join(
+SIXTY_STEPS = "\n".join(
     f"2026-11-20 22:{i // 60:02d}:{i % 60:02d},123 [INFO] trainer: step {i} loss {2.3 - i / 1000:.4f} (0.02s)"
     for i in range(60)
 )
 
 
-def box(r: int, c: int, p: int = 1000, sig: str = "") -> str:
+def torchrun_box(r: int, c: int, p: int = 1000, sig: str = "") -> str:
     return f"""E1120 22:11:00.417000 14895 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {c}) local_rank: {r} (pid: {p}) of binary: /opt/venv/bin/python3
 Traceback (most recent call last):
   File "/opt/venv/bin/torchrun", line 8, in <module>
@@ -61,14 +61,14 @@ def tb(line: str, r: int | None = None, frame: str = "/app/train.py") -> str:
     )
 
 
-OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which 4.06 GiB is free. Process 3012 has 75.08 GiB memory in use."
-GLOO = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41211. This is typically caused by a remote worker crashing."
+OOM_OF_GPU_1 = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which 4.06 GiB is free. Process 3012 has 75.08 GiB memory in use."
+PEER_CLOSED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41211. This is typically caused by a remote worker crashing."
 NCCLTO = "[rank2]:[E1120 22:10:59.104 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
 CASES: dict[str, tuple[str, ...]] = {}
 CASES["decoy invalid argument"] = (
     "CollectiveSystemError|NetworkLost|PeerLost|CollectiveConnectFailed",
     "ls: invalid argument: --foo\n"
-    + STEPS
+    + SIXTY_STEPS
     + "\n"
     + tb(
         "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\nncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\nLast error:\nsocketStartConnect: Connect to 10.0.0.9<41000> failed : Software caused connection abort",
@@ -78,19 +78,19 @@ CASES["decoy invalid argument"] = (
 CASES["hub 503 early then oom"] = (
     "AcceleratorOutOfMemory",
     "HTTP Error 503 thrown while requesting HEAD https://huggingface.co/x/resolve/main/config.json\nRetrying in 1s [Retry 1/5].\n"
-    + STEPS
+    + SIXTY_STEPS
     + "\n"
-    + tb(OOM),
+    + tb(OOM_OF_GPU_1),
 )
 CASES["rank1 oom, box blames 0"] = (
     "AcceleratorOutOfMemory",
-    STEPS + "\n" + tb(GLOO, 0) + "\n" + tb(OOM, 1) + "\n" + box(0, 1),
+    SIXTY_STEPS + "\n" + tb(PEER_CLOSED, 0) + "\n" + tb(OOM_OF_GPU_1, 1) + "\n" + torchrun_box(0, 1),
 )
 CASES["interleaved"] = (
     "AcceleratorOutOfMemory",
-    "\n".join(x for p in zip(tb(GLOO, 0).split("\n"), tb(OOM, 1).split("\n"), strict=True) for x in p)
+    "\n".join(x for p in zip(tb(PEER_CLOSED, 0).split("\n"), tb(OOM_OF_GPU_1, 1).split("\n"), strict=True) for x in p)
     + "\n"
-    + box(0, 1),
+    + torchrun_box(0, 1),
 )
 CASES["group"] = (
     "AcceleratorOutOfMemory",
@@ -105,7 +105,7 @@ CASES["group"] = (
     |   File "/app/a.py", line 3, in work
     |     load()
     | """
-    + OOM
+    + OOM_OF_GPU_1
     + """
     +---------------- 2 ----------------
     | Traceback (most recent call last):
@@ -118,15 +118,17 @@ CASES["newest first"] = (
     "AcceleratorOutOfMemory",
     "\n".join(
         (
-            STEPS
+            SIXTY_STEPS
             + "\n"
-            + "\n".join(f"2026-11-20 22:05:00,1{i:02d} [ERROR] {line}" for i, line in enumerate(tb(OOM).split("\n")))
+            + "\n".join(
+                f"2026-11-20 22:05:00,1{i:02d} [ERROR] {line}" for i, line in enumerate(tb(OOM_OF_GPU_1).split("\n"))
+            )
         ).split("\n")[::-1]
     ),
 )
 CASES["handled, went on, then killed"] = (
     "KilledBySignal",
-    STEPS[:900]
+    SIXTY_STEPS[:900]
     + "\n"
     + tb("ConnectionRefusedError: [Errno 111] Connection refused")
     + "\n"
@@ -158,12 +160,12 @@ CASES["advice with bus error"] = (
 )
 CASES["slurm time"] = (
     "TimeLimitReached",
-    STEPS
+    SIXTY_STEPS
     + "\nslurmstepd: error: *** JOB 812 ON node3 CANCELLED AT 2026-11-20T22:12:00 DUE TO TIME LIMIT ***\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nslurmstepd: error: *** STEP 812.0 ON node3 CANCELLED AT 2026-11-20T22:12:00 DUE TO TIME LIMIT ***\nsrun: error: node3: tasks 0-7: Terminated",
 )
 CASES["slurm oom"] = (
     "HostOutOfMemoryKilled",
-    STEPS
+    SIXTY_STEPS
     + "\nslurmstepd: error: Detected 1 oom_kill event in StepId=812.0. Some of the step tasks have been OOM Killed.\nsrun: error: node3: task 2: Out Of Memory",
 )
 CASES["k8s oom"] = (
@@ -207,28 +209,28 @@ CASES["vllm kv"] = (
 )
 CASES["nccl timeout while rank 3 raised"] = (
     "UserException",
-    STEPS
+    SIXTY_STEPS
     + "\n"
     + tb("KeyError: 'label'", 3)
     + "\n"
     + NCCLTO
     + "\n[rank2]:[E1120 22:11:00.104 ProcessGroupNCCL.cpp:630] [Rank 2] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n[rank2]: To avoid data inconsistency, we are taking the entire process down.\nterminate called after throwing an instance of 'c10::DistBackendError'\n"
-    + box(2, -6, sig="  (SIGABRT)"),
+    + torchrun_box(2, -6, sig="  (SIGABRT)"),
 )
 CASES["nccl timeout only"] = (
     "CollectiveTimeout",
-    STEPS
+    SIXTY_STEPS
     + "\n"
     + NCCLTO
     + "\nterminate called after throwing an instance of 'c10::DistBackendError'\n"
-    + box(2, -6, sig="  (SIGABRT)"),
+    + torchrun_box(2, -6, sig="  (SIGABRT)"),
 )
-CASES["cut cause"] = ("Unexplained", STEPS + "\n" + box(0, 1).split("\n", 1)[1])
-CASES["healthy"] = ("Unexplained", STEPS)
+CASES["cut cause"] = ("Unexplained", SIXTY_STEPS + "\n" + torchrun_box(0, 1).split("\n", 1)[1])
+CASES["healthy"] = ("Unexplained", SIXTY_STEPS)
 CASES["warn early"] = (
     "UserException",
     "2026-11-20 22:00:00,000 WARNING No space left on device, falling back to memory cache\n"
-    + STEPS
+    + SIXTY_STEPS
     + "\n"
     + tb("ValueError: boom"),
 )
@@ -236,9 +238,9 @@ CASES["ckpt corrupted handled"] = (
     "AcceleratorOutOfMemory",
     tb("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory")
     + "\n2026-11-20 22:00:00,000 [WARNING] checkpoint step_90 unreadable, falling back to step_80\n"
-    + STEPS
+    + SIXTY_STEPS
     + "\n"
-    + tb(OOM),
+    + tb(OOM_OF_GPU_1),
 )
 CASES["hccl"] = (
     "CollectiveTimeout",
@@ -248,10 +250,10 @@ CASES["segv cpp"] = (
     "NativeCrash",
     'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n  File "/app/train.py", line 3 in main\nSegmentation fault (core dumped)',
 )
-CASES["ctrl-c"] = ("StoppedByOperator", STEPS + "\n^C" + tb("KeyboardInterrupt"))
+CASES["ctrl-c"] = ("StoppedByOperator", SIXTY_STEPS + "\n^C" + tb("KeyboardInterrupt"))
 CASES["preempt slurm"] = (
     "Preempted",
-    STEPS + "\nslurmstepd: error: *** JOB 812 ON node3 CANCELLED AT 2026-11-20T22:12:00 DUE TO PREEMPTION ***",
+    SIXTY_STEPS + "\nslurmstepd: error: *** JOB 812 ON node3 CANCELLED AT 2026-11-20T22:12:00 DUE TO PREEMPTION ***",
 )
 CASES["node fail"] = (
     "NodeFailed",
@@ -286,7 +288,7 @@ CASES["probe import"] = (
     "AcceleratorOutOfMemory",
     tb("ModuleNotFoundError: No module named 'apex'")
     + "\n\nDuring handling of the above exception, another exception occurred:\n\n"
-    + tb(OOM),
+    + tb(OOM_OF_GPU_1),
 )
 CASES["empty"] = ("Unexplained", "")
 CASES["binary"] = ("Unexplained", "\x00\x01\x02\xff" * 500)
@@ -294,7 +296,7 @@ CASES["binary"] = ("Unexplained", "\x00\x01\x02\xff" * 500)
 
 CASES["a second attempt in one log"] = (
     "UserException",
-    tb(OOM, 1)
+    tb(OOM_OF_GPU_1, 1)
     + "\n"
     + "\n".join(f"[rank{r}]: step {i} loss 2.31" for i in range(20) for r in (0, 1))
     + "\n"
@@ -302,7 +304,7 @@ CASES["a second attempt in one log"] = (
 )
 CASES["the box tells whose signal"] = (
     "KilledBySignal",
-    STEPS + "\n" + tb(GLOO, 0) + "\n" + box(3, -9, sig="  (SIGKILL)"),
+    SIXTY_STEPS + "\n" + tb(PEER_CLOSED, 0) + "\n" + torchrun_box(3, -9, sig="  (SIGKILL)"),
 )
 
 
@@ -339,7 +341,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
     ),
     "colour": each(lambda i, line: f"\x1b[31m{line}\x1b[0m"),
     "windows": lambda text: text.replace("\n", "\r\n"),
-    "progress before": lambda text: f"{STEPS}\n{text}",
+    "progress before": lambda text: f"{SIXTY_STEPS}\n{text}",
     "bar before": lambda text: f"  3%|▎         | 31/1000 [00:01<00:40, 24.1it/s]\r{text}",
     "pod": each(lambda i, line: f"[pod/train-0/main] {line}"),
 }
@@ -380,19 +382,19 @@ def test_two_ranks_on_one_stderr_are_read_apart() -> None:
 
 
 def test_the_end_of_the_log_is_enough_and_the_cause_gone_is_unexplained() -> None:
-    text = f"{STEPS}\n{tb(OOM)}"
+    text = f"{SIXTY_STEPS}\n{tb(OOM_OF_GPU_1)}"
     assert of_texts(text[-4096:]).phrase == "AcceleratorOutOfMemory"
-    assert of_texts(STEPS + "\n" + box(0, 1).split("\n", 1)[1]).phrase == "Unexplained"
+    assert of_texts(SIXTY_STEPS + "\n" + torchrun_box(0, 1).split("\n", 1)[1]).phrase == "Unexplained"
 
 
 def test_evidence_names_file_and_line() -> None:
-    report = of_texts(f"{STEPS}\n{tb(OOM)}")
-    number = len(STEPS.split("\n")) + 4
+    report = of_texts(f"{SIXTY_STEPS}\n{tb(OOM_OF_GPU_1)}")
+    number = len(SIXTY_STEPS.split("\n")) + 4
     assert report.evidence[0].source == f"f0.log:{number}"
 
 
 def test_numbers_of_the_line_are_in_the_reason() -> None:
-    reason = of_texts(tb(OOM, 1)).reason
+    reason = of_texts(tb(OOM_OF_GPU_1, 1)).reason
     for part in ("rank 1", "20.00 GiB", "4.06 GiB", "79.15 GiB", "GPU 1"):
         assert part in reason
 
@@ -431,7 +433,7 @@ def test_a_memory_kill_is_guessed_only_where_memory_was_growing() -> None:
     assert of_texts(steady + killed).phrase == "KilledBySignal"
 
 
-OURS = """holdfast: job 20261122-1256-krk7 (exc): 4 workers, logs in /state/jobs/20261122-1256-krk7
+HOLDFASTS_LOG = """holdfast: job 20261122-1256-krk7 (exc): 4 workers, logs in /state/jobs/20261122-1256-krk7
 holdfast: attempt 1: all 4 workers are up
 {words}holdfast: attempt 1: worker rank 2 (pid 4089) on vm: {how} (rank 3 alike); stopping all workers
 holdfast: job 20261122-1256-krk7 (exc) FAILED: FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
@@ -454,7 +456,7 @@ RAISED = """[{role}-0] start
 @pytest.mark.parametrize("role", ["worker", "trainer.a"])
 def test_what_holdfast_showed_is_read_as_its_workers_words(role: str) -> None:
     """Its own report of the job is not explained once more."""
-    report = of_texts(OURS.format(words=RAISED.format(role=role), how="exit status 1", role=role))
+    report = of_texts(HOLDFASTS_LOG.format(words=RAISED.format(role=role), how="exit status 1", role=role))
     assert (report.phrase, report.reason) == ("UserException", "rank 2 raised KeyError: 'lr'")
     assert report.first is not None
     assert (report.first.rank, report.evidence[0].source) == (2, "f0.log:7")
@@ -462,11 +464,11 @@ def test_what_holdfast_showed_is_read_as_its_workers_words(role: str) -> None:
 
 
 def test_a_worker_of_holdfast_that_printed_nothing_is_named_with_its_end() -> None:
-    report = of_texts(OURS.format(words="", how="exit status 7", role="worker"))
+    report = of_texts(HOLDFASTS_LOG.format(words="", how="exit status 7", role="worker"))
     assert (report.phrase, report.original.exit_code) == ("Unexplained", 7)
     assert report.first is not None
     assert report.first.rank == 2
-    crashed = of_texts(OURS.format(words="", how="SIGSEGV", role="worker"))
+    crashed = of_texts(HOLDFASTS_LOG.format(words="", how="SIGSEGV", role="worker"))
     assert (crashed.phrase, crashed.original.signal) == ("NativeCrash", "SIGSEGV")
 
 
@@ -475,7 +477,7 @@ def test_a_line_of_a_rank_alone_names_it() -> None:
     assert (report.reason, report.exception) == ("rank 2 raised KeyError: 'lr'", "KeyError")
 
 
-def ended(status: int, said: str) -> ExitReport:
+def ended_with(status: int, said: str) -> ExitReport:
     exit_ = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=status)
     log = LogExcerpt(source="f.log", text=said)
     return explain(AttemptEvidence(workers=(WorkerEvidence(log=log, exit=exit_),)))
@@ -483,17 +485,17 @@ def ended(status: int, said: str) -> ExitReport:
 
 def test_bash_has_one_sentence_for_files_and_commands_and_the_status_tells_them_apart() -> None:
     said = "epoch 1\nrun.sh: line 2: ./nosuch: No such file or directory\n"
-    command = ended(127, said)
+    command = ended_with(127, said)
     assert (command.phrase, command.reason) == (
         "CommandNotFound",
         "the command ./nosuch does not exist where the job runs",
     )
     assert (command.original.exit_code, command.evidence[0].source) == (127, "f.log:2")
-    assert ended(1, said).phrase == "DataNotFound"
-    assert ended(127, "cat: /nowhere/file: No such file or directory\n").phrase == "DataNotFound"
+    assert ended_with(1, said).phrase == "DataNotFound"
+    assert ended_with(127, "cat: /nowhere/file: No such file or directory\n").phrase == "DataNotFound"
 
 
 @pytest.mark.parametrize("said", ["run.sh: line 2: DATA: must be set", "run.sh: 2: DATA: parameter not set or null"])
 def test_a_variable_that_a_shell_script_demands_is_no_missing_command(said: str) -> None:
-    report = ended(1, said + "\n")
+    report = ended_with(1, said + "\n")
     assert (report.phrase, "DATA" in report.reason) == ("InvalidArguments", True)

@@ -24,7 +24,7 @@ PID = 4242
 """Of a worker on each of the nodes."""
 
 
-def died(
+def died_on(
     rank: int, node: str, *, signal: int | None = None, at: float = 0.0, order: int = 0, words: str = ""
 ) -> WorkerEvidence:
     code = 1 if signal is None else None
@@ -39,40 +39,44 @@ def died(
 
 def test_a_memory_kill_of_one_node_explains_no_sigkill_of_another() -> None:
     kill = MemoryKill(source="kernel log", text=f"Killed process {PID} (python)", pid=PID, node="b", at=T)
-    report = explain(AttemptEvidence(workers=(died(0, "a", signal=9),), memory_kills=(kill,)))
+    report = explain(AttemptEvidence(workers=(died_on(0, "a", signal=9),), memory_kills=(kill,)))
     assert report.phrase == "KilledBySignal"
-    report = explain(AttemptEvidence(workers=(died(0, "b", signal=9),), memory_kills=(kill,)))
+    report = explain(AttemptEvidence(workers=(died_on(0, "b", signal=9),), memory_kills=(kill,)))
     assert report.phrase == "HostOutOfMemoryKilled"
 
 
 def test_a_memory_kill_without_a_pid_explains_only_its_own_node() -> None:
     kill = MemoryKill(source="cgroup v2 memory.events", text="oom_kill 1", node="b", at=T)
-    assert explain(AttemptEvidence(workers=(died(0, "a", signal=9),), memory_kills=(kill,))).phrase == "KilledBySignal"
+    assert (
+        explain(AttemptEvidence(workers=(died_on(0, "a", signal=9),), memory_kills=(kill,))).phrase == "KilledBySignal"
+    )
 
 
 def test_a_kernel_line_of_another_node_with_the_same_pid_explains_nothing() -> None:
     text = f"Out of memory: Killed process {PID} (python) total-vm:1kB, anon-rss:1kB"
     for node, phrase in (("b", "KilledBySignal"), ("a", "HostOutOfMemoryKilled")):
         line = Evidence(kind=EvidenceKind.KERNEL, text=text, source="kernel log", at=T, node=node)
-        assert explain(AttemptEvidence(workers=(died(0, "a", signal=9),), kernel=(line,))).phrase == phrase
+        assert explain(AttemptEvidence(workers=(died_on(0, "a", signal=9),), kernel=(line,))).phrase == phrase
 
 
 def test_of_two_deaths_on_two_nodes_the_earlier_is_named_whatever_place_each_kernel_gave_it() -> None:
-    first, second = died(0, "a", signal=11, at=0.0, order=5), died(1, "b", signal=11, at=0.15, order=1)
+    first, second = died_on(0, "a", signal=11, at=0.0, order=5), died_on(1, "b", signal=11, at=0.15, order=1)
     report = explain(AttemptEvidence(workers=(first, second)))
     assert report.first is not None
     assert report.first.rank == 0
 
 
 def test_on_one_node_the_kernels_order_counts_more_than_the_time() -> None:
-    first, second = died(0, "a", signal=11, at=0.15, order=1), died(1, "a", signal=11, at=0.1, order=2)
+    first, second = died_on(0, "a", signal=11, at=0.15, order=1), died_on(1, "a", signal=11, at=0.1, order=2)
     report = explain(AttemptEvidence(workers=(first, second)))
     assert report.first is not None
     assert report.first.rank == 0
 
 
 def test_two_that_died_at_one_moment_on_two_nodes_are_both_named() -> None:
-    report = explain(AttemptEvidence(workers=(died(0, "a", signal=11, order=5), died(1, "b", signal=11, order=1))))
+    report = explain(
+        AttemptEvidence(workers=(died_on(0, "a", signal=11, order=5), died_on(1, "b", signal=11, order=1)))
+    )
     assert report.first is not None
     assert {report.first.rank, *(other.rank for other in report.also)} == {0, 1}
 

@@ -48,7 +48,7 @@ NO_DEVICE = (
     "RuntimeError: [enforce fail at third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find "
     "address for: nope0\n"
 )
-BARRIER = (
+IN_STORE = (
     "torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on rank: 0, for "
     "key: store_based_barrier_key:1 (world_size=3, num_workers_joined=2, timeout=0:00:08)\n"
 )
@@ -62,14 +62,14 @@ UNIQUE = (
     "/default_pg/0//cuda//0\n"
 )
 
-CASES: list[tuple[str, list[str], list[int], list[str]]] = [
+WHO_NEVER_CAME: list[tuple[str, list[str], list[int], list[str]]] = [
     ("one never comes", [waits(1), "", waits(1)], [1], ["rank 1 never joined", "8.0 s", MET, "rank 1 wrote nothing"]),
     ("one of two never comes", [waits(1), ""], [1], ["rank 1 never joined: rank 0 waited"]),
     ("two of four are missing", [waits(1), "", waits(1), ""], [1, 3], ["ranks 1 and 3 never joined"]),
     ("rank 0 is late", ["", waits(0), waits(0)], [0], ["rank 0 never joined: ranks 1 and 2 waited"]),
     ("rank 0 counts", [CLIENTS, "loading shards\n", waits(0)], [1],
      ["2 of 3 had joined", "wrote last: loading shards"]),
-    ("a barrier in the store", [BARRIER, BARRIER.replace("rank: 0", "rank: 1"), ""], [2], ["2 of 3 had joined"]),
+    ("a barrier in the store", [IN_STORE, IN_STORE.replace("rank: 0", "rank: 1"), ""], [2], ["2 of 3 had joined"]),
     ("a program's own words", [OWN_WORDS, "hello\n"], [1], ["rank 1 never joined: rank 0 waited for rank 1"]),
     ("NCCL", ["", UNIQUE.replace("[2] is", "[1] is"), UNIQUE], [0], ["rank 0 never joined"]),
     ("a wrong address", [waits(1), tries("10.255.255.1"), waits(1)], [1],
@@ -92,9 +92,11 @@ CASES: list[tuple[str, list[str], list[int], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "ranks", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("said", "ranks", "reason"), [case[1:] for case in WHO_NEVER_CAME], ids=[case[0] for case in WHO_NEVER_CAME]
+)
 def test_the_ranks_are_named_that_did_not_come(said: list[str], ranks: list[int], reason: list[str]) -> None:
-    report = explained(said)
+    report = explained_ranks(said)
     named = [one.rank for one in (report.first, *report.also) if one is not None]
     assert named == ranks
     for part in reason:
@@ -107,8 +109,8 @@ NOT_BY_FILES = {"a larger world size"}
 
 @pytest.mark.parametrize(
     ("said", "ranks", "reason"),
-    [case[1:] for case in CASES if case[0] not in NOT_BY_FILES],
-    ids=[case[0] for case in CASES if case[0] not in NOT_BY_FILES],
+    [case[1:] for case in WHO_NEVER_CAME if case[0] not in NOT_BY_FILES],
+    ids=[case[0] for case in WHO_NEVER_CAME if case[0] not in NOT_BY_FILES],
 )
 def test_logs_alone_name_the_same_ranks(said: list[str], ranks: list[int], reason: list[str]) -> None:
     files = [(f"rank{rank}.log", f"loading\n{text}") for rank, text in enumerate(said)]
@@ -136,7 +138,7 @@ def test_a_rank_without_a_log_is_told_as_that() -> None:
 
 
 def test_no_rank_is_the_first_where_none_reached_the_port() -> None:
-    report = explained([failed(tries("10.0.0.9")) for _ in range(3)])
+    report = explained_ranks([failed(tries("10.0.0.9")) for _ in range(3)])
     assert report.first is None
     assert [one.rank for one in report.also] == [0, 1, 2]
     assert "no rank reached 10.0.0.9 port 42393" in report.reason
@@ -144,16 +146,16 @@ def test_no_rank_is_the_first_where_none_reached_the_port() -> None:
 
 def test_a_rank_that_died_of_its_own_cause_is_blamed_for_that() -> None:
     died = "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\nKeyError: 'lr'\n"
-    report = explained([waits(1), died, waits(1)])
+    report = explained_ranks([waits(1), died, waits(1)])
     assert report.phrase == "UserException"
     assert report.first is not None and report.first.rank == 1
 
 
 def test_a_wrong_address_is_told_with_the_one_that_holdfast_set() -> None:
-    report = explained([waits(1), tries("10.255.255.1"), waits(1)])
+    report = explained_ranks([waits(1), tries("10.255.255.1"), waits(1)])
     assert f"holdfast set {MET} for every rank" in report.solution
     assert report.collateral == (0, 2)
-    report = explained([waits(1), failed(tries("127.0.0.1")), waits(1)])
+    report = explained_ranks([waits(1), failed(tries("127.0.0.1")), waits(1)])
     assert "nc -vz 127.0.0.1 42393" in report.solution
 
 
@@ -180,27 +182,27 @@ def test_there_are_twelve_kinds_of_start_that_never_finishes() -> None:
         compile(case.script, case.name, "exec")
 
 
-NODES = {"gpu-1": "10.0.0.1", "gpu-2": "10.0.0.2"}
+ADDRESS_OF = {"gpu-1": "10.0.0.1", "gpu-2": "10.0.0.2"}
 
 
 def test_over_several_nodes_the_rank_s_node_is_named() -> None:
-    report = explained([waits(1), "", waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
+    report = explained_ranks([waits(1), "", waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
     assert "rank 1 on gpu-2 (10.0.0.2) never joined: ranks 0 and 2 waited 8.0 s for rank 1" in report.reason
     assert report.first is not None and report.first.node == "gpu-2"
 
 
 def test_over_several_nodes_an_address_that_is_not_rank_0_s_is_told_as_that() -> None:
-    report = explained([waits(1), tries("10.9.9.9"), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
+    report = explained_ranks([waits(1), tries("10.9.9.9"), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
     assert "it tried 10.9.9.9 port 42393" in report.reason
     assert f"holdfast set {MET}" in report.solution
-    report = explained([waits(1), failed(tries("127.0.0.1")), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
+    report = explained_ranks([waits(1), failed(tries("127.0.0.1")), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
     assert "never reached rank 0's port" in report.reason
 
 
 LAUNCHER = "srun: launching 3 tasks\n"
 
 
-def explained(said: list[str], nodes: list[str] | None = None) -> ExitReport:
+def explained_ranks(said: list[str], nodes: list[str] | None = None) -> ExitReport:
     workers = []
     for rank, text in enumerate(said):
         own = "Error" in text
@@ -212,6 +214,6 @@ def explained(said: list[str], nodes: list[str] | None = None) -> ExitReport:
         )  # fmt: skip
         excerpt = LogExcerpt(source=f"worker-{rank} stderr", text=text)
         workers.append(WorkerEvidence(rank=rank, node=node, exit=ended, stderr=excerpt))
-    addresses = NODES if nodes else {}
+    addresses = ADDRESS_OF if nodes else {}
     evidence = AttemptEvidence(workers=tuple(workers), meeting=MET, stop_asked_at=T + 1, addresses=addresses)
     return explain(evidence)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from explain_builders import died, told, trace
+from explain_builders import dead, seen, trace
 
 from holdfast.explain import explain
 from holdfast.explain.fingerprint import normalized
 
-WATCHDOG = (
+WATCHDOG_OF_1 = (
     "[rank1]:[E1122 09:14:39.123 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for {ran} milliseconds before "
     "timing out."
@@ -16,11 +16,11 @@ WATCHDOG = (
 
 
 def print_of(words: str, **how: object) -> str:
-    return explain(told(died(0, words, **how))).fingerprint  # type: ignore[arg-type]  # `how` is for one exit
+    return explain(seen(dead(0, words, **how))).fingerprint  # type: ignore[arg-type]  # `how` is for one exit
 
 
 def watchdog(seq: int = 1523, op: str = "ALLREDUCE", ran: int = 600043) -> str:
-    return print_of(WATCHDOG.format(seq=seq, op=op, ran=ran), signal=6)
+    return print_of(WATCHDOG_OF_1.format(seq=seq, op=op, ran=ran), signal=6)
 
 
 @pytest.mark.parametrize(

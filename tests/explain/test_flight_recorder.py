@@ -29,8 +29,8 @@ from holdfast.untrusted import Malformed
 from places import DATA
 
 FLIGHT = DATA / "flight"
-USER = {"name": "step", "filename": "/home/me/train.py", "line": 20}
-TORCH = {"name": "all_reduce", "filename": "/v/lib/python3.11/site-packages/torch/distributed/d.py", "line": 2810}
+USER_FRAME = {"name": "step", "filename": "/home/me/train.py", "line": 20}
+TORCH_FRAME = {"name": "all_reduce", "filename": "/v/lib/python3.11/site-packages/torch/distributed/d.py", "line": 2810}
 
 
 def entry(number: int, name: str = "nccl:all_reduce", *, done: bool = True, group: str = "0", **more: Any) -> Any:
@@ -40,7 +40,7 @@ def entry(number: int, name: str = "nccl:all_reduce", *, done: bool = True, grou
         "time_created_ns": 1_795_373_576_024_326_035 + number, "input_sizes": [[4, 10]], "input_dtypes": ["Float"],
         "output_sizes": [[4, 10]], "output_dtypes": ["Float"], "state": "completed" if done else "started",
         "time_discovered_started_ns": None, "time_discovered_completed_ns": None, "retired": done, "timeout_ms": 600000,
-        "is_p2p": False, "frames": [TORCH, USER],
+        "is_p2p": False, "frames": [TORCH_FRAME, USER_FRAME],
     } | more  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def flights(*entries: list[Any] | None, world: int = 4) -> list[FlightDump]:
     ]
 
 
-WAITS = [entry(1), entry(2), entry(3, done=False)]
+THIRD_UNDONE = [entry(1), entry(2), entry(3, done=False)]
 
 
 def test_a_real_dump_tells_the_last_collective_and_the_one_that_waits() -> None:
@@ -81,7 +81,7 @@ def test_of_a_real_group_the_rank_without_a_dump_did_not_join() -> None:
 
 
 def test_the_rank_whose_last_number_is_lower_did_not_join() -> None:
-    found = missing(flights(WAITS, WAITS, [entry(1), entry(2)], WAITS))
+    found = missing(flights(THIRD_UNDONE, THIRD_UNDONE, [entry(1), entry(2)], THIRD_UNDONE))
     assert found is not None
     assert found.ranks == (2,)
     assert found.why.startswith("rank 2 never joined nccl:all_reduce number 3 of default_pg, in which ranks 0, 1 and 3")
@@ -90,19 +90,19 @@ def test_the_rank_whose_last_number_is_lower_did_not_join() -> None:
 
 def test_a_rank_that_called_another_collective_is_named() -> None:
     other = [entry(1), entry(2), entry(3, "nccl:broadcast", done=False)]
-    found = missing(flights(WAITS, other, WAITS, WAITS))
+    found = missing(flights(THIRD_UNDONE, other, THIRD_UNDONE, THIRD_UNDONE))
     assert found is not None
     assert found.ranks == (1,)
     assert "rank 1 called nccl:broadcast" in found.why
     shapes = [entry(1), entry(2), entry(3, done=False, input_sizes=[[5, 10]])]
-    found = missing(flights(WAITS, WAITS, WAITS, shapes))
+    found = missing(flights(THIRD_UNDONE, THIRD_UNDONE, THIRD_UNDONE, shapes))
     assert found is not None
     assert found.ranks == (3,)
     assert "[[5, 10]] Float" in found.why
 
 
 def test_where_all_wait_alike_or_all_is_done_no_rank_is_named() -> None:
-    assert missing(flights(WAITS, WAITS, WAITS, WAITS)) is None
+    assert missing(flights(THIRD_UNDONE, THIRD_UNDONE, THIRD_UNDONE, THIRD_UNDONE)) is None
     assert missing(flights([entry(1)], [entry(1)], [entry(1)], [entry(1)])) is None
     assert missing([]) is None
 
@@ -111,18 +111,18 @@ def test_a_rank_that_waits_in_another_group_is_late_because_of_that_one() -> Non
     """Rank 1 is missing in the first group since it waits in the second, where rank 3 is missing."""
     tensor = [entry(1, group="7"), entry(2, group="7", done=False)]
     first = [entry(1), entry(2)]
-    found = missing(flights(WAITS, [*first, *tensor], None, [*first, entry(1, group="7")]))
+    found = missing(flights(THIRD_UNDONE, [*first, *tensor], None, [*first, entry(1, group="7")]))
     assert found is not None
     assert found.ranks == (3,)
     assert "of tensor_7" in found.why
-    found = missing(flights(WAITS, [*first, *tensor], None, [*WAITS, entry(1, group="7")]))
+    found = missing(flights(THIRD_UNDONE, [*first, *tensor], None, [*THIRD_UNDONE, entry(1, group="7")]))
     assert found is not None
     assert found.ranks == (1, 3)
     assert found.why.startswith("groups wait for each other")
 
 
 def test_the_json_form_says_the_same() -> None:
-    told = dump(WAITS)
+    told = dump(THIRD_UNDONE)
     text = json.dumps(told).encode()
     assert flight(text, 0).groups == flight(pickle.dumps(told, protocol=2), 0).groups
 
@@ -141,7 +141,7 @@ def test_the_report_names_the_rank_that_did_not_join() -> None:
         )  # fmt: skip
         excerpt = LogExcerpt(source=f"worker-{rank} stderr", text=words)
         workers.append(WorkerEvidence(rank=rank, node="vm", exit=ended, stderr=excerpt))
-    found = tuple(flights(WAITS, WAITS, [entry(1), entry(2)], WAITS))
+    found = tuple(flights(THIRD_UNDONE, THIRD_UNDONE, [entry(1), entry(2)], THIRD_UNDONE))
     report = explain(AttemptEvidence(workers=tuple(workers), flights=found))
     assert report.phrase == "CollectiveTimeout"
     assert report.first is not None and report.first.rank == 2
@@ -162,25 +162,27 @@ def test_dumps_are_looked_for_where_torch_writes_them(tmp_path: Path) -> None:
     assert prefixes({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b/y_"}) == ("/b/y_", *others)
     assert prefixes({"TORCH_HCCL_DEBUG_INFO_TEMP_FILE": "/c/z_"})[-2] == "/c/z_"
     assert prefixes({"HOME": "/home/me"})[0] == "/home/me/.cache/torch/comm_lib_trace_rank_"
-    (tmp_path / "fr_0").write_bytes(pickle.dumps(dump(WAITS), protocol=2))
+    (tmp_path / "fr_0").write_bytes(pickle.dumps(dump(THIRD_UNDONE), protocol=2))
     (tmp_path / "fr_1").write_bytes(b"half a dum")
     os.mkfifo(tmp_path / "fr_2")
     given = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "fr_")}
     assert [one.rank for one in read_flights(given, tmp_path, [0, 1, 2, 3], 0.0)] == [0]
 
 
-OLD = [
+OLD_ENTRIES = [
     {
         "pg_id": 0, "seq_id": number, "profiling_name": "hccl:all_reduce", "time_created_us": 17 * 10**11 + number,
         "input_sizes": [[4]], "output_sizes": [[4]], "state": "completed" if done else "scheduled",
-        "frames": [TORCH, USER],
+        "frames": [TORCH_FRAME, USER_FRAME],
     }
     for number, done in ((1, True), (2, False))
 ]  # fmt: skip
 """Entries as torch before 2.4 wrote them, and torch_npu does: one number, no name of the group, no `retired`."""
 
 
-@pytest.mark.parametrize("whole", [OLD, {"version": "1.1", "entries": OLD}], ids=["entries alone", "with a version"])
+@pytest.mark.parametrize(
+    "whole", [OLD_ENTRIES, {"version": "1.1", "entries": OLD_ENTRIES}], ids=["entries alone", "with a version"]
+)
 @pytest.mark.parametrize("written", [pickle.dumps, lambda told: json.dumps(told).encode()], ids=["pickle", "json"])
 def test_dumps_of_older_versions_and_of_ascend_are_read(whole: Any, written: Any, tmp_path: Path) -> None:
     (tmp_path / "hccl_1").write_bytes(
@@ -193,7 +195,7 @@ def test_dumps_of_older_versions_and_of_ascend_are_read(whole: Any, written: Any
 
 
 def test_a_dump_of_an_earlier_attempt_tells_nothing(tmp_path: Path) -> None:
-    (tmp_path / "fr_0").write_bytes(pickle.dumps(dump(WAITS), protocol=2))
+    (tmp_path / "fr_0").write_bytes(pickle.dumps(dump(THIRD_UNDONE), protocol=2))
     os.utime(tmp_path / "fr_0", (1000.0, 1000.0))
     given = {"TORCH_FR_DUMP_TEMP_FILE": "fr_"}
     assert read_flights(given, tmp_path, [0], 1001.0) == ()
@@ -208,7 +210,7 @@ class Evil:
         return os.system, ("touch /tmp/was-here",)
 
 
-HOSTILE = [
+HOSTILE_DUMPS = [
     ("a call", pickle.dumps(Evil())),
     ("a class", pickle.dumps(Evil)),
     ("an old pickle", pickle.dumps([1, 2], protocol=0)),
@@ -226,7 +228,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("data", [case[1] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
+@pytest.mark.parametrize("data", [case[1] for case in HOSTILE_DUMPS], ids=[case[0] for case in HOSTILE_DUMPS])
 def test_all_else_is_refused(data: bytes) -> None:
     with pytest.raises(Malformed):
         plain_pickle(data)
@@ -241,7 +243,7 @@ def test_a_dump_that_is_too_large_is_refused() -> None:
         plain_pickle(bytes(MOST_BYTES + 1))
 
 
-VALUES = st.recursive(
+PLAIN_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
     | st.tuples(inner, inner),
@@ -249,7 +251,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@given(VALUES, st.sampled_from([2, 3, 4, 5]))
+@given(PLAIN_VALUES, st.sampled_from([2, 3, 4, 5]))
 def test_plain_values_come_back_as_they_were(value: Any, protocol: int) -> None:
     out = io.BytesIO()
     pickle.Pickler(out, protocol=protocol).dump(value)
@@ -265,7 +267,7 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
             continue
 
 
-@given(VALUES)
+@given(PLAIN_VALUES)
 def test_no_entries_break_the_reader(value: Any) -> None:
     told = {"entries": [value, {"process_group": value, "frames": value, "input_sizes": value, "retired": value}]}
     told["pg_config"] = value

@@ -46,7 +46,7 @@ from holdfast.report.text_report import render
 from places import DATA
 
 GOLDEN = DATA / "golden"
-T = 1_790_000_000.0
+GOLDEN_T = 1_790_000_000.0
 """When every job here begins, in seconds since the epoch."""
 
 
@@ -55,7 +55,7 @@ class Story(Play):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = T
+        self.now = GOLDEN_T
         self.logs: dict[int, str] = {}
         self.agg: list[bytes] = []
 
@@ -136,28 +136,28 @@ def traceback(line: int, said: str, *, file: str = "/srv/train.py", name: str = 
     return f'Traceback (most recent call last):\n  File "{file}", line {line}, in {name}\n    loss.backward()\n{said}\n'
 
 
-GLOO = traceback(
+PEER_GONE = traceback(
     71,
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41211",
 )
-OOM = "step 41 loss 2.1187\nstep 42 loss 2.1092\n" + traceback(
+STEPS_THEN_OOM = "step 41 loss 2.1187\nstep 42 loss 2.1092\n" + traceback(
     88,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB"
     " of which 4.06 GiB is free.",
 )
 
-STORIES: dict[str, Callable[[Story], None]] = {}
+GOLDEN_STORIES: dict[str, Callable[[Story], None]] = {}
 
 
-def story(play: Callable[[Story], None]) -> Callable[[Story], None]:
-    STORIES[play.__name__.replace("_", "-")] = play
+def golden(play: Callable[[Story], None]) -> Callable[[Story], None]:
+    GOLDEN_STORIES[play.__name__.replace("_", "-")] = play
     return play
 
 
 # OpenPAI's exit spec: a component that has a container killed says why, and the one exit file says who it was.
 
 
-@story
+@golden
 def pai_the_disk_cleaner_has_it_killed(job: Story) -> None:
     job.begin()
     job.run()
@@ -178,16 +178,16 @@ def pai_the_disk_cleaner_has_it_killed(job: Story) -> None:
     )
 
 
-@story
+@golden
 def pai_an_exception_of_one_rank(job: Story) -> None:
     job.begin(("gpu-1", "gpu-2", "gpu-3"), restarts=RestartPolicy(max_restarts=0))
     job.run()
-    job.dies(2, OOM, exit_code=1)
-    job.dies(0, GLOO, exit_code=1)
+    job.dies(2, STEPS_THEN_OOM, exit_code=1)
+    job.dies(0, PEER_GONE, exit_code=1)
     job.explained()
 
 
-@story
+@golden
 def pai_a_memory_kill_by_the_kernel(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=0))
     job.run()
@@ -207,7 +207,7 @@ def pai_a_memory_kill_by_the_kernel(job: Story) -> None:
     )
 
 
-@story
+@golden
 def pai_a_status_that_says_nothing(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=1))
     for _ in range(2):
@@ -221,7 +221,7 @@ def pai_a_status_that_says_nothing(job: Story) -> None:
 # DLRover's pre-checks: a check fails before the start, elsewhere is tried, and checks go on beside the job.
 
 
-@story
+@golden
 def precheck_the_only_nodes_fail(job: Story) -> None:
     job.begin()
     failure = CheckFailure(
@@ -233,7 +233,7 @@ def precheck_the_only_nodes_fail(job: Story) -> None:
     job.check(CheckState.FAIL, failure=failure, fatal=True)
 
 
-@story
+@golden
 def precheck_a_bad_node_is_left_out(job: Story) -> None:
     job.begin(("gpu-1", "gpu-2", "gpu-3"), roles=(Role(name="worker", count=2, command=("python", "train.py")),))
     failure = CheckFailure(check="matmul", message="gpu-1: wrong sum", nodes=("gpu-1",), elsewhere=True)
@@ -241,7 +241,7 @@ def precheck_a_bad_node_is_left_out(job: Story) -> None:
     job.succeeds()
 
 
-@story
+@golden
 def precheck_a_bad_node_is_left_out_and_a_worker_fails_later(job: Story) -> None:
     job.begin(
         ("gpu-1", "gpu-2"),
@@ -255,7 +255,7 @@ def precheck_a_bad_node_is_left_out_and_a_worker_fails_later(job: Story) -> None
     job.explained()
 
 
-@story
+@golden
 def precheck_a_check_fails_during_the_job(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=0))
     job.run()
@@ -281,7 +281,7 @@ def fault(job: Story, code: str, remedy: Remedy, text: str, **how: Any) -> None:
     job.tell(ev.FaultSeen(fault=event, remedy=remedy, **how))
 
 
-@story
+@golden
 def ascend_memory_that_cannot_be_corrected(job: Story) -> None:
     job.begin(("gpu-1", "gpu-2", "gpu-3"), roles=(Role(name="worker", count=2, command=("python", "train.py")),))
     job.run()
@@ -292,7 +292,7 @@ def ascend_memory_that_cannot_be_corrected(job: Story) -> None:
     job.succeeds()
 
 
-@story
+@golden
 def ascend_a_rank_died_of_a_fault_that_was_seen_first(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=1))
     job.run()
@@ -307,7 +307,7 @@ def ascend_a_rank_died_of_a_fault_that_was_seen_first(job: Story) -> None:
 # OpenPAI's runtime: it starts the tasks together, and says which one could not be started.
 
 
-@story
+@golden
 def runtime_a_command_that_is_not_there(job: Story) -> None:
     job.begin()
     job.to(Phase.PREPARING)
@@ -315,45 +315,45 @@ def runtime_a_command_that_is_not_there(job: Story) -> None:
     job.explained()
 
 
-@story
+@golden
 def runtime_a_task_that_is_not_ready_in_time(job: Story) -> None:
     job.begin(("gpu-1", "gpu-2", "gpu-3"), restarts=RestartPolicy(max_restarts=0, platform_max_restarts=0))
     job.to(Phase.PREPARING)
     job.report("gpu-1", MemberState.PREPARED)
     job.report("gpu-3", MemberState.PREPARED)
     job.report("gpu-2", MemberState.BOOTING)
-    job.wait(T + TIMERS.prepare_s - job.now)
+    job.wait(GOLDEN_T + TIMERS.prepare_s - job.now)
     job.explained()
 
 
 # Two hosts, two runners: one fails while it starts, and the other is stopped for it.
 
-REFUSED = traceback(195, "RuntimeError: bind: Address already in use", file="/srv/runner.py")
+PORT_IN_USE = traceback(195, "RuntimeError: bind: Address already in use", file="/srv/runner.py")
 
 
-@story
+@golden
 def runners_one_failure_and_then_success(job: Story) -> None:
     job.begin(("gremlin-1", "gremlin-3"), name="tiny-llama", role="runner")
     job.run(2.0)
-    job.dies(1, REFUSED, exit_code=1)
+    job.dies(1, PORT_IN_USE, exit_code=1)
     job.explained()
     job.again()
     job.succeeds()
 
 
-@story
+@golden
 def runners_one_that_never_starts(job: Story) -> None:
     job.begin(("gremlin-1", "gremlin-3"), name="tiny-llama", role="runner")
     while job.final is None:
         job.run(2.0)
-        job.dies(1, "hello from the runner\nrunner created\nrunner shutting down\n" + REFUSED, exit_code=1)
+        job.dies(1, "hello from the runner\nrunner created\nrunner shutting down\n" + PORT_IN_USE, exit_code=1)
         job.dies(0, "ValueError: Queue <multiprocessing.queues.Queue object> is closed\n", exit_code=1, after_stop=True)
         job.explained()
         if job.final is None:
             job.again()
 
 
-@story
+@golden
 def runners_all_wait_for_one_that_left(job: Story) -> None:
     job.begin(("gremlin-1", "gremlin-3", "gremlin-4"), name="tiny-llama", restarts=RestartPolicy(max_restarts=0))
     job.run()
@@ -366,7 +366,7 @@ def runners_all_wait_for_one_that_left(job: Story) -> None:
 # What belongs to none of them alone.
 
 
-@story
+@golden
 def hang_one_rank_stands_elsewhere(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=0))
     job.run(300.0)
@@ -397,7 +397,7 @@ def hang_one_rank_stands_elsewhere(job: Story) -> None:
     job.explained()
 
 
-@story
+@golden
 def crash_in_native_code(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=0))
     job.run()
@@ -407,11 +407,11 @@ def crash_in_native_code(job: Story) -> None:
         '  File "/srv/loader.py", line 12 in fetch\n'
     )
     job.dies(0, words, signal=6)
-    job.dies(1, GLOO, exit_code=1)
+    job.dies(1, PEER_GONE, exit_code=1)
     job.explained()
 
 
-@story
+@golden
 def stopped_by_a_person(job: Story) -> None:
     job.begin()
     job.run()
@@ -430,7 +430,7 @@ def text_of(job: Story) -> str:
 # Slurm: what it says stands beside what holdfast has seen; a run that it has cut short is explained in its words.
 
 
-@story
+@golden
 def slurm_says_what_it_knows_of_a_lost_node(job: Story) -> None:
     job.begin(restarts=RestartPolicy(max_restarts=0))
     job.run()
@@ -450,7 +450,7 @@ def slurm_says_what_it_knows_of_a_lost_node(job: Story) -> None:
     job.collect()
 
 
-@story
+@golden
 def slurm_starts_the_job_again(job: Story) -> None:
     job.begin()
     job.run()
@@ -476,10 +476,10 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", GOLDEN_STORIES)
 def test_the_report_is_the_one_that_was_agreed(name: str) -> None:
     job = Story()
-    STORIES[name](job)
+    GOLDEN_STORIES[name](job)
     job.verify()
     path = GOLDEN / f"{name}.txt"
     told = text_of(job)
@@ -489,4 +489,4 @@ def test_the_report_is_the_one_that_was_agreed(name: str) -> None:
 
 
 def test_no_agreed_report_is_left_without_its_story() -> None:
-    assert {path.stem for path in GOLDEN.iterdir()} == set(STORIES)
+    assert {path.stem for path in GOLDEN.iterdir()} == set(GOLDEN_STORIES)

@@ -21,7 +21,7 @@ ALL_REDUCE = (
     "step (/home/me/train.py:20)",
     "<module> (/home/me/train.py:31)",
 )
-BARRIER = ("barrier (/x/site-packages/torch/distributed/distributed_c10d.py:4800)", "main (/home/me/train.py:44)")
+IN_BARRIER = ("barrier (/x/site-packages/torch/distributed/distributed_c10d.py:4800)", "main (/home/me/train.py:44)")
 SLEEP = ("load_batch (/home/me/data.py:12)", "step (/home/me/train.py:19)", "<module> (/home/me/train.py:31)")
 JOIN = ("join (/usr/lib/python3.11/threading.py:1119)", "main (/home/me/train.py:50)")
 
@@ -88,19 +88,19 @@ def hung(
 waiting = R(frames=ALL_REDUCE)
 spinning = R(frames=ALL_REDUCE, state="R", cores=1.0, waits_in="")
 sleeping = R(frames=SLEEP, waits_in="clock_nanosleep")
-stopped = R(frames=ALL_REDUCE, state="T")
+halted = R(frames=ALL_REDUCE, state="T")
 asks = R(frames=("read (/usr/lib/python3.11/http/client.py:473)", "main (/home/me/train.py:9)"), waits_in="poll")
-moving = R(frames=[ALL_REDUCE, SLEEP, BARRIER], state="R", cores=0.9)
+moving = R(frames=[ALL_REDUCE, SLEEP, IN_BARRIER], state="R", cores=0.9)
 
 
 # ---------------------------------------------------------------------------------------------- a hang, and whose
 
-WHO = [
-    ("stopped", [waiting, waiting, stopped, waiting], (2,),
+WHO_HANGS = [
+    ("stopped", [waiting, waiting, halted, waiting], (2,),
      ["rank 2 is stopped (state T) while ranks 0, 1 and 3 wait"]),
     ("stopped without any stack", [R(), R(state="T"), R()], (1,), ["rank 1 is stopped (state T)"]),
-    ("stopped while others spin", [spinning, stopped], (1,), ["rank 0 waits busily in all_reduce (called at train.py"]),
-    ("all stopped", [stopped, stopped], (0, 1), ["ranks 0 and 1 are stopped"]),
+    ("stopped while others spin", [spinning, halted], (1,), ["rank 0 waits busily in all_reduce (called at train.py"]),
+    ("all stopped", [halted, halted], (0, 1), ["ranks 0 and 1 are stopped"]),
     ("held by a debugger", [waiting, R(frames=SLEEP, state="t")], (1,), ["held by a debugger"]),
     ("a child is stopped", [waiting, R(frames=JOIN, child_state="T")], (1,), ["rank 1 is stopped"]),
     ("asleep in its own code", [waiting, sleeping, waiting], (1,), ["load_batch (data.py:12)", "clock_nanosleep"]),
@@ -109,7 +109,7 @@ WHO = [
      ["rank 1 is stuck in the kernel (state D)"]),
     ("joined to its own thread", [R(frames=JOIN), waiting, waiting], (0,), ["main (train.py:50)"]),
     ("alone", [sleeping], (0,), ["rank 0 is blocked in load_batch"]),
-    ("another collective than most", [waiting, waiting, R(frames=BARRIER), waiting], (2,), ["waits in barrier"]),
+    ("another collective than most", [waiting, waiting, R(frames=IN_BARRIER), waiting], (2,), ["waits in barrier"]),
     ("a lower step", [R(frames=ALL_REDUCE, step=9), R(frames=ALL_REDUCE, step=8), R(frames=ALL_REDUCE, step=9)], (1,),
      ["step 8", "the others at 9"]),
     ("fell silent first", [R(frames=ALL_REDUCE, word=START + 5), R(frames=ALL_REDUCE, word=START + 1)], (1,),
@@ -126,7 +126,9 @@ WHO = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("ranks", "culprits", "words"), [row[1:] for row in WHO], ids=[row[0] for row in WHO])
+@pytest.mark.parametrize(
+    ("ranks", "culprits", "words"), [row[1:] for row in WHO_HANGS], ids=[row[0] for row in WHO_HANGS]
+)
 def test_who_differs(ranks: list[R], culprits: tuple[int, ...], words: list[str]) -> None:
     found, why = hung(ranks)
 
@@ -173,7 +175,7 @@ def test_many_looks_are_not_all_kept() -> None:
         pytest.param([sleeping, moving], id="one computes, the other polls for its file"),
         pytest.param([R(frames=SLEEP, io=1e6), waiting], id="a silent download"),
         pytest.param([R(frames=JOIN, children=2.0), waiting], id="data loaders at work"),
-        pytest.param([R(frames=[SLEEP, BARRIER, JOIN]), waiting], id="little CPU, but its place changes"),
+        pytest.param([R(frames=[SLEEP, IN_BARRIER, JOIN]), waiting], id="little CPU, but its place changes"),
     ],
 )
 @pytest.mark.parametrize("silent", [N, 5 * N, 100 * N])
@@ -183,7 +185,7 @@ def test_what_moves_is_not_hung(ranks: list[R], silent: float) -> None:
 
 
 def test_one_look_never_decides() -> None:
-    for ranks in ([stopped, waiting], [sleeping, waiting], [spinning, spinning]):
+    for ranks in ([halted, waiting], [sleeping, waiting], [spinning, spinning]):
         assert isinstance(judged(ranks, 1, 100 * N), LookAgain)
 
 
@@ -232,7 +234,7 @@ def test_a_loop_over_a_few_lines_is_found_while_the_others_wait_for_it() -> None
     culprits, why = hung([waiting, looping, spinning], 9, 2.1 * N)
     assert culprits == (1,)
     assert "rank 1 burns CPU in a loop" in why
-    found = follow([looping, waiting], START + 3 * N)
+    found = follow_watch([looping, waiting], START + 3 * N)
     assert found is not None and found[0] <= START + 3 * N
 
 
@@ -260,9 +262,9 @@ def test_a_rank_that_stands_is_found_while_the_waiting_ones_still_print() -> Non
 
 
 def test_a_stopped_rank_is_found_while_the_others_go_on() -> None:
-    busy = R(frames=[SLEEP, BARRIER, JOIN], cores=0.9, state="R", word=START + 95)
-    assert isinstance(judged([busy, stopped], 3, silent=5), LookAgain)
-    assert hung([busy, stopped], 6, silent=5)[0] == (1,)
+    busy = R(frames=[SLEEP, IN_BARRIER, JOIN], cores=0.9, state="R", word=START + 95)
+    assert isinstance(judged([busy, halted], 3, silent=5), LookAgain)
+    assert hung([busy, halted], 6, silent=5)[0] == (1,)
 
 
 def test_nobody_left() -> None:
@@ -305,7 +307,7 @@ def test_inside_a_collective_its_own_lines_do_not_count() -> None:
 # ---------------------------------------------------------------------------------------------- when to look
 
 
-def follow(ranks: list[R], until: float, words: dict[float, int] | None = None) -> tuple[float, Judgement] | None:
+def follow_watch(ranks: list[R], until: float, words: dict[float, int] | None = None) -> tuple[float, Judgement] | None:
     """Drive a watch as the supervisor does; when it found a hang, or None by `until`."""
     watch = HangWatch(1, N, range(len(ranks)), START)
     pending = sorted((words or {}).items())
@@ -338,14 +340,14 @@ def bare(shot: RankSnapshot) -> RankSnapshot:
 
 
 def test_the_judgement_falls_when_the_time_out_has_passed() -> None:
-    found = follow([R(frames=ALL_REDUCE), R(frames=SLEEP)], START + 10 * N)
+    found = follow_watch([R(frames=ALL_REDUCE), R(frames=SLEEP)], START + 10 * N)
     assert found is not None
     assert found[0] == pytest.approx(START + N)
 
 
 def test_words_put_it_off() -> None:
     words = {START + 20.0 * k: k % 2 for k in range(1, 20)}
-    found = follow([R(frames=ALL_REDUCE), R(frames=SLEEP)], START + 2000, words)
+    found = follow_watch([R(frames=ALL_REDUCE), R(frames=SLEEP)], START + 2000, words)
     assert found is not None
     assert found[0] == pytest.approx(START + 380 + N)
 
@@ -363,8 +365,8 @@ def test_a_gang_that_speaks_is_rarely_looked_at() -> None:
 
 
 def test_a_stopped_rank_among_speaking_ones() -> None:
-    ranks = [R(frames=[SLEEP, BARRIER, JOIN], cores=0.9, state="R"), R(state="T")]
-    found = follow(ranks, START + 10 * N, {START + 3.0 * k: 0 for k in range(1, 200)})
+    ranks = [R(frames=[SLEEP, IN_BARRIER, JOIN], cores=0.9, state="R"), R(state="T")]
+    found = follow_watch(ranks, START + 10 * N, {START + 3.0 * k: 0 for k in range(1, 200)})
     assert found is not None
     assert isinstance(found[1], Hung)
     assert found[1].evidence.culprits == (1,)
@@ -372,8 +374,8 @@ def test_a_stopped_rank_among_speaking_ones() -> None:
 
 
 def test_working_in_silence_is_left_alone() -> None:
-    ranks = [R(frames=[SLEEP, BARRIER, JOIN], cores=0.9, state="R"), R(frames=ALL_REDUCE)]
-    assert follow(ranks, START + 50 * N) is None
+    ranks = [R(frames=[SLEEP, IN_BARRIER, JOIN], cores=0.9, state="R"), R(frames=ALL_REDUCE)]
+    assert follow_watch(ranks, START + 50 * N) is None
 
 
 def test_nothing_to_watch() -> None:

@@ -11,7 +11,7 @@ from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.model.exit_report import Blame
 from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
 
-LOST = LostOwner(
+LOST_OWNER = LostOwner(
     job="20261122-1320-k3f9",
     host="gpu-1",
     pid=4242,
@@ -25,7 +25,7 @@ LOST = LostOwner(
 
 
 def test_a_death_that_no_process_saw_is_dated_by_its_last_sign() -> None:
-    report = explain_lost_owner(LOST)
+    report = explain_lost_owner(LOST_OWNER)
     assert (report.phrase, report.code, report.blame, report.attempt) == ("KilledBySignal", 137, Blame.UNKNOWN, 2)
     assert report.reason == (
         "holdfast itself (pid 4242 on gpu-1) died at about 2026-11-22 14:20:01 +01:00, its last sign of life, or "
@@ -40,13 +40,13 @@ def test_a_death_that_no_process_saw_is_dated_by_its_last_sign() -> None:
 
 
 def test_the_guard_knows_the_signal_and_the_moment() -> None:
-    report = explain_lost_owner(replace(LOST, signal=signal.SIGSEGV))
+    report = explain_lost_owner(replace(LOST_OWNER, signal=signal.SIGSEGV))
     assert (report.code, report.original.signal) == (139, "SIGSEGV")
     assert "was ended by SIGSEGV at 2026-11-22 14:20:01 +01:00" in report.reason
 
 
 def test_a_machine_that_went_down_is_the_hardwares_failure() -> None:
-    report = explain_lost_owner(replace(LOST, host_went_down=True))
+    report = explain_lost_owner(replace(LOST_OWNER, host_went_down=True))
     assert (report.phrase, report.blame) == ("NodeFailed", Blame.HARDWARE)
     assert "gpu-1 went down some time after" in report.reason
 
@@ -55,7 +55,7 @@ def test_a_machine_that_went_down_is_the_hardwares_failure() -> None:
 def test_what_lives_on_is_named_with_the_command_that_ends_it(count: int, more: str) -> None:
     left = tuple(LostProcess(pid=100 + index, command="python serve.py") for index in range(count))
     killed = (LostProcess(pid=7), LostProcess(pid=8, command="sh"))
-    report = explain_lost_owner(replace(LOST, left=left, killed=killed))
+    report = explain_lost_owner(replace(LOST_OWNER, left=left, killed=killed))
     assert "2 processes lived on in the job's control groups until this command killed them: pid 7, pid 8 (sh)." in (
         report.reason
     )

@@ -19,13 +19,13 @@ from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast.model.worker_reading import READING_BYTES, WORKER_BYTES, Clue, QuotedLine, Weight, WorkerReading
 from places import DATA
 
-OOM = (
+OOM_OF_1_GPU = (
     'Traceback (most recent call last):\n  File "/srv/train.py", line 88, in main\n    loss.backward()\n'
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB\n"
 )
 
 
-def worker(text: str, rank: int = 0, **how: Any) -> WorkerEvidence:
+def worker_with(text: str, rank: int = 0, **how: Any) -> WorkerEvidence:
     fields: dict[str, Any] = {"exit_code": 1, "pid": 100 + rank, "ended_at": T + rank, "order": rank} | how
     ended = WorkerExit(role="worker", rank=rank, node="a", attempt=1, last_words=text[-8192:], **fields)
     return WorkerEvidence(rank=rank, node="a", exit=ended, stderr=LogExcerpt(source=f"worker-{rank} stderr", text=text))
@@ -45,7 +45,7 @@ def of_exam(texts: list[str], code: int | None, signal: int | None) -> AttemptEv
         "exit_code": None if signal is not None else (code if code is not None else 1),
         "signal": signal,
     }
-    return AttemptEvidence(workers=tuple(worker(text, rank, **ends) for rank, text in enumerate(texts)))
+    return AttemptEvidence(workers=tuple(worker_with(text, rank, **ends) for rank, text in enumerate(texts)))
 
 
 @pytest.mark.parametrize("name", ["explain_exam", "explain_exam2", "explain_jobs"])
@@ -57,7 +57,7 @@ def test_the_report_from_readings_is_the_one_from_logs(name: str) -> None:
 
 
 _LINES = [
-    *OOM.splitlines(),
+    *OOM_OF_1_GPU.splitlines(),
     "[rank" + "9" * 40 + "]: RuntimeError: Connection closed by rank " + "8" * 30,
     "[rank7]: step 1 loss 2.0",
     "srun: error: node7: task 3: Segmentation fault",
@@ -80,7 +80,7 @@ _HOSTILE = st.lists(
 @settings(max_examples=25)
 def test_a_worker_costs_sixteen_kilobytes_whatever_it_wrote(lines: list[str], times: int, signal: int | None) -> None:
     text = "\n".join(lines * times)[-100_000:]
-    one = worker(text, exit_code=None if signal else 1, signal=signal)
+    one = worker_with(text, exit_code=None if signal else 1, signal=signal)
     assert one.exit is not None
     one = replace(one, exit=replace(one.exit, error_file=text[:65536]), stdout=one.stderr)
     [told] = told_by_the_node(AttemptEvidence(workers=(one,))).workers
@@ -95,7 +95,7 @@ def test_numbers_without_end_are_no_ranks(digits: int) -> None:
     text = f"[rank{many}]: Traceback (most recent call last):\n[rank{many}]: KeyError: 1\nlost rank {many}\n"
     text += f"<Rank {many}> x\n exitcode  : {many} (pid: {many})\nProcess {many} terminated with exit code {many}\n"
     text += f"Connection closed by rank {many}\nsrun: error: a: task {many}: Killed\n"
-    report = explain(told_by_the_node(AttemptEvidence(workers=(worker(text),))))
+    report = explain(told_by_the_node(AttemptEvidence(workers=(worker_with(text),))))
     assert "bug of holdfast" not in (report.hint or "")
 
 
@@ -104,7 +104,7 @@ def test_a_bug_in_reading_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> N
         raise ZeroDivisionError("of all things")
 
     monkeypatch.setattr(log_reader, "blamed_ranks", breaks)
-    evidence = read_workers(AttemptEvidence(workers=(worker(OOM),)))
+    evidence = read_workers(AttemptEvidence(workers=(worker_with(OOM_OF_1_GPU),)))
     report = explain(evidence)
     assert report.phrase == "Unexplained"
     assert report.hint == "bug of holdfast: ZeroDivisionError: of all things"
@@ -112,7 +112,7 @@ def test_a_bug_in_reading_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_evidence_of_an_older_journal_has_logs_and_is_explained_the_same() -> None:
-    evidence = AttemptEvidence(workers=(worker(OOM),))
+    evidence = AttemptEvidence(workers=(worker_with(OOM_OF_1_GPU),))
     old = encode(EvidenceCollected(attempt=1, evidence=evidence)).replace(b',"reading":null', b"")
     event = decode_event(old)
     assert isinstance(event, EvidenceCollected)
@@ -125,7 +125,7 @@ def test_the_owner_believes_what_a_node_has_read_of_every_worker() -> None:
     line = QuotedLine(text="KeyError: 'lr'", number=4, source="worker-40 stderr")
     clue = Clue(weight=Weight.OWN, phrase="UserException", line=line)
     peers = WorkerReading(of_peers=True)
-    workers = [replace(worker("", rank, ended_at=T), stderr=None, reading=peers) for rank in range(60)]
+    workers = [replace(worker_with("", rank, ended_at=T), stderr=None, reading=peers) for rank in range(60)]
     workers[40] = replace(workers[40], reading=WorkerReading(clues=(clue,), first_hand=True))
     report = explain(AttemptEvidence(workers=tuple(workers)))
     assert report.first is not None and report.first.rank == 40

@@ -18,7 +18,7 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.report.brief_report import render_exit
 from holdfast.report.failure_place import FailurePlace
 
-WATCHDOG = (
+WATCHDOG_OF_2 = (
     "[rank2]:[E{stamp}.123456789 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout:"
     " WorkNCCL(SeqNum=1042, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600023 milliseconds"
     " before timing out.\n"
@@ -36,29 +36,29 @@ def evidence_time(text: str, written_at: float | None, utc_offset_s: float = 0.0
 
 
 def test_a_stamp_without_a_year_is_of_the_year_in_which_its_file_was_written() -> None:
-    at = evidence_time(WATCHDOG.format(stamp="0314 09:14:39"), moment("2021-03-14T09:20:00+00:00"))
+    at = evidence_time(WATCHDOG_OF_2.format(stamp="0314 09:14:39"), moment("2021-03-14T09:20:00+00:00"))
     assert at == pytest.approx(moment("2021-03-14T09:14:39.123456+00:00"))
 
 
 def test_a_line_of_new_years_eve_that_is_read_in_the_new_year_is_of_the_old_year() -> None:
-    at = evidence_time(WATCHDOG.format(stamp="1231 23:59:58"), moment("2027-01-01T00:00:10+00:00"))
+    at = evidence_time(WATCHDOG_OF_2.format(stamp="1231 23:59:58"), moment("2027-01-01T00:00:10+00:00"))
     assert at == pytest.approx(moment("2026-12-31T23:59:58.123456+00:00"))
 
 
 def test_a_line_of_new_year_may_seem_a_little_younger_than_its_file() -> None:
     """Its writer's clock shows another zone, or is ahead."""
-    at = evidence_time(WATCHDOG.format(stamp="0101 00:30:00"), moment("2026-12-31T23:59:58+00:00"))
+    at = evidence_time(WATCHDOG_OF_2.format(stamp="0101 00:30:00"), moment("2026-12-31T23:59:58+00:00"))
     assert at == pytest.approx(moment("2027-01-01T00:30:00.123456+00:00"))
 
 
 def test_a_leap_day_is_of_a_leap_year() -> None:
-    at = evidence_time(WATCHDOG.format(stamp="0229 12:00:00"), moment("2026-06-01T00:00:00+00:00"))
+    at = evidence_time(WATCHDOG_OF_2.format(stamp="0229 12:00:00"), moment("2026-06-01T00:00:00+00:00"))
     assert at == pytest.approx(moment("2024-02-29T12:00:00.123456+00:00"))
 
 
 def test_a_stamp_without_a_zone_is_local_time() -> None:
     written = moment("2026-11-22T09:15:00+09:00")
-    assert evidence_time(WATCHDOG.format(stamp="1122 09:14:39"), written, 9 * 3600) == pytest.approx(
+    assert evidence_time(WATCHDOG_OF_2.format(stamp="1122 09:14:39"), written, 9 * 3600) == pytest.approx(
         moment("2026-11-22T09:14:39.123456+09:00")
     )
     logged = "2026-11-22 09:14:39,500 ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
@@ -87,13 +87,13 @@ def test_where_only_a_clock_time_is_known_no_date_is_shown(line: str) -> None:
 
 
 def test_a_log_alone_never_dates_the_culprit() -> None:
-    log = LogExcerpt(source="a", text=WATCHDOG.format(stamp="1122 09:14:39"), written_at=1_795_000_000.0)
+    log = LogExcerpt(source="a", text=WATCHDOG_OF_2.format(stamp="1122 09:14:39"), written_at=1_795_000_000.0)
     report = explain(AttemptEvidence(workers=(WorkerEvidence(log=log),)))
     assert report.first is not None
     assert report.first.at is None
 
 
-def explained(*args: str, tz: str, stdin: str = "") -> dict[str, object]:
+def explained_in(*args: str, tz: str, stdin: str = "") -> dict[str, object]:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "explain", "--json", *args],
         input=stdin,
@@ -108,17 +108,17 @@ def explained(*args: str, tz: str, stdin: str = "") -> dict[str, object]:
 
 def test_an_old_file_read_in_tokyo(tmp_path: Path) -> None:
     log = tmp_path / "rank2.log"
-    log.write_text(WATCHDOG.format(stamp="1231 23:59:58"))
+    log.write_text(WATCHDOG_OF_2.format(stamp="1231 23:59:58"))
     written = moment("2020-01-01T00:00:05+09:00")
     os.utime(log, (written, written))
-    report = explained(str(log), tz="Asia/Tokyo")
+    report = explained_in(str(log), tz="Asia/Tokyo")
     assert report["evidence"][0]["at"] == pytest.approx(moment("2019-12-31T23:59:58.123456+09:00"))  # type: ignore[index]  # JSON's objects are not typed
 
 
 def test_standard_input_is_of_now() -> None:
     then = time.time() - 60
     stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(then + 9 * 3600))
-    report = explained("-", tz="Asia/Tokyo", stdin=WATCHDOG.format(stamp=stamp))
+    report = explained_in("-", tz="Asia/Tokyo", stdin=WATCHDOG_OF_2.format(stamp=stamp))
     assert abs(report["evidence"][0]["at"] - then) < 2  # type: ignore[index]  # JSON's objects are not typed
 
 
@@ -132,7 +132,7 @@ def test_the_culprits_time_is_that_of_its_exit(holdfast: Holdfast) -> None:
         if rank == 2:
             time.sleep(60)
         time.sleep(0.2)
-        sys.stderr.write({WATCHDOG.format(stamp="0704 09:14:39")!r}.replace("ank 2", f"ank {{rank}}"))
+        sys.stderr.write({WATCHDOG_OF_2.format(stamp="0704 09:14:39")!r}.replace("ank 2", f"ank {{rank}}"))
         sys.stderr.flush()
         os.abort()
         """

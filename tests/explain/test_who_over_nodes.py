@@ -13,15 +13,15 @@ from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, Deadline, WorkerEvidence
 from holdfast.model.exit_report import ExitReport
 
-CLOCKS = (0.0, DAY_S, -1e6)
-PEER = (
+CLOCKS_AHEAD = (0.0, DAY_S, -1e6)
+RANKS_PEER_CLOSED = (
     "[rank{rank}]: Traceback (most recent call last):\n"
     '[rank{rank}]:   File "/srv/train.py", line 41, in <module>\n'
     "[rank{rank}]:     dist.all_reduce(x)\n"
     "[rank{rank}]: RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
     "[10.1.2.{node}]:30931\n"
 )
-OWN = (
+RANKS_ERROR = (
     "[rank{rank}]: Traceback (most recent call last):\n"
     '[rank{rank}]:   File "/srv/train.py", line 8, in <module>\n'
     "[rank{rank}]: {error}\n"
@@ -29,11 +29,11 @@ OWN = (
 
 
 def words(rank: int, error: str) -> str:
-    return OWN.replace("{rank}", str(rank)).replace("{error}", error)
+    return RANKS_ERROR.replace("{rank}", str(rank)).replace("{error}", error)
 
 
 def of_a_peer(rank: int, node: int) -> str:
-    return PEER.replace("{rank}", str(rank)).replace("{node}", str(node))
+    return RANKS_PEER_CLOSED.replace("{rank}", str(rank)).replace("{node}", str(node))
 
 
 ENDS: list[tuple[str, dict[str, Any]]] = [
@@ -43,10 +43,10 @@ ENDS: list[tuple[str, dict[str, Any]]] = [
     ("RuntimeError: CUDA error: an illegal memory access was encountered", {"exit_code": 1}),
 ]
 """What the first rank ends of."""
-WHO = [(rank, end) for rank in (1, 2, 5) for end in range(len(ENDS))]
+WHO_AND_HOW = [(rank, end) for rank in (1, 2, 5) for end in range(len(ENDS))]
 
 
-def one_dies(rank: int, end: int, *, clocks: tuple[float, ...] = CLOCKS, lag_s: float = 0.0) -> ExitReport:
+def one_dies(rank: int, end: int, *, clocks: tuple[float, ...] = CLOCKS_AHEAD, lag_s: float = 0.0) -> ExitReport:
     """That rank ends of its own; within 50 ms all others, which only miss their peer."""
     gang = FarGang(*clocks)
     gang.node_of(rank).lag_s = lag_s
@@ -58,7 +58,7 @@ def one_dies(rank: int, end: int, *, clocks: tuple[float, ...] = CLOCKS, lag_s: 
     return gang.explained()
 
 
-@pytest.mark.parametrize(("rank", "end"), WHO)
+@pytest.mark.parametrize(("rank", "end"), WHO_AND_HOW)
 def test_the_rank_that_died_first_of_its_own_is_named(rank: int, end: int) -> None:
     report = one_dies(rank, end)
     assert report.first is not None
@@ -80,7 +80,7 @@ def test_wrong_clocks_change_no_word(end: int) -> None:
 
 def two_die(apart_s: float) -> ExitReport:
     """Two ranks of two nodes fail by themselves: the stop for the first is still on its way to the second."""
-    gang = FarGang(*CLOCKS)
+    gang = FarGang(*CLOCKS_AHEAD)
     gang.delay_s = 0.04
     gang.dies(1, 0.1, words(1, "ValueError: bad shard 17"), exit_code=1)
     gang.dies(4, 0.1 + apart_s, words(4, "ValueError: bad shard 23"), exit_code=1)
@@ -102,7 +102,7 @@ def test_of_two_failures_on_two_nodes_the_earlier_is_named_or_both(apart_s: floa
 
 def test_a_memory_kill_on_one_node_explains_no_death_on_another() -> None:
     """Ranks 0 and 2 have the same pid, and die 20 ms apart."""
-    gang = FarGang(*CLOCKS)
+    gang = FarGang(*CLOCKS_AHEAD)
     gang.delay_s = 0.04
     gang.dies(0, 0.1, signal=9)
     gang.dies(2, 0.12, memory=True, signal=9)
@@ -111,7 +111,7 @@ def test_a_memory_kill_on_one_node_explains_no_death_on_another() -> None:
 
 
 def test_a_node_without_evidence_is_named_and_the_cause_is_found_all_the_same() -> None:
-    gang = FarGang(*CLOCKS)
+    gang = FarGang(*CLOCKS_AHEAD)
     gang.dies(3, 0.1, words(3, "ValueError: bad shard 17"), exit_code=1)
     gang.dies(0, 0.12, of_a_peer(0, 2), exit_code=1)
     gang.until(lambda: gang.roundup.next_wake() is not None)
@@ -124,7 +124,7 @@ def test_a_node_without_evidence_is_named_and_the_cause_is_found_all_the_same() 
 
 # ------------------------------------------------------------------------------------------ a gang that never met
 
-TIMED_OUT = (
+STORE_TIMED_OUT = (
     "[W1122 15:46:40.976 TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to host 10.1.2.1:29500 - "
     "retrying (try=0, timeout=6000ms, delay=2967ms): The client socket has timed out after 6000ms while trying to "
     "connect to (10.1.2.1, 29500).\n"
@@ -145,9 +145,9 @@ WAITED = (
 
 
 def never_met(*, route: bool = True) -> ExitReport:
-    gang = FarGang(*CLOCKS)
+    gang = FarGang(*CLOCKS_AHEAD)
     for rank in (4, 5):
-        text = TIMED_OUT.replace("{rank}", str(rank))
+        text = STORE_TIMED_OUT.replace("{rank}", str(rank))
         gang.dies(rank, 0.1 + rank / 100, text if route else NO_ROUTE + text, exit_code=1)
     gang.dies(0, 0.3, WAITED, exit_code=1)
     return gang.explained()
