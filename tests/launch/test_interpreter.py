@@ -20,11 +20,11 @@ from holdfast.model.evidence import HostFacts
 from holdfast.node.missing_resources import look_around
 from places import SRC
 
-WHO = "import holdfast, sys; holdfast.progress(7); print(sys.prefix)"
+TELLS_PREFIX = "import holdfast, sys; holdfast.progress(7); print(sys.prefix)"
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another environment, without holdfast, with a module `onlythere`."""
     place = tmp_path_factory.mktemp("other") / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
@@ -40,12 +40,12 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.key
 @pytest.mark.real
 @pytest.mark.parametrize("start", ["--no-warm", "--warm"])
-def test_workers_run_with_the_active_environment(holdfast: Holdfast, other: Path, start: str) -> None:
-    script = holdfast.script("import onlythere, decimal\n" + WHO)
-    ran = holdfast.run(start, "--nproc-per-node", "2", script, VIRTUAL_ENV=str(other))
+def test_workers_run_with_the_active_environment(holdfast: Holdfast, other_environment: Path, start: str) -> None:
+    script = holdfast.script("import onlythere, decimal\n" + TELLS_PREFIX)
+    ran = holdfast.run(start, "--nproc-per-node", "2", script, VIRTUAL_ENV=str(other_environment))
     assert ran.status == 0, ran.err
-    assert sorted(ran.out.splitlines()) == [f"[worker-{rank}] {other}" for rank in (0, 1)]
-    assert f"workers run with {other}/bin/python: VIRTUAL_ENV is active" in ran.err
+    assert sorted(ran.out.splitlines()) == [f"[worker-{rank}] {other_environment}" for rank in (0, 1)]
+    assert f"workers run with {other_environment}/bin/python: VIRTUAL_ENV is active" in ran.err
     assert "start cold" not in ran.err
     assert [attempt["step"] for attempt in ran.report["attempts"]] == [7], "what a worker says of its progress is heard"
 
@@ -53,12 +53,12 @@ def test_workers_run_with_the_active_environment(holdfast: Holdfast, other: Path
 @pytest.mark.key
 @pytest.mark.real
 @pytest.mark.parametrize("how", ["option", "PYTHON_EXEC", "HOLDFAST_PYTHON"])
-def test_the_python_that_is_asked_for_wins(holdfast: Holdfast, other: Path, how: str) -> None:
-    python = str(other / "bin" / "python")
+def test_the_python_that_is_asked_for_wins(holdfast: Holdfast, other_environment: Path, how: str) -> None:
+    python = str(other_environment / "bin" / "python")
     words = ["--python", python] if how == "option" else []
     holdfast.env |= {} if how == "option" else {how: python}
-    ran = holdfast.run("--warm", *words, holdfast.script(WHO), VIRTUAL_ENV="/nowhere")
-    assert ran.out == f"[worker-0] {other}\n", ran.err
+    ran = holdfast.run("--warm", *words, holdfast.script(TELLS_PREFIX), VIRTUAL_ENV="/nowhere")
+    assert ran.out == f"[worker-0] {other_environment}\n", ran.err
 
 
 @pytest.mark.real
@@ -69,13 +69,17 @@ def test_an_environment_without_a_python_is_passed_over_and_said(holdfast: Holdf
 
 
 @pytest.mark.real
-def test_a_missing_module_is_told_with_the_python_that_has_it(holdfast: Holdfast, other: Path) -> None:
+def test_a_missing_module_is_told_with_the_python_that_has_it(holdfast: Holdfast, other_environment: Path) -> None:
     ran = holdfast.run(
-        "--python", sys.executable, holdfast.script("import onlythere"), VIRTUAL_ENV=str(other), COLUMNS="500"
+        "--python",
+        sys.executable,
+        holdfast.script("import onlythere"),
+        VIRTUAL_ENV=str(other_environment),
+        COLUMNS="500",
     )
     assert ran.report["phrase"] == "ModuleNotFound"
     assert f"workers run with {sys.executable}" in ran.report["reason"]
-    assert f"holdfast run --python {other}/bin/python" in ran.report["solution"]
+    assert f"holdfast run --python {other_environment}/bin/python" in ran.report["solution"]
 
 
 @pytest.mark.real
@@ -100,7 +104,7 @@ def test_a_port_that_the_script_chose_is_no_option_of_holdfasts(holdfast: Holdfa
 # ---------------------------------------------------------------------------------------------- the choice
 
 
-def environment(place: Path, *modules: str) -> Path:
+def empty_environment(place: Path, *modules: str) -> Path:
     packages = place / "lib" / "python3.12" / "site-packages"
     packages.mkdir(parents=True)
     for module in modules:
@@ -121,9 +125,9 @@ def test_of_two_active_environments_the_first_on_the_path_counts(tmp_path: Path)
 
 
 def test_condas_base_counts_unless_torch_is_here_and_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = environment(tmp_path / "base")
+    base = empty_environment(tmp_path / "base")
     env = {"CONDA_PREFIX": str(base), "CONDA_DEFAULT_ENV": "base"}
-    monkeypatch.setattr(sys, "prefix", str(environment(tmp_path / "own", "torch")))
+    monkeypatch.setattr(sys, "prefix", str(empty_environment(tmp_path / "own", "torch")))
     assert active(env) is None
     assert active({**env, "CONDA_DEFAULT_ENV": "train"}) == ("CONDA_PREFIX", base)
     (base / "lib/python3.12/site-packages/torch.py").write_text("")

@@ -289,8 +289,8 @@ def test_very_many_mistakes_are_counted(tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------------------------------- the secrets
 
-JOB = "name: x\nroles: {w: {count: 1, command: [a]}}"
-SECRETS = (
+SMALL_JOB = "name: x\nroles: {w: {count: 1, command: [a]}}"
+THREE_SECRETS = (
     "name: x\nroles: {w: {count: 1, command: [a]}}\nsecrets: {one: {env: MY_TOKEN}, two: {file: %s}, three: 'p w'}\n"
 )
 
@@ -298,27 +298,27 @@ SECRETS = (
 def test_the_values_of_secrets_stand_beside_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "t0ps3cret")
     (tmp_path / "password").write_text("hunter2\n")
-    job = _load(tmp_path, SECRETS % (tmp_path / "password"))
+    job = _load(tmp_path, THREE_SECRETS % (tmp_path / "password"))
     assert job.secrets == {"one": "t0ps3cret", "two": "hunter2", "three": "p w"}
     assert b"hunter2" not in msgspec.json.encode(job.spec) and "hunter2" not in repr(job)
 
 
 def test_submit_fetches_no_secret(tmp_path: Path) -> None:
-    job = parsed(Path("j"), (SECRETS % "/nowhere").encode(), here=False)
+    job = parsed(Path("j"), (THREE_SECRETS % "/nowhere").encode(), here=False)
     assert job.secrets == {"three": "p w"}
 
 
 def test_a_file_of_secrets_wins_over_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "all.json").write_text('{"one": "1", "two": "2", "three": "3"}')
     monkeypatch.setenv("HOLDFAST_SECRETS", str(tmp_path / "all.json"))
-    assert _load(tmp_path, SECRETS % "/nowhere").secrets == {"one": "1", "two": "2", "three": "3"}
+    assert _load(tmp_path, THREE_SECRETS % "/nowhere").secrets == {"one": "1", "two": "2", "three": "3"}
     (tmp_path / "all.json").write_text("[]")
     with pytest.raises(BadUsage, match="expected one JSON object"):
-        _load(tmp_path, SECRETS % "/nowhere")
+        _load(tmp_path, THREE_SECRETS % "/nowhere")
 
 
 def test_a_copy_of_a_job_file_has_no_value_of_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "# ü\n" + JOB + "\nsecrets:\n  a: pa ss\n  b: {env: B}\n  c: |\n    l1\n    l2\n  d: 5\n"
+    text = "# ü\n" + SMALL_JOB + "\nsecrets:\n  a: pa ss\n  b: {env: B}\n  c: |\n    l1\n    l2\n  d: 5\n"
     copy = hidden(text.encode())
     assert not any(word in copy for word in (b"pa ss", b"l1", b"l2", b"5"))
     assert b"# \xc3\xbc" in copy

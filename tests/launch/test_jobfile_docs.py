@@ -11,16 +11,16 @@ import pytest
 from holdfast.launch.jobfile import job_file_keys, job_file_reader
 from places import DOCS
 
-PAGE = (DOCS / "reference" / "jobfile.md").read_text(encoding="utf-8")
-ROWS = {
+JOBFILE_PAGE = (DOCS / "reference" / "jobfile.md").read_text(encoding="utf-8")
+PAGE_ROWS = {
     name: row
-    for row in (line.split("|") for line in PAGE.splitlines() if line.startswith("| `"))
+    for row in (line.split("|") for line in JOBFILE_PAGE.splitlines() if line.startswith("| `"))
     for name in re.findall(r"`([\w.\[\]]+)`", row[1])
 }
 
 
 def test_the_example_is_a_job_file(tmp_path: Path) -> None:
-    example, *sections = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example, *sections = re.findall(r"```yaml\n(.*?)```", JOBFILE_PAGE, re.DOTALL)
     text = example.replace("64GiB", "64MiB")  # the machine of the test may have less
     (tmp_path / "job.yaml").write_text(text)
     spec = job_file_reader.load(tmp_path / "job.yaml").spec
@@ -48,6 +48,6 @@ def test_every_key_has_its_row(struct: type[msgspec.Struct], before: str) -> Non
     for field in msgspec.structs.fields(struct):
         if field.name in ("resources", "completion"):
             continue  # told by their parts
-        assert before + field.encode_name in ROWS
+        assert before + field.encode_name in PAGE_ROWS
         if isinstance(field.default, int | float) and not isinstance(field.default, bool):
-            assert f"{field.default:g}" in re.findall(r"\d+", ROWS[before + field.encode_name][3])
+            assert f"{field.default:g}" in re.findall(r"\d+", PAGE_ROWS[before + field.encode_name][3])

@@ -286,7 +286,7 @@ def test_mistakes_in_the_first_protocol() -> None:
     assert "`taskRoles[0].taskNumber`: expected `int`" in wrong.value.message
 
 
-RUN = """\
+OPENPAI_JOB = """\
 protocolVersion: 2
 name: for-real
 type: job
@@ -307,7 +307,7 @@ taskRoles:
 """
 
 
-def _run(tmp_path: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+def _run_openpai(tmp_path: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "job.yaml").write_text(text)
     return subprocess.run(
         [sys.executable, "-m", "holdfast", "run", "--no-checks", *words, "--job", "job.yaml"], cwd=tmp_path,
@@ -318,7 +318,7 @@ def _run(tmp_path: Path, text: str, *words: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.real
 def test_a_job_of_openpai_runs_on_one_machine(tmp_path: Path) -> None:
-    done = _run(tmp_path, RUN)
+    done = _run_openpai(tmp_path, OPENPAI_JOB)
     assert done.returncode == 0, done.stderr
     assert "image example/i: no container is started here" in done.stderr
     for index in range(2):
@@ -330,7 +330,9 @@ def test_a_job_of_openpai_runs_on_one_machine(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_secret_that_a_worker_prints_is_not_in_its_report(tmp_path: Path) -> None:
-    done = _run(tmp_path, RUN.replace("- tr", "- echo got <% $secrets.token %> >&2; exit 3 #"), "--verbose")
+    done = _run_openpai(
+        tmp_path, OPENPAI_JOB.replace("- tr", "- echo got <% $secrets.token %> >&2; exit 3 #"), "--verbose"
+    )
     assert done.returncode != 0 and "got ***" in done.stderr
     home = tmp_path / "home"
     kept = [path for path in home.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
@@ -346,7 +348,7 @@ def test_a_variable_may_be_a_secret(tmp_path: Path) -> None:
     )
     os.environ["MY_TOKEN"] = "of-the-environment"
     try:
-        done = _run(tmp_path, text)
+        done = _run_openpai(tmp_path, text)
     finally:
         del os.environ["MY_TOKEN"]
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from holdfast.launch.jobfile.shell_words import split
 pytestmark = pytest.mark.real
 
 
-def run(holdfast: Holdfast, text: str | None = None, **env: str) -> Ran:
+def run_runtime(holdfast: Holdfast, text: str | None = None, **env: str) -> Ran:
     """The start command of a container, with this Python instead of a tree's."""
     given = {**holdfast.env, **env} | ({"USER_CMD": text} if text is not None else {})
     words = [sys.executable, "-m", "holdfast.bundle.entry", "run"]
@@ -25,25 +25,25 @@ def run(holdfast: Holdfast, text: str | None = None, **env: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr, holdfast.home)
 
 
-def said(ran: Ran) -> list[str]:
+def task_lines(ran: Ran) -> list[str]:
     return [line.removeprefix("[task-0] ") for line in ran.out.splitlines()]
 
 
 def test_several_lines_with_quotes_and_any_letters_are_the_shell_s(holdfast: Holdfast) -> None:
-    ran = run(holdfast, "set -e\nx='it''s'\nprintf '%s\\n' \"$x\" 'zwölf \"Boxkämpfer\"' \\\n  last # don't\n")
-    assert (ran.status, said(ran)) == (0, ["its", 'zwölf "Boxkämpfer"', "last"]), ran.err
+    ran = run_runtime(holdfast, "set -e\nx='it''s'\nprintf '%s\\n' \"$x\" 'zwölf \"Boxkämpfer\"' \\\n  last # don't\n")
+    assert (ran.status, task_lines(ran)) == (0, ["its", 'zwölf "Boxkämpfer"', "last"]), ran.err
 
 
 def test_no_strict_mode_is_forced_on_the_user(holdfast: Holdfast) -> None:
-    assert said(run(holdfast, "false; echo $NOT_SET; echo goes on")) == ["", "goes on"]
+    assert task_lines(run_runtime(holdfast, "false; echo $NOT_SET; echo goes on")) == ["", "goes on"]
 
 
 def test_a_first_line_names_the_interpreter_which_gets_one_word_as_the_kernel_gives_it(holdfast: Holdfast) -> None:
     text = f"#! {sys.executable} -u -s\nimport sys\nprint('never')\n"
-    ran = run(holdfast, text)
-    assert ran.status != 0 and said(ran) != ["never"], "`-u -s` is one word to the kernel"
+    ran = run_runtime(holdfast, text)
+    assert ran.status != 0 and task_lines(ran) != ["never"], "`-u -s` is one word to the kernel"
     text = f"#!{sys.executable} -s\nimport sys; print(sys.flags.no_user_site, '$PAI_TASK_ROLE_NAME', 'ü')\n"
-    assert said(run(holdfast, text)) == ["1 task ü"]
+    assert task_lines(run_runtime(holdfast, text)) == ["1 task ü"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_first_line_names_the_interpreter_which_gets_one_word_as_the_kernel_gi
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_one_message_before_anything_starts(holdfast: Holdfast, text: str, message: str) -> None:
-    ran = run(holdfast, text)
+    ran = run_runtime(holdfast, text)
     assert ran.status == 2 and message in ran.err and "Traceback" not in ran.err, ran.err
     assert not list(holdfast.home.glob("jobs/*"))
 
@@ -79,22 +79,24 @@ def test_a_wrong_name_ends_a_job_of_several_nodes_on_each_of_them_before_it_star
 
 
 def test_a_missing_command_is_bad_usage_and_the_variable_may_have_another_name(holdfast: Holdfast) -> None:
-    ran = run(holdfast)
+    ran = run_runtime(holdfast)
     assert ran.status == 2 and "the variable USER_CMD is not set: expected the user's command" in ran.err
-    assert said(run(holdfast, HOLDFAST_COMMAND_FROM="MY_CMD", MY_CMD="echo $PAI_JOB_NAME", PAI_JOB_NAME="j7")) == ["j7"]
+    assert task_lines(
+        run_runtime(holdfast, HOLDFAST_COMMAND_FROM="MY_CMD", MY_CMD="echo $PAI_JOB_NAME", PAI_JOB_NAME="j7")
+    ) == ["j7"]
 
 
 def test_parameters_are_filled_in_and_secrets_stand_on_no_command_line(holdfast: Holdfast) -> None:
     text = "tr '\\0' ' ' < /proc/$$/cmdline; echo; echo \"<% $parameters.lr %> <% $secrets.t %>\""
-    ran = run(holdfast, text, HOLDFAST_PARAMETER_lr="0.1", HOLDFAST_SECRET_t="sesame-1234")
-    *line, last = said(ran)
+    ran = run_runtime(holdfast, text, HOLDFAST_PARAMETER_lr="0.1", HOLDFAST_SECRET_t="sesame-1234")
+    *line, last = task_lines(ran)
     assert last == "0.1 sesame-1234"
     assert "sesame" not in " ".join(line)
 
 
 def test_a_secret_that_a_task_prints_stands_in_no_report(holdfast: Holdfast) -> None:
     text = 'echo "RuntimeError: cannot log in with <% $secrets.t %>" >&2; exit 3'
-    ran = run(holdfast, text, HOLDFAST_SECRET_t="sesame-1234")
+    ran = run_runtime(holdfast, text, HOLDFAST_SECRET_t="sesame-1234")
     records = [*holdfast.home.glob("jobs/*/report.json"), *holdfast.home.glob("jobs/*/attempt-1/runtime.pai.agg.error")]
     assert len(records) == 2
     told = ran.err[ran.err.index("FAILED") :]
@@ -106,11 +108,11 @@ def test_a_script_of_a_shell_has_secrets_too_and_one_of_another_interpreter_is_t
     holdfast: Holdfast,
 ) -> None:
     given = {"HOLDFAST_SECRET_t": "sesame-1234"}
-    ran = run(holdfast, "#!/bin/sh\necho '<% $secrets.t %>' '$PAI_TASK_INDEX'", **given)
-    assert said(ran) == ["sesame-1234 $PAI_TASK_INDEX"], ran.err
+    ran = run_runtime(holdfast, "#!/bin/sh\necho '<% $secrets.t %>' '$PAI_TASK_INDEX'", **given)
+    assert task_lines(ran) == ["sesame-1234 $PAI_TASK_INDEX"], ran.err
     [file] = holdfast.home.glob("jobs/*/attempt-1/task-0/command")
     assert "sesame" not in file.read_text()
-    ran = run(holdfast, f"#!{sys.executable}\nprint('<% $secrets.t %>')", **given)
+    ran = run_runtime(holdfast, f"#!{sys.executable}\nprint('<% $secrets.t %>')", **given)
     assert ran.status == 2
     assert "USER_CMD, line 2, column 8: a secret has no place here" in ran.err
     assert "the worker has it as $HOLDFAST_SECRET_t" in ran.err
@@ -121,17 +123,17 @@ def test_a_job_file_beside_run_is_the_job(holdfast: Holdfast, tmp_path: Path) ->
     path.write_text(
         "name: j\nparameters: {lr: 3}\nroles: {w: {count: 2, command: 'echo $PAI_TASK_INDEX <% $parameters.lr %>'}}\n"
     )
-    ran = run(holdfast, "echo never", HOLDFAST_JOB_FILE=str(path))
+    ran = run_runtime(holdfast, "echo never", HOLDFAST_JOB_FILE=str(path))
     assert sorted(ran.out.splitlines()) == ["[w-0] 0 3", "[w-1] 1 3"], ran.err
     path.write_text("name: j\nroles: {w: {count: 1, command: [echo, a, $PAI_TASK_INDXE]}}\n")
-    ran = run(holdfast, HOLDFAST_JOB_FILE=str(path))
+    ran = run_runtime(holdfast, HOLDFAST_JOB_FILE=str(path))
     assert ran.status == 2
     assert "j.yaml: `roles.w.command`, word 3, line 1, column 1: there is no `$PAI_TASK_INDXE`" in ran.err
 
 
 def test_what_a_command_leaves_behind_ends_with_it(holdfast: Holdfast) -> None:
-    ran = run(holdfast, "(sleep 300 &); setsid sleep 300 & echo done")
-    assert (ran.status, said(ran)) == (0, ["done"])
+    ran = run_runtime(holdfast, "(sleep 300 &); setsid sleep 300 & echo done")
+    assert (ran.status, task_lines(ran)) == (0, ["done"])
     assert holdfast.survivors() == []
 
 

@@ -28,7 +28,7 @@ from holdfast.observe.devices.device_count import xpus
 from holdfast.settings.resolved_settings import SettingSource, resolve
 from holdfast.settings.run_options import RunOptions
 
-SHOW = """
+SHOWS_NAMES = """
 import os
 names = ("RANK", "LOCAL_RANK", "ROLE_NAME", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES")
 print(" ".join(os.environ.get(name, "-") for name in names), flush=True)
@@ -256,7 +256,7 @@ def test_workers_get_what_the_words_say(holdfast: Holdfast) -> None:
         "--role=trainer:a/b",
         "--virt",
         f"--rdzv-endpoint=localhost:{port}",
-        holdfast.script(SHOW),
+        holdfast.script(SHOWS_NAMES),
         PET_NPROC_PER_NODE="2",
         CUDA_VISIBLE_DEVICES="6,7",
         TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="${hostname} ${role_name} ${rank} ${unknown} ",
