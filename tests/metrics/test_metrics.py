@@ -54,7 +54,7 @@ if attempt == 1 and rank == 1:
 if attempt == 1:
     time.sleep(600)
 """
-WAITS = """
+TELLS_AND_SLEEPS = """
 import os, time
 from holdfast.worker import progress
 progress(40 + int(os.environ["RANK"]))
@@ -93,7 +93,7 @@ def failure(attempt: int = 1, kind: DecisionKind = DecisionKind.RESTART) -> Atte
     )
 
 
-def job(name: str, *attempts: AttemptRecord) -> PastJob:
+def past_job(name: str, *attempts: AttemptRecord) -> PastJob:
     view = JobView(
         id=f"id-{name}",
         name=name,
@@ -130,7 +130,7 @@ def test_promtool_finds_no_fault_with_names_types_and_help() -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
-CONTRACT = """
+METRIC_CONTRACT = """
 build_info gauge version python
 job_state stateset job job_id state
 job_start_timestamp_seconds gauge job job_id
@@ -194,7 +194,7 @@ def test_names_types_and_labels_are_those_that_dashboards_ask_for(tmp_path: Path
     families = {family.name: family for family in text_string_to_metric_families(text)}
     stateset = {metric.name for metric in METRICS if metric.states}
     seen = {}
-    for row in CONTRACT.split("\n")[1:-1]:
+    for row in METRIC_CONTRACT.split("\n")[1:-1]:
         name, kind, *labels = row.split()
         full = f"holdfast_{name}"
         family = families[full.removesuffix("_total") if kind == "counter" else full]
@@ -206,7 +206,7 @@ def test_names_types_and_labels_are_those_that_dashboards_ask_for(tmp_path: Path
                 rest = tuple((key, value) for key, value in sample.labels.items() if key != labels[-1])
                 by_rest[rest] = by_rest.get(rest, 0.0) + sample.value
             assert set(by_rest.values()) == {1.0}, f"{name} has one present state"
-    assert seen == {row.split()[0]: row.split()[1] for row in CONTRACT.split("\n")[1:-1]}
+    assert seen == {row.split()[0]: row.split()[1] for row in METRIC_CONTRACT.split("\n")[1:-1]}
 
 
 def test_all_that_happens_is_what_promtool_takes_and_every_metric_is_among_it(tmp_path: Path) -> None:
@@ -220,13 +220,13 @@ def test_all_that_happens_is_what_promtool_takes_and_every_metric_is_among_it(tm
 def test_what_stands_in_a_label_is_read_as_it_was() -> None:
     name = 'a "quoted"\\name\nof two lines \N{SNOWMAN}'
     samples = Samples()
-    count([job(name, failure())], samples, LabelNames(), LabelNames())
+    count([past_job(name, failure())], samples, LabelNames(), LabelNames())
     assert one(numbers(samples.text()), "jobs_ended_total", job=name) == 1
 
 
 def test_time_and_failures_are_counted_by_what_they_were() -> None:
     samples = Samples()
-    count([job("train", failure(1), failure(2, DecisionKind.FAIL))], samples, LabelNames(), LabelNames())
+    count([past_job("train", failure(1), failure(2, DecisionKind.FAIL))], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert one(found, "attempts_ended_total", decision="restart", **{"class": "UserException"}) == 1
     assert one(found, "restarts_total", job="train", budget="user", mode="cold") == 1
@@ -245,14 +245,14 @@ def test_steps_that_were_done_once_more_are_lost() -> None:
     samples = Samples()
     # 81 to 100 are done once more; attempt 3 tells no step; attempt 4 repeats 91 to 95; attempt 5 goes on exactly.
     attempts = (at(1, 1, 100), at(2, 81, 95), at(3, None, None), at(4, 91, 120), at(5, 121, 130))
-    count([job("train", *attempts)], samples, LabelNames(), LabelNames())
+    count([past_job("train", *attempts)], samples, LabelNames(), LabelNames())
     assert one(numbers(samples.text()), "lost_steps_total", job="train") == 20 + 5
 
 
 def test_a_restart_is_counted_by_how_the_next_workers_were_started() -> None:
     warm = replace(failure(2), tally=Tally(warm=True))
     samples = Samples()
-    count([job("train", failure(1), warm)], samples, LabelNames(), LabelNames())
+    count([past_job("train", failure(1), warm)], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert one(found, "restarts_total", mode="warm") == 1  # that of the second attempt comes with its workers
     assert one(found, "recovery_duration_seconds_count", mode="warm") == 1
@@ -263,7 +263,7 @@ def test_workers_that_ended_are_counted_by_why() -> None:
     killed = replace(failure(), tally=tally)
     killed = replace(killed, report=replace(killed.report, phrase=str(Phrase.HOST_OUT_OF_MEMORY_KILLED)))
     samples = Samples()
-    count([job("train", killed)], samples, LabelNames(), LabelNames())
+    count([past_job("train", killed)], samples, LabelNames(), LabelNames())
     found = numbers(samples.text())
     assert one(found, "worker_exits_total", kind="peer") == 2
     assert one(found, "worker_exits_total", kind="stopped") == 5
@@ -290,7 +290,9 @@ def test_faults_and_resets_of_devices_are_counted_and_stay_when_old_entries_are_
 
 def test_names_beyond_the_limit_are_one_series() -> None:
     samples = Samples()
-    count([job(f"job-{number}", failure()) for number in range(MOST_NAMES + 7)], samples, LabelNames(), LabelNames())
+    count(
+        [past_job(f"job-{number}", failure()) for number in range(MOST_NAMES + 7)], samples, LabelNames(), LabelNames()
+    )
     found = numbers(samples.text())
     assert len([1 for name, _ in found if name == "holdfast_jobs_ended_total"]) == MOST_NAMES + 1
     assert one(found, "jobs_ended_total", job=OTHERS) == 7
@@ -393,7 +395,7 @@ def test_a_run_writes_its_metrics_and_a_second_one_adds_to_them(holdfast: Holdfa
 
 @pytest.mark.real
 def test_the_file_tells_of_a_job_while_it_runs(holdfast: Holdfast, tmp_path: Path) -> None:
-    script = holdfast.script(WAITS)
+    script = holdfast.script(TELLS_AND_SLEEPS)
     process = holdfast.start("run", "--nproc-per-node", "2", "--hang-warning", "0", script)
     assert process.stdout is not None
     for _ in range(2):
@@ -500,7 +502,7 @@ def test_a_run_that_is_killed_leaves_the_file_whole_and_the_next_one_counts_it(
     holdfast: Holdfast, tmp_path: Path
 ) -> None:
     file = tmp_path / "holdfast.prom"
-    process = holdfast.start("run", "--name", "killed", "--metrics-file", file, holdfast.script(WAITS))
+    process = holdfast.start("run", "--name", "killed", "--metrics-file", file, holdfast.script(TELLS_AND_SLEEPS))
     assert process.stdout is not None
     assert "told" in process.stdout.readline()
     process.kill()

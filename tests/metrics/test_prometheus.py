@@ -25,15 +25,15 @@ from holdfast.metrics.metric_table import METRICS, MetricKind
 from places import ROOT
 
 CONTRIB = ROOT / "contrib"
-RULES = CONTRIB / "prometheus" / "holdfast.rules.yml"
+RULES_FILE = CONTRIB / "prometheus" / "holdfast.rules.yml"
 DASHBOARD = CONTRIB / "grafana" / "holdfast.json"
-WAIT_S = 60.0
+SCRAPE_WAIT_S = 60.0
 SERIES = {
     f"{metric.name}{end}"
     for metric in METRICS
     for end in (("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
-FAILS = """
+FAILS_FIRST = """
 import os
 from holdfast.worker import progress
 for step in range(3):
@@ -41,7 +41,7 @@ for step in range(3):
 if os.environ["HOLDFAST_ATTEMPT"] == "1" and os.environ["RANK"] == "1":
     raise ValueError("no such shard: 17")
 """
-WORKS = """
+WORKS_ON = """
 import itertools, os, time
 from holdfast.worker import progress
 if os.environ["HOLDFAST_ATTEMPT"] == "1":
@@ -61,7 +61,7 @@ MAY_BE_EMPTY = {
 
 def alerts_and_records() -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = [
-        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+        rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]
     ]
     return rules
 
@@ -82,7 +82,7 @@ class Prometheus:
         self.url = f"http://127.0.0.1:{free_port()}"
         config = {
             "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
-            "rule_files": [str(RULES)],
+            "rule_files": [str(RULES_FILE)],
             "scrape_configs": [
                 {"job_name": "node", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
             ],
@@ -113,7 +113,7 @@ class Prometheus:
 
     def until(self, what: Callable[[], Any]) -> Any:
         """What it answers as soon as that is something."""
-        ends = time.monotonic() + WAIT_S
+        ends = time.monotonic() + SCRAPE_WAIT_S
         while time.monotonic() < ends:
             assert self.process.poll() is None, self.log.read_text()
             try:
@@ -122,16 +122,19 @@ class Prometheus:
             except OSError:
                 pass  # it is not up yet
             time.sleep(0.1)
-        raise AssertionError(f"not within {WAIT_S:g} s; Prometheus said:\n{self.log.read_text()[-3000:]}")
+        raise AssertionError(f"not within {SCRAPE_WAIT_S:g} s; Prometheus said:\n{self.log.read_text()[-3000:]}")
 
 
 @pytest.fixture
 def scraped(holdfast: Holdfast, tmp_path: Path) -> Iterator[Prometheus]:
     """One job that restarted and succeeded, one that failed, one that has spent its budget and works; a fault."""
-    assert holdfast("run", "--nproc-per-node", "2", "--name", "one", holdfast.script(FAILS)).status == 0
-    assert holdfast("run", "--nproc-per-node", "2", "--max-restarts", "0", holdfast.script(FAILS, "two.py")).status != 0
+    assert holdfast("run", "--nproc-per-node", "2", "--name", "one", holdfast.script(FAILS_FIRST)).status == 0
+    assert (
+        holdfast("run", "--nproc-per-node", "2", "--max-restarts", "0", holdfast.script(FAILS_FIRST, "two.py")).status
+        != 0
+    )
     assert holdfast("faults", "report", "--device", "gpu3", "--code", "79").status == 0
-    works = holdfast.start("run", "--nproc-per-node", "2", "--max-restarts", "1", holdfast.script(WORKS, "three.py"))
+    works = holdfast.start("run", "--nproc-per-node", "2", "--max-restarts", "1", holdfast.script(WORKS_ON, "three.py"))
     assert works.stdout is not None
     while works.stdout.readline() != "[worker-0] works\n":
         assert works.poll() is None, works.communicate()
@@ -163,16 +166,16 @@ def scraped(holdfast: Holdfast, tmp_path: Path) -> Iterator[Prometheus]:
 
 
 def test_rules_and_alerts_are_what_promtool_takes_and_fire_when_they_should() -> None:
-    for words in (["check", "rules", "--lint-fatal", RULES.name], ["test", "rules", "holdfast.tests.yml"]):
+    for words in (["check", "rules", "--lint-fatal", RULES_FILE.name], ["test", "rules", "holdfast.tests.yml"]):
         env = {**os.environ, "GOGC": "off", "GOMAXPROCS": "1"}  # it ends before there is much to collect
         done = subprocess.run(
-            ["promtool", *words], cwd=RULES.parent, env=env, capture_output=True, text=True, check=False
+            ["promtool", *words], cwd=RULES_FILE.parent, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_has_a_test_of_its_own() -> None:
-    tested = (RULES.parent / "holdfast.tests.yml").read_text()
+    tested = (RULES_FILE.parent / "holdfast.tests.yml").read_text()
     assert [rule["alert"] for rule in alerts_and_records() if "alert" in rule and rule["alert"] not in tested] == []
 
 
