@@ -16,7 +16,7 @@ from holdfast.act.worker_environment import keep_environment
 from holdfast.explain.secret_masking import mask
 from holdfast.model.environment_diff import FILE, HIDDEN, MOST_BYTES, Difference, differences, kept
 
-WORDS = st.dictionaries(
+VARIABLES = st.dictionaries(
     st.text(string.ascii_letters + "_", min_size=1, max_size=12),
     st.one_of(
         st.text(string.printable, max_size=30),
@@ -49,7 +49,7 @@ def test_the_working_directory_is_no_password() -> None:
     assert kept({"PWD": "/data", "OLDPWD": "/"}) == {"PWD": "/data", "OLDPWD": "/"}
 
 
-@given(WORDS)
+@given(VARIABLES)
 def test_nothing_that_the_masks_would_hide_is_kept(env: dict[str, str]) -> None:
     for name, value in kept(env).items():
         assert value == HIDDEN or (mask(value) == value == env[name] and mask(f"{name}={value}") == f"{name}={value}")

@@ -13,7 +13,7 @@ HEX = st.integers(0, 2**64 - 1)
 PATHS = st.lists(st.from_regex(r"[a-z][a-z0-9_-]{0,12}", fullmatch=True), min_size=2, max_size=5).map(
     lambda parts: "/" + "/".join(parts)
 )
-HOSTS = st.one_of(
+HOST_NAMES = st.one_of(
     st.from_regex(r"[a-z]{2,8}-?[0-9]{1,4}", fullmatch=True),
     st.from_regex(r"[a-z]{2,8}[0-9]{1,3}\.[a-z]{2,6}\.(?:internal|com|local)", fullmatch=True),
     st.tuples(*[st.integers(0, 255)] * 4).map(lambda parts: ".".join(map(str, parts))),
@@ -24,7 +24,7 @@ VARYING = {
     "hash": st.binary(min_size=8, max_size=20).map(bytes.hex),
     "uuid": st.uuids().map(str),
     "path": PATHS,
-    "host": HOSTS,
+    "host": HOST_NAMES,
     "port": st.integers(1, 65535).map(str),
 }
 TEMPLATES = (

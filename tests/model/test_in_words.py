@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.human_format import clock, duration, ranks
 
-AT = 1_795_353_601.9  # 2026-11-22 13:20:01.9 UTC
+SOME_MOMENT = 1_795_353_601.9  # 2026-11-22 13:20:01.9 UTC
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ AT = 1_795_353_601.9  # 2026-11-22 13:20:01.9 UTC
     ],
 )
 def test_a_time_names_its_zone(offset_s: float, words: str) -> None:
-    assert clock(AT, lambda _: offset_s) == words
+    assert clock(SOME_MOMENT, lambda _: offset_s) == words
 
 
 @given(st.integers(-62_135_596_800, 253_402_300_799))
@@ -92,6 +92,6 @@ def test_ranks(numbers: list[int], words: str) -> None:
     ("tz", "words"), [("UTC", "2026-11-22 13:20:01 UTC"), ("America/New_York", "2026-11-22 08:20:01 -05:00")]
 )
 def test_a_terminal_shows_this_machines_clock(tz: str, words: str) -> None:
-    code = f"from holdfast.record.local_time import clock; print(clock({AT}))"
+    code = f"from holdfast.record.local_time import clock; print(clock({SOME_MOMENT}))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"TZ": tz})
     assert said.stdout.strip() == words
