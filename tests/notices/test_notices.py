@@ -26,7 +26,7 @@ EVENTS = 3000
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scripts_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
@@ -75,11 +75,11 @@ def test_a_command_that_hangs_is_killed_with_its_children_and_the_job_goes_on() 
     assert (report.code, report.attempts) == (255, 2)
     assert said.count("--on-event: killed after 1 s (--notice-timeout); the job is not affected") == 1
     assert "--on-event: 4 events left out: more came than could be told" in said or "event" in said
-    living = [path for path in Path("/proc").glob("[0-9]*/environ") if mark.encode() in _environ(path)]
+    living = [path for path in Path("/proc").glob("[0-9]*/environ") if mark.encode() in _environ_bytes(path)]
     assert living == []
 
 
-def _environ(path: Path) -> bytes:
+def _environ_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
@@ -92,7 +92,7 @@ def test_a_command_that_fails_is_one_line_and_changes_no_exit() -> None:
     assert said.count("holdfast: --on-event: exit status 3: no such server; the job is not affected") == 1
 
 
-def told(plan: NoticePlan, notices: list[Notice]) -> str:
+def told_notices(plan: NoticePlan, notices: list[Notice]) -> str:
     """What the helper says that has read all of them at once."""
     head = Beginning(plan=plan, job="j1", name="demo", home="/nowhere")
     lines = b"".join(encode(each) + b"\n" for each in (head, *notices))
@@ -105,7 +105,7 @@ def test_thousands_of_events_wait_in_a_queue_with_a_limit() -> None:
     many = [Notice(kind=NoticeKind.ATTEMPT_ENDED, text=f"{n}", body={"n": n}) for n in range(EVENTS)]
     # The first command waits for nothing that comes: all others queue behind it until the limit.
     command = "[ -e first ] || { touch first; cat gate; }; cat >> told; echo >> told"
-    said = told(NoticePlan(on_event=command, limit_s=2.0), many)
+    said = told_notices(NoticePlan(on_event=command, limit_s=2.0), many)
     numbers = [json.loads(line)["n"] for line in Path("told").read_text().splitlines()] if Path("told").exists() else []
     assert len(numbers) <= 64 and numbers == sorted(numbers)
     assert "events left out: more came than could be told" in said
@@ -118,7 +118,7 @@ def test_people_get_one_message_for_equal_notices_and_few_before_the_end(inbox: 
     others = [Notice(kind=NoticeKind.HANG_FOUND, text="it hangs", fingerprint=f"{n}", wakes=True) for n in range(10)]
     quiet = [Notice(kind=NoticeKind.ATTEMPT_ENDED, text="no news", fingerprint="q")]
     end = [Notice(kind=NoticeKind.JOB_ENDED, text="FAILED", fingerprint="end", wakes=True)]
-    assert told(NoticePlan(notify=(inbox.url,)), [*equal, *others, *quiet, *end]) == ""
+    assert told_notices(NoticePlan(notify=(inbox.url,)), [*equal, *others, *quiet, *end]) == ""
     titles = [each["title"] for each in inbox.got]
     assert titles == ["holdfast: demo: device held", *["holdfast: demo: hang found"] * 4, "holdfast: demo: job ended"]
     assert "15 further notices of this job were not sent." in inbox.got[-1]["message"]
@@ -134,7 +134,7 @@ def test_a_success_sends_no_message_and_a_failure_does(inbox: Inbox) -> None:
 
 
 @pytest.mark.extras
-def test_an_address_is_a_secret_everywhere(inbox: Inbox, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_is_a_secret_everywhere(inbox: Inbox, scripts_at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("leak.py").write_text(
         f"import os\nprint(os.environ.get('HOLDFAST_NOTIFY'))\nraise ValueError('{inbox.url}')\n"
     )
@@ -148,17 +148,17 @@ def test_an_address_is_a_secret_everywhere(inbox: Inbox, place: Path, monkeypatc
     own = "".join(line for line in said.splitlines() if line.startswith(("holdfast:", "  ")))
     texts = [own, shown, report.text(), Path("bodies").read_text()]
     # A worker's log is the worker's own.
-    files = [path for path in (place / "home").rglob("*") if path.is_file() and path.suffix != ".log"]
+    files = [path for path in (scripts_at / "home").rglob("*") if path.is_file() and path.suffix != ".log"]
     texts += [path.read_bytes().decode(errors="replace") for path in files]
     assert not [text for text in texts if "geheim1234" in text or "abcdefgh" in text]
-    [log] = (place / "home").rglob("stdout.log")
+    [log] = (scripts_at / "home").rglob("stdout.log")
     assert log.read_text() == "None\n", "the worker had the variable"
 
 
-def test_without_the_extra_one_line_says_what_to_type(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (place / "gone").mkdir()
-    (place / "gone" / "apprise.py").write_text("raise ImportError\n")
-    monkeypatch.setenv("PYTHONPATH", str(place / "gone"))
+def test_without_the_extra_one_line_says_what_to_type(scripts_at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scripts_at / "gone").mkdir()
+    (scripts_at / "gone" / "apprise.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(scripts_at / "gone"))
     report, said = ran("bad.py", max_restarts=0, notify=["json://127.0.0.1:9"])
     assert report.code == 255
     assert said.count("apprise is not installed: pip install 'holdfast-run[notify]'") == 1

@@ -17,7 +17,7 @@ from holdfast.notices.message_grouping import MOST_JOBS, MOST_TOLD, WINDOW_S, Gr
 
 __all__ = ["inbox"]  # the fixture
 
-END = NoticeKind.JOB_ENDED
+JOB_END = NoticeKind.JOB_ENDED
 QUOTA = "QuotaExceeded|status 1|OSError|train.py:{place}:save||no room in /data/{user}/ckpt-{n}|"
 
 
@@ -64,13 +64,13 @@ def test_what_is_kept_has_a_limit() -> None:
 
 
 def test_causes_are_equal_whatever_numbers_and_paths_their_messages_name() -> None:
-    one = key_of(["u"], END, QUOTA.format(place=7, user="ada", n=17), "a")
-    assert one == key_of(["u"], END, QUOTA.format(place=7, user="bob", n=4), "b")
-    assert one != key_of(["u"], END, QUOTA.format(place=8, user="ada", n=17), "a")
-    assert one != key_of(["v"], END, QUOTA.format(place=7, user="ada", n=17), "a"), "other people"
+    one = key_of(["u"], JOB_END, QUOTA.format(place=7, user="ada", n=17), "a")
+    assert one == key_of(["u"], JOB_END, QUOTA.format(place=7, user="bob", n=4), "b")
+    assert one != key_of(["u"], JOB_END, QUOTA.format(place=8, user="ada", n=17), "a")
+    assert one != key_of(["v"], JOB_END, QUOTA.format(place=7, user="ada", n=17), "a"), "other people"
 
 
-@pytest.mark.parametrize("kind", [END, NoticeKind.HANG_FOUND])
+@pytest.mark.parametrize("kind", [JOB_END, NoticeKind.HANG_FOUND])
 def test_a_failure_that_says_nothing_and_a_hang_are_told_for_each_name_of_a_job(kind: NoticeKind) -> None:
     nothing = "Unexplained|status 1|||||"
     assert key_of(["u"], kind, nothing, "a") != key_of(["u"], kind, nothing, "b")
@@ -92,7 +92,7 @@ def sending(home: Path, url: str, job: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdin=given, stderr=subprocess.PIPE)
 
 
-def sent(home: Path, url: str, jobs: range) -> list[str]:
+def sent_together(home: Path, url: str, jobs: range) -> list[str]:
     """What the processes print that send for all these jobs at once."""
     processes = [sending(home, url, f"job{number}") for number in jobs]
     return [process.communicate(timeout=120)[1].decode() for process in processes]
@@ -100,7 +100,7 @@ def sent(home: Path, url: str, jobs: range) -> list[str]:
 
 @pytest.mark.real
 def test_jobs_that_end_at_the_same_moment_send_one_message(inbox: Inbox, tmp_path: Path) -> None:
-    assert set(sent(tmp_path, inbox.url, range(6))) == {""}
+    assert set(sent_together(tmp_path, inbox.url, range(6))) == {""}
     assert len(inbox.got) == 1
     [one] = json.loads((tmp_path / message_grouping.FILE_NAME).read_text())["told"]
     assert (one["jobs"], one["unsent"]) == (6, 5)
@@ -110,8 +110,8 @@ def test_jobs_that_end_at_the_same_moment_send_one_message(inbox: Inbox, tmp_pat
 @pytest.mark.real
 def test_a_message_that_does_not_come_through_holds_no_other_back(inbox: Inbox, tmp_path: Path) -> None:
     wrong = "json://127.0.0.1:9/"
-    assert "was not taken" in sent(tmp_path, wrong, range(1))[0]
-    assert sent(tmp_path, inbox.url, range(1, 2)) == [""]
+    assert "was not taken" in sent_together(tmp_path, wrong, range(1))[0]
+    assert sent_together(tmp_path, inbox.url, range(1, 2)) == [""]
     assert [each["message"] for each in inbox.got] == ["job1 FAILED"]
 
 
@@ -126,5 +126,5 @@ def test_a_file_that_cannot_be_used_holds_no_message_back(inbox: Inbox, tmp_path
             book.mkdir()
         case "full":
             book.symlink_to("/dev/full")
-    assert sent(tmp_path, inbox.url, range(1)) == [""]
+    assert sent_together(tmp_path, inbox.url, range(1)) == [""]
     assert [each["message"] for each in inbox.got] == ["job0 FAILED"]

@@ -62,7 +62,7 @@ def collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Colle
     receiver.close()
 
 
-def ran(**options: Any) -> tuple[holdfast.Report, str]:
+def ran_bad(**options: Any) -> tuple[holdfast.Report, str]:
     said = io.StringIO()
     with redirect_stderr(said):
         report = holdfast.run("bad.py", nproc_per_node=2, max_restarts=1, no_checks=True, **options)
@@ -78,7 +78,7 @@ def test_a_job_is_one_trace_of_attempts_and_phases_with_deaths_and_decisions(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=ml")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-    report, said = ran(traces=True)
+    report, said = ran_bad(traces=True)
     assert "--traces" not in said
     [whole] = collector.got
     assert collector.paths == ["/v1/traces"] and collector.headers[0]["x-tenant"] == "ml"
@@ -111,7 +111,7 @@ def test_a_job_is_one_trace_of_attempts_and_phases_with_deaths_and_decisions(
 
 
 def test_nothing_is_exported_unless_asked_for(collector: Collector) -> None:
-    ran()
+    ran_bad()
     assert collector.got == []
 
 
@@ -120,7 +120,7 @@ def test_a_collector_that_refuses_is_one_line_and_the_exit_stays(
 ) -> None:
     refusing = Collector(status=400)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", refusing.url)
-    report, said = ran(traces=True)
+    report, said = ran_bad(traces=True)
     refusing.close()
     assert report.code == 255 and len(refusing.got) == 1
     assert said.count("--traces: exit status 1: the collector did not take the trace; the job is not affected") == 1
@@ -130,10 +130,10 @@ def test_another_protocol_and_a_missing_extra_are_told(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    assert "only http/protobuf is spoken" in ran(traces=True)[1]
+    assert "only http/protobuf is spoken" in ran_bad(traces=True)[1]
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_PROTOCOL")
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone" / "opentelemetry.py").write_text("raise ImportError\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "gone"))
-    assert "pip install 'holdfast-run[otel]'" in ran(traces=True)[1]
+    assert "pip install 'holdfast-run[otel]'" in ran_bad(traces=True)[1]
     assert collector.got == []
