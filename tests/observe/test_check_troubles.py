@@ -42,34 +42,34 @@ from holdfast.observe.checks.shm import Shm
 from holdfast.observe.checks.standing import StandingCheck
 from holdfast_testing import planted_troubles
 
-NODE = "node-3"
+CHECKED_NODE = "node-3"
 
 
-def look(
+def check_result(
     check: type[BuiltIn] | BuiltIn, job: JobSpec | None = None, cwd: str = "/tmp", **params: Any
 ) -> PreCheckResult:
     operator = check if isinstance(check, BuiltIn) else check()
-    site = params.pop("site", Site(node=NODE, cwd=cwd))
-    return operator.check(site=site, job=job, nodes=[Node(name=NODE)], attempt=1, now=time.time(), **params)
+    site = params.pop("site", Site(node=CHECKED_NODE, cwd=cwd))
+    return operator.check(site=site, job=job, nodes=[Node(name=CHECKED_NODE)], attempt=1, now=time.time(), **params)
 
 
-def found(result: PreCheckResult) -> str:
+def found_message(result: PreCheckResult) -> str:
     """The message of a failure that names this node."""
     assert not result.is_success(), result
     assert isinstance(result, Verdict)
     assert not result.inconclusive
-    assert result.abnormal_nodes == [NODE]
+    assert result.abnormal_nodes == [CHECKED_NODE]
     assert result.solution
-    assert result.result_msg.startswith(f"{NODE}: ")
-    return result.result_msg.removeprefix(f"{NODE}: ")
+    assert result.result_msg.startswith(f"{CHECKED_NODE}: ")
+    return result.result_msg.removeprefix(f"{CHECKED_NODE}: ")
 
 
-def job(*command: str, **env: str) -> JobSpec:
+def command_job(*command: str, **env: str) -> JobSpec:
     return JobSpec(name="j", roles=(Role(name="worker", count=1, command=command, env=env),))
 
 
 @pytest.fixture
-def mounted(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def mounted_place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A mounted tmpfs with the options of the test's parameter."""
     try:
         with planted_troubles.tmpfs(tmp_path / "mounted", request.param) as point:
@@ -81,69 +81,73 @@ def mounted(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 # ------------------------------------------------------------------------------------------------------- storage
 
 
-@pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
-def test_a_full_disk(mounted: Path) -> None:
-    (mounted / "ballast").write_bytes(bytes((1 << 20) - (100 << 10)))
-    message = found(look(Disk, paths=[str(mounted)], min_free="50GB"))
-    assert message == f"0.102 of 1.05 MB free on {mounted}, 50 GB asked"
+@pytest.mark.parametrize("mounted_place", ["size=1m"], indirect=True)
+def test_a_full_disk(mounted_place: Path) -> None:
+    (mounted_place / "ballast").write_bytes(bytes((1 << 20) - (100 << 10)))
+    message = found_message(check_result(Disk, paths=[str(mounted_place)], min_free="50GB"))
+    assert message == f"0.102 of 1.05 MB free on {mounted_place}, 50 GB asked"
 
 
-@pytest.mark.parametrize("mounted", ["size=200m,nr_inodes=20"], indirect=True)
-def test_no_inodes(mounted: Path) -> None:
+@pytest.mark.parametrize("mounted_place", ["size=200m,nr_inodes=20"], indirect=True)
+def test_no_inodes(mounted_place: Path) -> None:
     for number in range(10):
-        (mounted / str(number)).touch()
-    message = found(look(Disk, paths=[str(mounted)], min_free="1MB", min_inodes=100))
-    assert f"9 of 20 inodes free on {mounted}, 100 asked" in message
-    message = found(look(Files, outputs=[str(mounted)], min_free="1MB"))
+        (mounted_place / str(number)).touch()
+    message = found_message(check_result(Disk, paths=[str(mounted_place)], min_free="1MB", min_inodes=100))
+    assert f"9 of 20 inodes free on {mounted_place}, 100 asked" in message
+    message = found_message(check_result(Files, outputs=[str(mounted_place)], min_free="1MB"))
     assert "of 20 inodes free" in message
 
 
-@pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
-def test_what_a_low_disk_leads_to(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mounted_place", ["size=1m"], indirect=True)
+def test_what_a_low_disk_leads_to(mounted_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unasked, too little is a warning, nothing at all a failure, and the state directory is never one."""
     monkeypatch.setenv("TMPDIR", "/dev/shm")
     check = Disk()
 
     def actions(site: Site, low: str = "warn") -> list[type]:
-        assert not look(check, site=site, low=low).is_success()
+        assert not check_result(check, site=site, low=low).is_success()
         return [type(action) for action in check.failed_actions()]
 
-    assert actions(Site(node=NODE, cwd=str(mounted))) == [Note]
-    assert actions(Site(node=NODE, cwd=str(mounted)), low="fail") == [AvoidNode]
-    (mounted / "ballast").write_bytes(bytes(1 << 20))
-    assert actions(Site(node=NODE, cwd=str(mounted))) == [AvoidNode]
-    assert actions(Site(node=NODE, cwd="/dev/shm", home=str(mounted)), low="fail") == [Note]
+    assert actions(Site(node=CHECKED_NODE, cwd=str(mounted_place))) == [Note]
+    assert actions(Site(node=CHECKED_NODE, cwd=str(mounted_place)), low="fail") == [AvoidNode]
+    (mounted_place / "ballast").write_bytes(bytes(1 << 20))
+    assert actions(Site(node=CHECKED_NODE, cwd=str(mounted_place))) == [AvoidNode]
+    assert actions(Site(node=CHECKED_NODE, cwd="/dev/shm", home=str(mounted_place)), low="fail") == [Note]
 
 
-@pytest.mark.parametrize("mounted", ["ro"], indirect=True)
-def test_a_program_on_a_read_only_image_is_no_failure(mounted: Path) -> None:
-    site = Site(node=NODE, cwd=str(mounted))
-    assert look(Disk, site=site).is_success()
+@pytest.mark.parametrize("mounted_place", ["ro"], indirect=True)
+def test_a_program_on_a_read_only_image_is_no_failure(mounted_place: Path) -> None:
+    site = Site(node=CHECKED_NODE, cwd=str(mounted_place))
+    assert check_result(Disk, site=site).is_success()
     check = Mounts()
-    assert "is mounted read-only" in found(look(check, site=site))
+    assert "is mounted read-only" in found_message(check_result(check, site=site))
     assert [type(action) for action in check.failed_actions()] == [Note]
 
 
-@pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
-def test_a_tiny_shm(mounted: Path) -> None:
-    assert found(look(Shm, path=str(mounted))) == f"1.05 of 1.05 MB free on {mounted}, 16.8 MB asked"
-
-
-@pytest.mark.parametrize("mounted", ["ro"], indirect=True)
-def test_a_read_only_mount(mounted: Path) -> None:
+@pytest.mark.parametrize("mounted_place", ["size=1m"], indirect=True)
+def test_a_tiny_shm(mounted_place: Path) -> None:
     assert (
-        found(look(Mounts, paths=[str(mounted)])) == f"{mounted} (tmpfs) is mounted read-only, and {mounted} is on it"
+        found_message(check_result(Shm, path=str(mounted_place)))
+        == f"1.05 of 1.05 MB free on {mounted_place}, 16.8 MB asked"
     )
-    assert look(Mounts, paths=[str(mounted)], writable=False).is_success()
+
+
+@pytest.mark.parametrize("mounted_place", ["ro"], indirect=True)
+def test_a_read_only_mount(mounted_place: Path) -> None:
+    assert (
+        found_message(check_result(Mounts, paths=[str(mounted_place)]))
+        == f"{mounted_place} (tmpfs) is mounted read-only, and {mounted_place} is on it"
+    )
+    assert check_result(Mounts, paths=[str(mounted_place)], writable=False).is_success()
 
 
 def test_a_disk_path_that_is_not_there() -> None:
-    assert found(look(Disk, paths="/:/no/such/place")) == "/no/such/place does not exist"
-    assert found(look(Disk, paths=["/no/such/place"])) == "/no/such/place does not exist"
+    assert found_message(check_result(Disk, paths="/:/no/such/place")) == "/no/such/place does not exist"
+    assert found_message(check_result(Disk, paths=["/no/such/place"])) == "/no/such/place does not exist"
 
 
 @pytest.fixture
-def dead(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def dead_mount(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A mount whose server hangs, or (parameter True) is lost."""
     try:
         with planted_troubles.dead_mount(tmp_path / "dead", lost=request.param) as point:
@@ -152,39 +156,49 @@ def dead(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         pytest.skip(str(why))
 
 
-@pytest.mark.parametrize("dead", [False], indirect=True)
-def test_a_mount_that_does_not_answer(dead: Path) -> None:
-    assert found(look(Mounts, paths=[str(dead)], wait_s=0.5)) == f"{dead} has not answered within 0.5 s"
-    assert f"{dead} has not answered" in found(look(Mounts, paths=["/"], all=True, wait_s=0.5))
+@pytest.mark.parametrize("dead_mount", [False], indirect=True)
+def test_a_mount_that_does_not_answer(dead_mount: Path) -> None:
+    assert (
+        found_message(check_result(Mounts, paths=[str(dead_mount)], wait_s=0.5))
+        == f"{dead_mount} has not answered within 0.5 s"
+    )
+    assert f"{dead_mount} has not answered" in found_message(check_result(Mounts, paths=["/"], all=True, wait_s=0.5))
 
 
-@pytest.mark.parametrize("dead", [True], indirect=True)
-def test_a_mount_that_lost_its_server(dead: Path) -> None:
-    assert touch(str(dead)) != 0
-    assert found(look(Mounts, paths=[str(dead)])) == f"{dead} has lost its server"
+@pytest.mark.parametrize("dead_mount", [True], indirect=True)
+def test_a_mount_that_lost_its_server(dead_mount: Path) -> None:
+    assert touch(str(dead_mount)) != 0
+    assert found_message(check_result(Mounts, paths=[str(dead_mount)])) == f"{dead_mount} has lost its server"
 
 
 # ------------------------------------------------------------------------------------------------- the job's files
 
 
-def script(folder: Path, text: str) -> JobSpec:
+def script_job(folder: Path, text: str) -> JobSpec:
     path = folder / "train.py"
     path.write_text(text)
-    return job(sys.executable, "-u", str(path), "--lr", "0.1")
+    return command_job(sys.executable, "-u", str(path), "--lr", "0.1")
 
 
 def test_a_missing_module(tmp_path: Path) -> None:
-    the_job = script(tmp_path, "import os\nimport json, flash_attention_9 as fa\n")
-    assert "train.py line 2 imports `flash_attention_9`, which is not installed" in found(look(Files, the_job))
+    the_job = script_job(tmp_path, "import os\nimport json, flash_attention_9 as fa\n")
+    assert "train.py line 2 imports `flash_attention_9`, which is not installed" in found_message(
+        check_result(Files, the_job)
+    )
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:
-    assert "train.py line 2 does not parse: " in found(look(Files, script(tmp_path, "import os\ndef f(:\n")))
+    assert "train.py line 2 does not parse: " in found_message(
+        check_result(Files, script_job(tmp_path, "import os\ndef f(:\n"))
+    )
 
 
 def test_a_missing_script_and_module() -> None:
-    assert found(look(Files, job("python3", "trian.py"))) == "trian.py cannot be read: No such file or directory"
-    message = found(look(Files, job(sys.executable, "-m", "no_such_package.train")))
+    assert (
+        found_message(check_result(Files, command_job("python3", "trian.py")))
+        == "trian.py cannot be read: No such file or directory"
+    )
+    message = found_message(check_result(Files, command_job(sys.executable, "-m", "no_such_package.train")))
     assert message == "no module named `no_such_package` for `-m no_such_package.train`"
 
 
@@ -203,7 +217,7 @@ def test_a_missing_script_and_module() -> None:
 )
 def test_imports_that_may_resolve_are_no_trouble(tmp_path: Path, text: str) -> None:
     (tmp_path / "helper.py").write_text("")
-    assert look(Files, script(tmp_path, text)).is_success()
+    assert check_result(Files, script_job(tmp_path, text)).is_success()
 
 
 def test_python_path_of_the_role_counts(tmp_path: Path) -> None:
@@ -211,8 +225,8 @@ def test_python_path_of_the_role_counts(tmp_path: Path) -> None:
     (tmp_path / "lib" / "apex_9.py").write_text("")
     path = tmp_path / "a.py"
     path.write_text("import apex_9\n")
-    assert look(Files, job(sys.executable, str(path), PYTHONPATH=str(tmp_path / "lib"))).is_success()
-    assert not look(Files, job(sys.executable, str(path))).is_success()
+    assert check_result(Files, command_job(sys.executable, str(path), PYTHONPATH=str(tmp_path / "lib"))).is_success()
+    assert not check_result(Files, command_job(sys.executable, str(path))).is_success()
 
 
 def test_another_interpreter_is_asked_itself(tmp_path: Path) -> None:
@@ -221,38 +235,40 @@ def test_another_interpreter_is_asked_itself(tmp_path: Path) -> None:
     other = tmp_path / "python-other"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     other.chmod(0o755)
-    message = found(look(Files, job(str(other), str(path))))
+    message = found_message(check_result(Files, command_job(str(other), str(path))))
     assert "imports `apex_9`" in message
     assert "imports `msgspec`" in message, "installed for holdfast's Python, not for this one"
 
 
 def test_inputs_and_outputs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert found(look(Files, inputs=[str(tmp_path / "gone")])).endswith(
+    assert found_message(check_result(Files, inputs=[str(tmp_path / "gone")])).endswith(
         "gone cannot be read: No such file or directory"
     )
-    assert "is a file, expected a directory" in found(look(Files, outputs=[str(tmp_path / "file")]))
-    assert "asked" in found(look(Files, outputs=[str(tmp_path / "new" / "deep")], min_free="900TB"))
-    assert look(Files, inputs=[str(tmp_path), str(tmp_path / "file")], outputs=[str(tmp_path / "new")]).is_success()
+    assert "is a file, expected a directory" in found_message(check_result(Files, outputs=[str(tmp_path / "file")]))
+    assert "asked" in found_message(check_result(Files, outputs=[str(tmp_path / "new" / "deep")], min_free="900TB"))
+    assert check_result(
+        Files, inputs=[str(tmp_path), str(tmp_path / "file")], outputs=[str(tmp_path / "new")]
+    ).is_success()
     assert not (tmp_path / "new").exists()
 
 
 def test_a_program_of_another_roles_image_is_not_missed(tmp_path: Path) -> None:
-    the_job = script(tmp_path, "1 +")
+    the_job = script_job(tmp_path, "1 +")
     [role] = the_job.roles
     apart = msgspec.structs.replace(the_job, roles=(role, msgspec.structs.replace(role, name="ps", image="other:1")))
-    assert look(Files, apart).is_success()
+    assert check_result(Files, apart).is_success()
     both = tuple(msgspec.structs.replace(each, image="same:1") for each in apart.roles)
-    assert not look(Files, msgspec.structs.replace(the_job, roles=both)).is_success()
+    assert not check_result(Files, msgspec.structs.replace(the_job, roles=both)).is_success()
 
 
 def test_what_a_broken_program_leads_to(tmp_path: Path) -> None:
     check = Files()
-    assert not look(check, script(tmp_path, "1 +")).is_success()
+    assert not check_result(check, script_job(tmp_path, "1 +")).is_success()
     assert [type(action) for action in check.failed_actions()] == [StopJob]
-    assert not look(check, script(tmp_path, "1 +"), program="warn").is_success()
+    assert not check_result(check, script_job(tmp_path, "1 +"), program="warn").is_success()
     assert [type(action) for action in check.failed_actions()] == [Note]
-    assert look(check, script(tmp_path, "1 +"), program="off").is_success()
+    assert check_result(check, script_job(tmp_path, "1 +"), program="off").is_success()
 
 
 @pytest.mark.parametrize(
@@ -279,30 +295,32 @@ def test_a_command_without_a_program_of_python(command: tuple[str, ...]) -> None
 
 
 def test_too_little_memory() -> None:
-    assert found(look(Memory, min_free="900TB")).endswith(" free, 900 TB asked")
-    assert found(look(Memory, per_worker="50TB", site=Site(node=NODE, workers=4))).endswith(" free, 200 TB asked")
+    assert found_message(check_result(Memory, min_free="900TB")).endswith(" free, 900 TB asked")
+    assert found_message(check_result(Memory, per_worker="50TB", site=Site(node=CHECKED_NODE, workers=4))).endswith(
+        " free, 200 TB asked"
+    )
 
 
 def test_limits() -> None:
-    assert "open files (ulimit -n): " in found(look(Limits, min_open_files=2**40))
-    assert "more processes, 1099511627776 asked" in found(look(Limits, min_processes=2**40))
+    assert "open files (ulimit -n): " in found_message(check_result(Limits, min_open_files=2**40))
+    assert "more processes, 1099511627776 asked" in found_message(check_result(Limits, min_processes=2**40))
 
 
 def test_a_busy_port_and_who_holds_it() -> None:
     with planted_troubles.busy_port() as port:
-        message = found(look(Ports, ports=[port]))
+        message = found_message(check_result(Ports, ports=[port]))
         assert message.startswith(f"port {port} is taken by pid {os.getpid()} (")
-        assert f"port {port} is taken" in found(look(Ports, job("x", MASTER_PORT=str(port))))
-        typed = Site(node=NODE, port=port)
-        assert f"port {port} is taken" in found(look(Ports, site=typed))
-        later = Ports().check(site=typed, job=None, nodes=[Node(name=NODE)], attempt=2, now=time.time())
+        assert f"port {port} is taken" in found_message(check_result(Ports, command_job("x", MASTER_PORT=str(port))))
+        typed = Site(node=CHECKED_NODE, port=port)
+        assert f"port {port} is taken" in found_message(check_result(Ports, site=typed))
+        later = Ports().check(site=typed, job=None, nodes=[Node(name=CHECKED_NODE)], attempt=2, now=time.time())
         assert later.is_success(), "the second attempt takes another port"
-    assert look(Ports, ports=[port]).is_success()
-    assert found(look(Ports, ports=[70000])) == "70000 is no port; there are 1 to 65535"
+    assert check_result(Ports, ports=[port]).is_success()
+    assert found_message(check_result(Ports, ports=[70000])) == "70000 is no port; there are 1 to 65535"
 
 
 def test_a_peer_that_does_not_resolve() -> None:
-    message = found(look(Names, peers=["no-such-host.invalid"], hostname=False))
+    message = found_message(check_result(Names, peers=["no-such-host.invalid"], hostname=False))
     assert "the name of the peer `no-such-host.invalid` does not resolve" in message
 
 
@@ -328,7 +346,7 @@ class TimeServer(threading.Thread):
 def test_a_clock_that_is_off(off_s: float, words: str) -> None:
     server = TimeServer(off_s)
     server.start()
-    message = found(look(Clock, reference=server.name, wait_s=20))
+    message = found_message(check_result(Clock, reference=server.name, wait_s=20))
     server.join()
     assert message.startswith("its clock is ")
     assert message.endswith(f" {words.split(' ', 2)[2]} {server.name}, 1 s allowed")
@@ -338,13 +356,13 @@ def test_a_clock_that_is_off(off_s: float, words: str) -> None:
 def test_a_reference_that_does_not_answer_is_inconclusive() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        result = look(Clock, reference=f"127.0.0.1:{silent.getsockname()[1]}", wait_s=0.2)
+        result = check_result(Clock, reference=f"127.0.0.1:{silent.getsockname()[1]}", wait_s=0.2)
     assert isinstance(result, Verdict)
     assert result.inconclusive
 
 
 def test_the_clock_of_shared_storage(tmp_path: Path) -> None:
-    assert look(Clock, shared=str(tmp_path)).is_success()
+    assert check_result(Clock, shared=str(tmp_path)).is_success()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -352,7 +370,7 @@ def test_zombies() -> None:
     children = [subprocess.Popen(["true"]) for _ in range(12)]
     for child in children:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    message = found(look(Processes, max_zombies=5))
+    message = found_message(check_result(Processes, max_zombies=5))
     for child in children:
         child.wait()
     assert f"children of pid {os.getpid()}" in message
@@ -366,13 +384,13 @@ def test_a_process_that_holds_an_accelerator(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
-    result = look(Leftovers, devices=[str(tmp_path / "nvidia[0-9]")])
-    message = found(result)
+    result = check_result(Leftovers, devices=[str(tmp_path / "nvidia[0-9]")])
+    message = found_message(result)
     assert message.startswith(f"pid {holder.pid} (")
     assert isinstance(result, Verdict)
     assert result.devices == ["nvidia7"]
     holder.communicate(b"\n")
-    assert look(Leftovers, devices=[str(tmp_path / "nvidia[0-9]")]).is_success()
+    assert check_result(Leftovers, devices=[str(tmp_path / "nvidia[0-9]")]).is_success()
 
 
 def sysfs(root: Path, **files: str) -> Path:
@@ -387,8 +405,8 @@ def test_a_clock_that_is_held_down(tmp_path: Path) -> None:
     folder = "devices__system__cpu__cpu0__cpufreq__"
     sysfs(tmp_path, **{f"{folder}cpuinfo_max_freq": "3500000", f"{folder}scaling_max_freq": "800000"})
     expected = "the clock of 1 cores is held down: cpu0 may run at 0.80 of 3.50 GHz, 50 % asked"
-    assert found(look(Cpu, sys=str(tmp_path))) == expected
-    assert look(Cpu, sys=str(tmp_path), min_clock_percent=20).is_success()
+    assert found_message(check_result(Cpu, sys=str(tmp_path))) == expected
+    assert check_result(Cpu, sys=str(tmp_path), min_clock_percent=20).is_success()
 
 
 def test_a_zone_that_is_too_hot(tmp_path: Path) -> None:
@@ -399,23 +417,25 @@ def test_a_zone_that_is_too_hot(tmp_path: Path) -> None:
         **{f"{zone}trip_point_0_type": "passive", f"{zone}trip_point_0_temp": "90000"},
         **{f"{zone}trip_point_1_type": "critical", f"{zone}trip_point_1_temp": "100000"},
     )
-    assert found(look(Cpu, sys=str(tmp_path))) == "x86_pkg_temp is at 102 °C, its critical point is 100 °C"
+    assert (
+        found_message(check_result(Cpu, sys=str(tmp_path))) == "x86_pkg_temp is at 102 °C, its critical point is 100 °C"
+    )
 
 
 def test_too_few_cores() -> None:
-    assert found(look(Cpu, min_cores=4096)).endswith(" cores usable, 4096 asked")
+    assert found_message(check_result(Cpu, min_cores=4096)).endswith(" cores usable, 4096 asked")
 
 
 def test_a_hog_on_every_core() -> None:
     cores = sorted(os.sched_getaffinity(0))
     with planted_troubles.hogs(cores):
-        message = found(look(Hogs, window_s=1.0))
+        message = found_message(check_result(Hogs, window_s=1.0))
     assert f"of {len(cores)} cores idle, 50 % asked; cores used: pid " in message
 
 
 def test_memory_errors_of_the_host(tmp_path: Path) -> None:
     sysfs(tmp_path, devices__system__edac__mc__mc0__ue_count="3", devices__system__edac__mc__mc1__ue_count="0")
-    message = found(look(StandingCheck, sys=str(tmp_path), kernel_log="/dev/null"))
+    message = found_message(check_result(StandingCheck, sys=str(tmp_path), kernel_log="/dev/null"))
     assert message == "3 uncorrectable memory errors on controller mc0 since boot"
 
 
@@ -429,28 +449,34 @@ def test_hardware_xids_of_the_kernel_log(tmp_path: Path) -> None:
         + line.format(4, 3, int(up_s * 0.95 * 1e6), 13)
     )
     empty = str(tmp_path / "no-sysfs")
-    message = found(look(StandingCheck, kernel_log=str(log), sys=empty, xid_window_s=up_s / 2))
+    message = found_message(check_result(StandingCheck, kernel_log=str(log), sys=empty, xid_window_s=up_s / 2))
     assert message == f"Xid 79 of the GPU at 0000:3b:00, {up_s / 10 / 60:.0f} minutes ago"
-    message = found(look(StandingCheck, kernel_log=str(log), sys=empty, xid_window_s=up_s))
+    message = found_message(check_result(StandingCheck, kernel_log=str(log), sys=empty, xid_window_s=up_s))
     assert "Xid 48" in message
     assert "Xid 13" not in message, "of the program's making"
 
 
 def test_a_device_that_is_held(tmp_path: Path) -> None:
-    held = DeviceStanding(device="gpu3", node=NODE, standing=Standing.HELD, reason="five times Xid 94 in a day")
+    held = DeviceStanding(device="gpu3", node=CHECKED_NODE, standing=Standing.HELD, reason="five times Xid 94 in a day")
     check = StandingCheck()
-    site = Site(node=NODE, kept_out=(held,))
-    message = found(look(check, site=site, sys=str(tmp_path), kernel_log="/dev/null"))
+    site = Site(node=CHECKED_NODE, kept_out=(held,))
+    message = found_message(check_result(check, site=site, sys=str(tmp_path), kernel_log="/dev/null"))
     assert message == "gpu3 is HELD: five times Xid 94 in a day"
-    look(check, site=site, sys=str(tmp_path), kernel_log="/dev/null", devices="warn")
+    check_result(check, site=site, sys=str(tmp_path), kernel_log="/dev/null", devices="warn")
     assert [type(action) for action in check.failed_actions()] == [Note]
-    node = DeviceStanding(device=NODE, node=NODE, standing=Standing.ISOLATED)
-    look(check, site=Site(node=NODE, kept_out=(held, node)), sys=str(tmp_path), kernel_log="/dev/null", devices="warn")
+    node = DeviceStanding(device=CHECKED_NODE, node=CHECKED_NODE, standing=Standing.ISOLATED)
+    check_result(
+        check,
+        site=Site(node=CHECKED_NODE, kept_out=(held, node)),
+        sys=str(tmp_path),
+        kernel_log="/dev/null",
+        devices="warn",
+    )
     assert Note not in [type(action) for action in check.failed_actions()]
 
 
 def test_too_few_accelerators() -> None:
-    assert found(look(Driver, devices=4096)).endswith(" accelerators answer, 4096 asked")
+    assert found_message(check_result(Driver, devices=4096)).endswith(" accelerators answer, 4096 asked")
     assert numbers("535.129.03") < numbers("550.54") < numbers("1000")
 
 
@@ -471,15 +497,15 @@ def test_a_slow_and_a_wrong_group(with_numpy: bool, monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     wide: dict[str, Any] = {"groups": 3, "size": 64 if with_numpy else 24, "repeats": 40}
-    assert look(Matmul, **wide, slow_factor=50).is_success()
-    message = found(look(planted_troubles.SlowGroup, **wide, slow_factor=20))
+    assert check_result(Matmul, **wide, slow_factor=50).is_success()
+    message = found_message(check_result(planted_troubles.SlowGroup, **wide, slow_factor=20))
     assert message.startswith("group 1 (cpu")
     assert "times the median of 3 groups, 20 allowed" in message
-    message = found(look(planted_troubles.WrongGroup, **wide, slow_factor=50))
+    message = found_message(check_result(planted_troubles.WrongGroup, **wide, slow_factor=50))
     assert message.startswith("group 0 (cpu")
     assert "1 of " in message
     assert "numbers of a known product are wrong" in message
-    assert "group 2 (cpu" in found(look(DeadGroup, **wide, slow_factor=50))
+    assert "group 2 (cpu" in found_message(check_result(DeadGroup, **wide, slow_factor=50))
 
 
 @pytest.mark.parametrize(("groups", "bad"), [(3, 0), (4, 3), (7, 6)])
@@ -487,15 +513,15 @@ def test_a_slow_and_a_wrong_group(with_numpy: bool, monkeypatch: pytest.MonkeyPa
 def test_a_bad_group_is_named_and_not_its_partner(groups: int, bad: int, how: str) -> None:
     check = planted_troubles.BadPair()
     check.victim, check.how = bad, how
-    result = look(check, groups=groups, wait_s=1.0, message="64KiB", repeats=5)
-    message = found(result)
+    result = check_result(check, groups=groups, wait_s=1.0, message="64KiB", repeats=5)
+    message = found_message(result)
     assert message.startswith(f"group {bad}: the exchange with group ")
     assert isinstance(result, Verdict)
     assert result.devices == [f"group {bad}"]
 
 
 def test_healthy_groups_exchange() -> None:
-    assert look(Pairs, groups=5, message="64KiB", slack_s=1).is_success()
+    assert check_result(Pairs, groups=5, message="64KiB", slack_s=1).is_success()
 
 
 @pytest.mark.torch
@@ -508,8 +534,8 @@ def test_an_all_reduce_and_a_wrong_sum() -> None:
                 numbers[7] += 1
             return numbers
 
-    assert look(Collective, groups=2, backend="gloo", message="64KiB").is_success()
-    message = found(look(WrongSum, groups=2, backend="gloo", message="64KiB"))
+    assert check_result(Collective, groups=2, backend="gloo", message="64KiB").is_success()
+    message = found_message(check_result(WrongSum, groups=2, backend="gloo", message="64KiB"))
     assert "group 1: ValueError: 1 of 16384 numbers of a known sum are wrong" in message
 
 

@@ -23,7 +23,7 @@ from holdfast.observe.devices.fault_sources import TOLD_MOST, FileFaults
 from holdfast.observe.devices.growing_files import GrowingFile
 
 
-def good(device: str = "gpu3", at: float = T) -> bytes:
+def good_report(device: str = "gpu3", at: float = T) -> bytes:
     return json.dumps({"who": "pingmesh", "at": at, "device": device, "code": "79"}).encode()
 
 
@@ -31,7 +31,7 @@ def good(device: str = "gpu3", at: float = T) -> bytes:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[FaultSocket]:
+def flooded(tmp_path: Path) -> Iterator[FaultSocket]:
     found = FaultSocket(tmp_path / "faults.sock")
     yield found
     found.close()
@@ -66,103 +66,109 @@ class Peer:
         self.socket.close()
 
 
-def turns(box: FaultSocket, count: int = 50) -> list[FaultEvent]:
+def events_taken(box: FaultSocket, count: int = 50) -> list[FaultEvent]:
     return [event for _ in range(count) for event in box.take(T)]
 
 
-def test_a_good_report_is_heard_beside_writers_that_never_end(box: FaultSocket) -> None:
-    floods = [Peer(box) for _ in range(3)]
+def test_a_good_report_is_heard_beside_writers_that_never_end(flooded: FaultSocket) -> None:
+    floods = [Peer(flooded) for _ in range(3)]
     payloads = (b"x" * 200_000, b"\0" * 200_000, b"?\n" * 5_000)
     told: list[FaultEvent] = []
     for number in range(20):
         for flood, payload in zip(floods, payloads, strict=True):
             flood.sends(payload)
-        told += box.take(T)
+        told += flooded.take(T)
         if number == 10:
-            honest = Peer(box)
-            honest.sends(good() + b"\n")
-    told += turns(box)
+            honest = Peer(flooded)
+            honest.sends(good_report() + b"\n")
+    told += events_taken(flooded)
     assert [event.device for event in told] == ["gpu3"]
     assert honest.hears() == [{"ok": True}]
-    assert box.refused["too long"] == 2
-    assert box.refused["not JSON"] > 5_000
-    assert set(box.refused) == {"too long", "not JSON"}
+    assert flooded.refused["too long"] == 2
+    assert flooded.refused["not JSON"] > 5_000
+    assert set(flooded.refused) == {"too long", "not JSON"}
     for peer in (*floods, honest):
         peer.leaves()
 
 
 @pytest.mark.parametrize(
     ("last", "events", "refused"),
-    [(good(), 1, {}), (good()[:-5], 0, {"not JSON": 1}), (b"", 0, {}), (b"  ", 0, {}), (b"\0\0", 0, {"not JSON": 1})],
+    [
+        (good_report(), 1, {}),
+        (good_report()[:-5], 0, {"not JSON": 1}),
+        (b"", 0, {}),
+        (b"  ", 0, {}),
+        (b"\0\0", 0, {"not JSON": 1}),
+    ],
 )
 def test_who_leaves_without_a_line_end_has_said_what_is_whole(
-    box: FaultSocket, last: bytes, events: int, refused: dict[str, int]
+    flooded: FaultSocket, last: bytes, events: int, refused: dict[str, int]
 ) -> None:
-    peer = Peer(box)
+    peer = Peer(flooded)
     peer.sends(last)
-    assert turns(box, 3) == []
+    assert events_taken(flooded, 3) == []
     peer.leaves()
-    assert len(turns(box, 3)) == events
-    assert box.refused == refused
+    assert len(events_taken(flooded, 3)) == events
+    assert flooded.refused == refused
 
 
-def test_newcomers_find_a_place_and_the_silent_make_it(box: FaultSocket) -> None:
-    first = Peer(box)
-    turns(box, 2)
+def test_newcomers_find_a_place_and_the_silent_make_it(flooded: FaultSocket) -> None:
+    first = Peer(flooded)
+    events_taken(flooded, 2)
     crowd = []
     for _ in range(3 * MOST_PEERS):
-        crowd.append(Peer(box))
-        turns(box, 2)
+        crowd.append(Peer(flooded))
+        events_taken(flooded, 2)
         first.sends(b"\n")
-        turns(box, 1)
+        events_taken(flooded, 1)
     assert first.hears() == [], "a peer that says something now and then is not silent"
-    first.sends(good("gpu1") + b"\n")
-    last = Peer(box)
-    last.sends(good("gpu2") + b"\n")
-    assert {event.device for event in turns(box, 4)} == {"gpu1", "gpu2"}
+    first.sends(good_report("gpu1") + b"\n")
+    last = Peer(flooded)
+    last.sends(good_report("gpu2") + b"\n")
+    assert {event.device for event in events_taken(flooded, 4)} == {"gpu1", "gpu2"}
     (answer,) = crowd[0].hears()
     assert "connect again" in str(answer["error"])
-    assert not box.refused
+    assert not flooded.refused
     for peer in (first, last, *crowd):
         peer.leaves()
 
 
-def test_what_the_silent_had_sent_counts_before_they_leave(box: FaultSocket) -> None:
-    early = Peer(box)
-    turns(box, 2)
-    begun = Peer(box)
-    turns(box, 2)
-    begun.sends(good()[:20])
-    turns(box, 2)
-    crowd = [Peer(box) for _ in range(MOST_PEERS)]
-    early.sends(good("gpu5") + b"\n")
-    assert [event.device for event in turns(box, 4)] == ["gpu5"]
-    more = [Peer(box) for _ in range(MOST_PEERS)]
-    turns(box, 4)
-    assert box.refused == {"unfinished": 1}
+def test_what_the_silent_had_sent_counts_before_they_leave(flooded: FaultSocket) -> None:
+    early = Peer(flooded)
+    events_taken(flooded, 2)
+    begun = Peer(flooded)
+    events_taken(flooded, 2)
+    begun.sends(good_report()[:20])
+    events_taken(flooded, 2)
+    crowd = [Peer(flooded) for _ in range(MOST_PEERS)]
+    early.sends(good_report("gpu5") + b"\n")
+    assert [event.device for event in events_taken(flooded, 4)] == ["gpu5"]
+    more = [Peer(flooded) for _ in range(MOST_PEERS)]
+    events_taken(flooded, 4)
+    assert flooded.refused == {"unfinished": 1}
     for peer in (early, begun, *crowd, *more):
         peer.leaves()
 
 
-def test_whoever_reads_no_answers_gets_whole_ones_later(box: FaultSocket) -> None:
-    deaf = Peer(box)
+def test_whoever_reads_no_answers_gets_whole_ones_later(flooded: FaultSocket) -> None:
+    deaf = Peer(flooded)
     for _ in range(20):
         deaf.sends(b"nonsense\n" * 2_000)
-        box.take(T)
+        flooded.take(T)
     answers = deaf.hears()
     assert deaf.begun, "the last answer did not fit"
     assert not any(answer["ok"] for answer in answers)
-    turns(box)
+    events_taken(flooded)
     deaf.hears()
-    deaf.sends(b"\n" + good() + b"\n")
-    turns(box)
+    deaf.sends(b"\n" + good_report() + b"\n")
+    events_taken(flooded)
     assert deaf.hears()[-1] == {"ok": True}
     assert not deaf.begun
     deaf.leaves()
 
 
-def test_without_room_for_another_open_file_a_peer_is_told_so(box: FaultSocket) -> None:
-    peers = [Peer(box) for _ in range(2)]
+def test_without_room_for_another_open_file_a_peer_is_told_so(flooded: FaultSocket) -> None:
+    peers = [Peer(flooded) for _ in range(2)]
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     full = max(int(name) for name in os.listdir("/proc/self/fd")) + 1  # noqa: PTH208 - names are all that is wanted
     fillers = []
@@ -171,30 +177,30 @@ def test_without_room_for_another_open_file_a_peer_is_told_so(box: FaultSocket) 
         with pytest.raises(OSError, match="Too many open files"):
             while True:
                 fillers.append(os.dup(0))
-        assert turns(box, 3) == []
-        assert not select.select([box.fileno()], [], [], 0)[0], "no peer is announced again and again"
+        assert events_taken(flooded, 3) == []
+        assert not select.select([flooded.fileno()], [], [], 0)[0], "no peer is announced again and again"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
         for fd in fillers:
             os.close(fd)
-    assert box.refused == {"too many open files": 2}
+    assert flooded.refused == {"too many open files": 2}
     assert all("try again later" in str(peer.hears()[0]["error"]) for peer in peers)
-    later = Peer(box)
-    later.sends(good() + b"\n")
-    assert len(turns(box, 3)) == 1
+    later = Peer(flooded)
+    later.sends(good_report() + b"\n")
+    assert len(events_taken(flooded, 3)) == 1
     for peer in (*peers, later):
         peer.leaves()
 
 
 def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(
-    box: FaultSocket, monkeypatch: pytest.MonkeyPatch
+    flooded: FaultSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peers = [Peer(box) for _ in range(3)]
-    turns(box, 2)
+    peers = [Peer(flooded) for _ in range(3)]
+    events_taken(flooded, 2)
     monkeypatch.setattr(inboxes, "TURN_S", 0.0)
     for number, peer in enumerate(peers):
-        peer.sends(good(f"gpu{number}") + b"\n")
-    assert [[event.device for event in box.take(T)] for _ in peers] == [["gpu0"], ["gpu1"], ["gpu2"]]
+        peer.sends(good_report(f"gpu{number}") + b"\n")
+    assert [[event.device for event in flooded.take(T)] for _ in peers] == [["gpu0"], ["gpu1"], ["gpu2"]]
     for peer in peers:
         peer.leaves()
 
@@ -202,7 +208,7 @@ def test_a_turn_ends_and_the_next_begins_with_who_was_not_heard(
 # ------------------------------------------------------------------------------------------------------ the file
 
 
-def told(lines: GrowingFile) -> list[str]:
+def texts_taken(lines: GrowingFile) -> list[str]:
     return [text for text, _ in lines.take(T)]
 
 
@@ -217,7 +223,7 @@ def test_what_does_not_fit_into_a_turn_is_read_without_another_write(
     found: list[str] = []
     takes = 0
     while select.select([lines.fileno()], [], [], 0)[0]:
-        found += told(lines)
+        found += texts_taken(lines)
         takes += 1
     assert (len(found), found[-1]) == (20_000, "line 19999")
     assert takes > 5
@@ -229,14 +235,14 @@ def test_a_file_of_a_gigabyte_costs_nothing_and_is_followed_when_cut(tmp_path: P
     path.touch()
     os.truncate(path, 1 << 30)
     lines = GrowingFile(path)
-    assert told(lines) == []
+    assert texts_taken(lines) == []
     with path.open("a") as out:
         out.write("at the end\n")
-    assert told(lines) == ["at the end"]
+    assert texts_taken(lines) == ["at the end"]
     os.truncate(path, 0)
     with path.open("a") as out:
         out.write("anew\n")
-    assert told(lines) == ["anew"]
+    assert texts_taken(lines) == ["anew"]
     lines.close()
 
 
@@ -247,11 +253,11 @@ def test_the_last_lines_of_a_file_that_was_moved_away_are_read(tmp_path: Path) -
     path.write_text("one\ntwo\nhalf")
     path.rename(tmp_path / "log.1")
     path.write_text("three\n")
-    assert told(lines) == ["one", "two", "half", "three"]
+    assert texts_taken(lines) == ["one", "two", "half", "three"]
     path.unlink()
-    assert told(lines) == []
+    assert texts_taken(lines) == []
     path.write_text("four\n")
-    assert told(lines) == ["four"]
+    assert texts_taken(lines) == ["four"]
     lines.close()
 
 
@@ -275,13 +281,13 @@ def test_what_is_no_file_is_said_once_and_waited_out(tmp_path: Path, make: Calla
     path.write_text("one\n")
     path.rename(tmp_path / "log.1")
     make(path)
-    assert [*told(lines), *told(lines)] == ["one"]
+    assert [*texts_taken(lines), *texts_taken(lines)] == ["one"]
     assert [text for text in lines.news if "cannot be read" in text] == lines.news
     assert len(lines.news) == 1
     path.rename(tmp_path / "old")
     path.write_text("two\n")
     assert select.select([lines.fileno()], [], [], 0)[0]
-    assert told(lines) == ["two"]
+    assert texts_taken(lines) == ["two"]
     assert lines.news[1:] == [f"{path} can be read again"]
     lines.close()
     make(tmp_path / "other")
@@ -297,11 +303,11 @@ def test_a_file_without_read_permission_is_waited_for(tmp_path: Path) -> None:
     path.rename(tmp_path / "log.1")
     path.write_text("one\n")
     path.chmod(0)
-    assert told(lines) == []
+    assert texts_taken(lines) == []
     assert "permission denied" in lines.news[0]
     path.chmod(0o600)
     assert select.select([lines.fileno()], [], [], 0)[0]
-    assert told(lines) == ["one"]
+    assert texts_taken(lines) == ["one"]
     lines.close()
 
 
@@ -314,20 +320,20 @@ def test_a_folder_that_comes_back_is_watched_and_one_that_does_not_is_told(tmp_p
     folder.rmdir()
     folder.mkdir()
     while select.select([lines.fileno()], [], [], 0)[0]:
-        assert told(lines) == []
+        assert texts_taken(lines) == []
     (folder / "log").write_text("back\n")
     assert select.select([lines.fileno()], [], [], 0)[0]
-    assert told(lines) == ["back"]
+    assert texts_taken(lines) == ["back"]
     assert lines.news == []
     folder.rename(tmp_path / "elsewhere")
-    told(lines)
+    texts_taken(lines)
     assert "is gone" in lines.news[0]
     lines.close()
 
 
 def test_a_device_that_nobody_can_wait_for_is_no_log() -> None:
     lines = GrowingFile("/dev/null")
-    assert (lines.fileno(), told(lines)) == (-1, [])
+    assert (lines.fileno(), texts_taken(lines)) == (-1, [])
     assert "it is not a log" in lines.missing
 
 
@@ -340,7 +346,7 @@ def test_a_file_behind_a_link_is_heard_of(tmp_path: Path) -> None:
     lines = GrowingFile(path)
     (real / "log").write_text("one\n")
     assert select.select([lines.fileno()], [], [], 0)[0]
-    assert told(lines) == ["one"]
+    assert texts_taken(lines) == ["one"]
     lines.close()
 
 
@@ -348,7 +354,7 @@ def test_refused_lines_of_a_file_are_counted_by_reason_and_not_told_for_ever(tmp
     path = tmp_path / "faults.jsonl"
     path.touch()
     source = FileFaults(path)
-    path.write_bytes(b"nonsense\n" * 500 + b"x" * 300_000 + b"\n[]\n" + good() + b"\n")
+    path.write_bytes(b"nonsense\n" * 500 + b"x" * 300_000 + b"\n[]\n" + good_report() + b"\n")
     events = [event for _ in range(20) for event in source.take(T)]
     assert [event.device for event in events] == ["gpu3"]
     assert source.refused == {"not JSON": 500, "too long": 1, "malformed": 1}

@@ -17,9 +17,9 @@ from holdfast.observe.devices.kernel_faults import faults_in
 from holdfast.observe.devices.reported_faults import FaultRejected
 
 DIGITS = "9" * 400
-OWN: dict[str, Any] = {"who": "pingmesh", "at": T, "device": "gpu3", "code": "79", "assertion": "occur"}
-FAULT = {"faultCode": "220001001", "faultTime": T * 1000, "assertion": "occur"}
-CLUSTER = {"resource": "pingmesh", "timestamp": T * 1000, "faults": [FAULT]}
+OWN_LINE: dict[str, Any] = {"who": "pingmesh", "at": T, "device": "gpu3", "code": "79", "assertion": "occur"}
+FAULT_RECORD = {"faultCode": "220001001", "faultTime": T * 1000, "assertion": "occur"}
+CLUSTER = {"resource": "pingmesh", "timestamp": T * 1000, "faults": [FAULT_RECORD]}
 DRIVER = {"EventID": "80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "AlarmRaisedTime": T * 1000}
 
 
@@ -64,11 +64,12 @@ def test_a_log_of_events_names_such_lines(line: str) -> None:
 
 
 def test_a_log_of_events_may_have_any_shape_that_a_run_takes() -> None:
-    many = {key: value for key, value in OWN.items() if key != "device"} | {"devices": ["gpu1", "gpu2"]}
-    fault = {**FAULT, "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}]}
+    many = {key: value for key, value in OWN_LINE.items() if key != "device"} | {"devices": ["gpu1", "gpu2"]}
+    fault = {**FAULT_RECORD, "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}]}
     old = 1_000_000_000.0
     told = [read_events(json.dumps(each)) for each in (
-        OWN, {**many, "at": old}, {**CLUSTER, "timestamp": old * 1000, "faults": [{**fault, "faultTime": old * 1000}]},
+        OWN_LINE, {**many, "at": old},
+        {**CLUSTER, "timestamp": old * 1000, "faults": [{**fault, "faultTime": old * 1000}]},
         {**DRIVER, "AlarmRaisedTime": old * 1000},
     )]  # fmt: skip
     assert [[(event.device, event.at) for event in events] for events in told] == [
@@ -77,7 +78,7 @@ def test_a_log_of_events_may_have_any_shape_that_a_run_takes() -> None:
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:
-    (event,) = read_events(json.dumps(OWN))
+    (event,) = read_events(json.dumps(OWN_LINE))
     assert event_refusal(structs.replace(event, at=float("nan")), T) == "its time is not a number"
 
 
@@ -88,7 +89,7 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-@given(st.sampled_from([OWN, CLUSTER, DRIVER]), st.data())
+@given(st.sampled_from([OWN_LINE, CLUSTER, DRIVER]), st.data())
 @settings(max_examples=300, deadline=None)
 def test_no_field_of_any_kind_ends_a_reader(good: dict[str, Any], data: st.DataObject) -> None:
     names = [*good, "devices", "node", "text", "severity"]

@@ -12,8 +12,8 @@ from builders import T
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in, interface_in
 
-XID = "NVRM: Xid (PCI:0000:3b:00): "
-ADVICE = XID + "154, GPU recovery action changed from 0x0 (None) to "
+XID_LINE = "NVRM: Xid (PCI:0000:3b:00): "
+XID_154 = XID_LINE + "154, GPU recovery action changed from 0x0 (None) to "
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ ADVICE = XID + "154, GPU recovery action changed from 0x0 (None) to "
     ],
 )
 def test_any_prefix(prefix: str) -> None:
-    (event,) = faults_in(prefix + XID + "48, pid=77, name=python3, DBE (double bit error)", T, names=GPU_NAMES)
+    (event,) = faults_in(prefix + XID_LINE + "48, pid=77, name=python3, DBE (double bit error)", T, names=GPU_NAMES)
     assert (event.device, event.code, event.pid) == ("gpu3", "48", 77)
 
 
@@ -79,30 +79,30 @@ def test_a_gpu_that_is_gone_is_xid_79_without_its_number(line: str) -> None:
     ],
 )
 def test_advice_of_xid_154(words: str, code: str) -> None:
-    assert faults_of(ADVICE + words) == [("gpu3", code, "occur")]
+    assert faults_of(XID_154 + words) == [("gpu3", code, "occur")]
 
 
 def test_new_advice_replaces_the_old() -> None:
-    changed = XID + "154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x1 (GPU Reset Required)"
+    changed = XID_LINE + "154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x1 (GPU Reset Required)"
     assert faults_of(changed) == [("gpu3", "154.REBOOT", "recover"), ("gpu3", "154.RESET", "occur")]
-    same = XID + "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x1 (PF FLR)"
+    same = XID_LINE + "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x1 (PF FLR)"
     assert faults_of(same) == [("gpu3", "154.RESET", "occur")]
 
 
 def test_advice_that_nobody_knows_is_only_noted() -> None:
-    assert faults_of(ADVICE + "0x9") == [("gpu3", "154", "once")]
-    assert faults_of(ADVICE + "0xffffffffffffffffffff (?)") == [("gpu3", "154", "once")]
-    assert faults_of(ADVICE) == [("gpu3", "154", "once")]
-    strange = XID + "154, GPU recovery action changed from 0x1zz) to 0x2 (OS Reboot)"
+    assert faults_of(XID_154 + "0x9") == [("gpu3", "154", "once")]
+    assert faults_of(XID_154 + "0xffffffffffffffffffff (?)") == [("gpu3", "154", "once")]
+    assert faults_of(XID_154) == [("gpu3", "154", "once")]
+    strange = XID_LINE + "154, GPU recovery action changed from 0x1zz) to 0x2 (OS Reboot)"
     assert faults_of(strange) == [("gpu3", "154.REBOOT", "occur")]
 
 
 def test_an_entry_of_the_journal_as_json_tells_its_own_time() -> None:
-    entry = {"__REALTIME_TIMESTAMP": "1600000000500000", "MESSAGE": ADVICE + "0x2 (OS Reboot)", "PRIORITY": "4"}
+    entry = {"__REALTIME_TIMESTAMP": "1600000000500000", "MESSAGE": XID_154 + "0x2 (OS Reboot)", "PRIORITY": "4"}
     (event,) = faults_in(json.dumps(entry), T, names=GPU_NAMES)
     assert (event.code, event.at, event.text) == ("154.REBOOT", 1_600_000_000.5, entry["MESSAGE"])
 
-    numbers = {"MESSAGE": list((XID + "79, x").encode())}
+    numbers = {"MESSAGE": list((XID_LINE + "79, x").encode())}
     assert faults_of(json.dumps(numbers)) == [("gpu3", "79", "occur")]
 
 

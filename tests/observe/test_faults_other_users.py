@@ -151,7 +151,7 @@ def test_what_the_vendors_tool_is_asked_and_answers(tmp_path: Path, monkeypatch:
     }
 
 
-class Alone:
+class VendorResets:
     """Resets of one GPU beside a tool that answers what stands in a file, and everything they say."""
 
     def __init__(self, folder: Path, tool: str) -> None:
@@ -208,7 +208,7 @@ class Alone:
 def test_a_reset_waits_for_a_process_that_only_the_vendors_tool_shows(
     tmp_path: Path, idle: subprocess.Popen[bytes]
 ) -> None:
-    alone = Alone(tmp_path, f"cat {tmp_path}/users")
+    alone = VendorResets(tmp_path, f"cat {tmp_path}/users")
     (tmp_path / "users").write_text(f"{idle.pid}, python3\n")
     alone.begins()
     assert children.helpers(), "the tool is a child of ours"
@@ -225,7 +225,7 @@ def test_a_reset_waits_for_a_process_that_only_the_vendors_tool_shows(
 
 @pytest.mark.parametrize(("tool", "words"), [("exit 9", "ended with status 9"), ("kill -9 $$", "ended with status -9")])
 def test_a_tool_that_fails_is_told_with_what_is_not_known(tmp_path: Path, tool: str, words: str) -> None:
-    alone = Alone(tmp_path, tool)
+    alone = VendorResets(tmp_path, tool)
     alone.begins()
     assert alone.until(ClearFaults) == ClearFaults(devices=("gpu0",))
     said = "\n".join(alone.said)
@@ -234,7 +234,7 @@ def test_a_tool_that_fails_is_told_with_what_is_not_known(tmp_path: Path, tool: 
 
 
 def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
-    alone = Alone(tmp_path, "exec sleep 600")
+    alone = VendorResets(tmp_path, "exec sleep 600")
     alone.begins()
     assert alone.resets.next_wake() == alone.now + ASK_S
     alone.now += ASK_S
@@ -246,7 +246,7 @@ def test_a_tool_that_hangs_is_given_up(tmp_path: Path) -> None:
 def test_a_user_that_is_out_of_sight_cannot_be_waited_for(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    alone = Alone(tmp_path, f"echo {gone.pid}, python3")
+    alone = VendorResets(tmp_path, f"echo {gone.pid}, python3")
     alone.begins()
     isolate = alone.until(Isolate)
     assert isinstance(isolate, Isolate)
@@ -255,7 +255,7 @@ def test_a_user_that_is_out_of_sight_cannot_be_waited_for(tmp_path: Path) -> Non
 
 
 def test_a_try_that_is_given_up_ends_the_question_too(tmp_path: Path) -> None:
-    alone = Alone(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
+    alone = VendorResets(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
     alone.begins()
     pid = int(wait_for(tmp_path / "pid"))
     alone.resets.close()
@@ -307,18 +307,18 @@ class Another:
 
 
 @pytest.fixture
-def another(holdfast: Holdfast) -> Another:
-    ran = own(holdfast, "faults", "report", "--device", "gpu3", "--code", "79")
+def stranger_after_fault(holdfast: Holdfast) -> Another:
+    ran = typed_by_owner(holdfast, "faults", "report", "--device", "gpu3", "--code", "79")
     assert ran.returncode == 0, ran.stderr
     return Another(holdfast)
 
 
-def own(holdfast: Holdfast, *words: str) -> subprocess.CompletedProcess[str]:
+def typed_by_owner(holdfast: Holdfast, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of this user."""
     return typed(*words, cwd=holdfast.dir, env=holdfast.env)
 
 
-def open_to_all(holdfast: Holdfast) -> None:
+def let_others_in(holdfast: Holdfast) -> None:
     """As far as the file system goes, everybody may do everything there."""
     for path in (holdfast.home, *holdfast.home.rglob("*")):
         path.chmod(0o777)
@@ -328,38 +328,38 @@ def open_to_all(holdfast: Holdfast) -> None:
 
 
 @needs_root
-def test_another_user_is_refused_whatever_the_modes_say(holdfast: Holdfast, another: Another) -> None:
-    before = json.loads(own(holdfast, "devices", "--json").stdout)
-    open_to_all(holdfast)
+def test_another_user_is_refused_whatever_the_modes_say(holdfast: Holdfast, stranger_after_fault: Another) -> None:
+    before = json.loads(typed_by_owner(holdfast, "devices", "--json").stdout)
+    let_others_in(holdfast)
     each = [
         ("faults", "report", "--device", "gpu0", "--code", "79"),
         ("release", "gpu3", "--reason", "I say so"),
         ("devices",),
     ]
-    for words, ran in zip(each, another(*each), strict=True):
+    for words, ran in zip(each, stranger_after_fault(*each), strict=True):
         assert ran.status == 2, (words, ran.err)
         assert "belong to another user (uid 0)" in ran.err, words
         assert "sudo -u" in ran.err, words
     holdfast.home.chmod(0o700)  # its owner would be refused, too, while others can write there
-    assert json.loads(own(holdfast, "devices", "--json").stdout) == before
+    assert json.loads(typed_by_owner(holdfast, "devices", "--json").stdout) == before
 
 
 @needs_root
-def test_root_is_another_user_too(holdfast: Holdfast, another: Another) -> None:
-    assert another.holdfast is holdfast
+def test_root_is_another_user_too(holdfast: Holdfast, stranger_after_fault: Another) -> None:
+    assert stranger_after_fault.holdfast is holdfast
     for path in (holdfast.home, *holdfast.home.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
     for words in (("faults", "report", "--device", "gpu0", "--code", "79"), ("release", "gpu3", "--reason", "x")):
-        ran = own(holdfast, *words)
+        ran = typed_by_owner(holdfast, *words)
         assert (ran.returncode, "belong to another user (uid 65534)" in ran.stderr) == (2, True), ran.stderr
 
 
 @needs_root
 @pytest.mark.parametrize("closed", [".", "holdfast.db"])
 def test_a_reader_of_what_is_closed_is_told_that_it_cannot_be_read(
-    holdfast: Holdfast, another: Another, closed: str
+    holdfast: Holdfast, stranger_after_fault: Another, closed: str
 ) -> None:
-    open_to_all(holdfast)
+    let_others_in(holdfast)
     for path in holdfast.home.glob("holdfast.db*"):
         os.chown(path, NOBODY, NOBODY)  # the modes alone keep the reader out
         if closed != ".":
@@ -367,7 +367,7 @@ def test_a_reader_of_what_is_closed_is_told_that_it_cannot_be_read(
     if closed == ".":
         holdfast.home.chmod(0)
     each = [("devices",), ("devices", "--json"), ("jobs",), ("show", "x")]
-    for words, ran in zip(each, another(*each), strict=True):
+    for words, ran in zip(each, stranger_after_fault(*each), strict=True):
         assert "cannot be read" in ran.err, words
         assert "written" not in ran.err, words
         assert "Traceback" not in ran.err, words
@@ -376,16 +376,16 @@ def test_a_reader_of_what_is_closed_is_told_that_it_cannot_be_read(
 
 
 @needs_root
-def test_a_writer_into_what_is_closed_is_told_so(holdfast: Holdfast, another: Another) -> None:
+def test_a_writer_into_what_is_closed_is_told_so(holdfast: Holdfast, stranger_after_fault: Another) -> None:
     each = [("faults", "report", "--device", "a", "--code", "79"), ("release", "gpu3", "--reason", "b")]
-    open_to_all(holdfast)
+    let_others_in(holdfast)
     for path in holdfast.home.glob("holdfast.db*"):
         os.chown(path, NOBODY, NOBODY)
         path.chmod(0o400)
-    for ran in another(*each):
+    for ran in stranger_after_fault(*each):
         assert (ran.status, "cannot be written" in ran.err) == (2, True), ran.err
     holdfast.home.chmod(0)
-    for ran in another(*each):
+    for ran in stranger_after_fault(*each):
         assert (ran.status, "ls -ld" in ran.err, "Traceback" in ran.err) == (2, True, False), ran.err
 
 
@@ -393,14 +393,18 @@ def test_a_writer_into_what_is_closed_is_told_so(holdfast: Holdfast, another: An
 @pytest.mark.real
 def test_another_user_is_told_so_at_the_socket(holdfast: Holdfast) -> None:
     process = holdfast.start(
-        "run", "--no-checks", holdfast.script(STAYS), CUDA_VISIBLE_DEVICES="0", HOLDFAST_KERNEL_LOG="/dev/null"
+        "run",
+        "--no-checks",
+        holdfast.script(UP_FOR_A_MINUTE),
+        CUDA_VISIBLE_DEVICES="0",
+        HOLDFAST_KERNEL_LOG="/dev/null",
     )
     wait_for(holdfast.dir / "up")
     (job,) = (holdfast.home / "jobs").iterdir()
     limit = time.monotonic() + 20
     while not (job / "faults.sock").exists() and time.monotonic() < limit:
         time.sleep(0.05)
-    open_to_all(holdfast)
+    let_others_in(holdfast)
     program = "import os, socket, sys; s = socket.socket(socket.AF_UNIX); os.chdir(sys.argv[1]); os.setuid(65534)\n"
     program += "s.connect('faults.sock'); s.settimeout(20); print(s.recv(4096).decode())"
     told = subprocess.run(
@@ -419,7 +423,7 @@ def test_another_user_is_told_so_at_the_socket(holdfast: Holdfast) -> None:
     assert "1 another user" in ran.err
 
 
-STAYS = """
+UP_FOR_A_MINUTE = """
 import pathlib, time
 pathlib.Path("up").write_text("1")
 time.sleep(60)

@@ -115,19 +115,19 @@ def test_addresses_and_devices_of_a_machine(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-OWN = {"who": "pingmesh", "at": T - 5, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
-FAULT: dict[str, Any] = {
+OWN_RECORD = {"who": "pingmesh", "at": T - 5, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
+DEVICE_FAULT: dict[str, Any] = {
     "faultId": "a", "faultCode": "220001001", "faultTime": T * 1000 - 500, "assertion": "occur",
     "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}], "description": "slow",
 }  # fmt: skip
 PUBLIC = {
     "id": "1", "timestamp": T * 1000, "version": "1.0", "resource": "pingmesh",
-    "faults": [FAULT],
+    "faults": [DEVICE_FAULT],
 }  # fmt: skip
 
 
 def test_public_faults_in_both_shapes() -> None:
-    (event,) = reported_faults.read_line(json.dumps(OWN), T)
+    (event,) = reported_faults.read_line(json.dumps(OWN_RECORD), T)
     assert event == FaultEvent(
         device="gpu3", code="79", assertion=Assertion.OCCUR, at=T - 5, source="socket (pingmesh)"
     )
@@ -153,7 +153,7 @@ def test_public_faults_in_both_shapes() -> None:
 )  # fmt: skip
 def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: str) -> None:
     with pytest.raises(FaultRejected, match=why):
-        reported_faults.read_line(json.dumps({**OWN, **change}), T)
+        reported_faults.read_line(json.dumps({**OWN_RECORD, **change}), T)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: 
     [
         ({"resource": "stranger"}, "none of those"), ({"timestamp": (T + 999) * 1000}, "future"),
         ({"faults": []}, "faults"),
-        ({"faults": ["x"]}, "object"), ({"faults": [FAULT] * 101}, "100"),
-        ({"faults": [{**FAULT, "influence": []}]}, "influence"),
-        ({"faults": [{**FAULT, "influence": [{"nodeName": "n", "deviceIds": list(range(65))}]}]}, "65"),
-        ({"faults": [{**FAULT, "influence": [{"nodeName": "n", "deviceIds": [-1]}]}]}, "1023"),
+        ({"faults": ["x"]}, "object"), ({"faults": [DEVICE_FAULT] * 101}, "100"),
+        ({"faults": [{**DEVICE_FAULT, "influence": []}]}, "influence"),
+        ({"faults": [{**DEVICE_FAULT, "influence": [{"nodeName": "n", "deviceIds": list(range(65))}]}]}, "65"),
+        ({"faults": [{**DEVICE_FAULT, "influence": [{"nodeName": "n", "deviceIds": [-1]}]}]}, "1023"),
     ],
 )  # fmt: skip
 def test_a_public_message_is_checked_part_by_part(change: dict[str, Any], why: str) -> None:
@@ -196,13 +196,13 @@ def test_ascend_events() -> None:
 
 
 @pytest.fixture
-def inbox(tmp_path: Path) -> Iterator[FaultSocket]:
+def fault_socket(tmp_path: Path) -> Iterator[FaultSocket]:
     box = FaultSocket(tmp_path / "faults.sock")
     yield box
     box.close()
 
 
-def _ask(box: FaultSocket, data: bytes, answers: int) -> tuple[list[FaultEvent], list[dict[str, Any]]]:
+def _exchange(box: FaultSocket, data: bytes, answers: int) -> tuple[list[FaultEvent], list[dict[str, Any]]]:
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(10)
         peer.connect(str(box.path))
@@ -221,19 +221,19 @@ def _ask(box: FaultSocket, data: bytes, answers: int) -> tuple[list[FaultEvent],
         return events, [json.loads(line) for line in got.splitlines()]
 
 
-def test_the_socket_answers_each_line_and_is_the_users_own(inbox: FaultSocket) -> None:
-    assert stat.S_IMODE(inbox.path.stat().st_mode) == 0o600
-    data = json.dumps(OWN).encode() + b"\nrubbish\n" + json.dumps({**OWN, "code": "?"}).encode() + b"\n"
-    events, answers = _ask(inbox, data, 3)
+def test_the_socket_answers_each_line_and_is_the_users_own(fault_socket: FaultSocket) -> None:
+    assert stat.S_IMODE(fault_socket.path.stat().st_mode) == 0o600
+    data = json.dumps(OWN_RECORD).encode() + b"\nrubbish\n" + json.dumps({**OWN_RECORD, "code": "?"}).encode() + b"\n"
+    events, answers = _exchange(fault_socket, data, 3)
     assert [event.device for event in events] == ["gpu3"]
     assert [answer["ok"] for answer in answers] == [True, False, False]
     assert "not JSON" in answers[1]["error"]
-    assert inbox.refused == {"not JSON": 1, "in no catalogue": 1}
+    assert fault_socket.refused == {"not JSON": 1, "in no catalogue": 1}
 
 
-def test_a_flood_without_a_line_end_is_not_kept(inbox: FaultSocket) -> None:
+def test_a_flood_without_a_line_end_is_not_kept(fault_socket: FaultSocket) -> None:
     with socket.socket(socket.AF_UNIX) as peer:
-        peer.connect(str(inbox.path))
+        peer.connect(str(fault_socket.path))
         peer.setblocking(False)
         sent = 0
         for _ in range(400):
@@ -241,26 +241,26 @@ def test_a_flood_without_a_line_end_is_not_kept(inbox: FaultSocket) -> None:
                 sent += peer.send(b"x" * 100_000)
             except BlockingIOError:
                 pass
-            assert inbox.take(T) == []
+            assert fault_socket.take(T) == []
         assert sent > 5_000_000
-        (kept,) = (len(each._rest) for each in inbox._peers.values())
+        (kept,) = (len(each._rest) for each in fault_socket._peers.values())
         assert kept <= 2 * reported_faults.LONGEST
-        assert inbox.refused == {"too long": 1}
+        assert fault_socket.refused == {"too long": 1}
         for _ in range(100):
-            inbox.take(T)  # what the kernel still holds of the flood
+            fault_socket.take(T)  # what the kernel still holds of the flood
         peer.settimeout(10)
-        peer.sendall(b"\n" + json.dumps(OWN).encode() + b"\n")
+        peer.sendall(b"\n" + json.dumps(OWN_RECORD).encode() + b"\n")
         events: list[FaultEvent] = []
         for _ in range(100):
-            events += inbox.take(T)
+            events += fault_socket.take(T)
         assert [event.code for event in events] == ["79"], "the next good line counts"
 
 
-def test_another_user_is_told_so(inbox: FaultSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_is_told_so(fault_socket: FaultSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    events, answers = _ask(inbox, b"", 1)
-    assert (events, answers[0]["ok"], inbox.refused) == ([], False, {"another user": 1})
+    events, answers = _exchange(fault_socket, b"", 1)
+    assert (events, answers[0]["ok"], fault_socket.refused) == ([], False, {"another user": 1})
     assert f"not {mine}" in answers[0]["error"]
 
 
@@ -315,7 +315,7 @@ def test_a_watched_file_refuses_bad_lines_and_takes_the_good(tmp_path: Path) -> 
     path = tmp_path / "faults.jsonl"
     path.touch()
     source = FileFaults(path)
-    path.write_text("rubbish\n\n" + json.dumps(OWN) + "\n")
+    path.write_text("rubbish\n\n" + json.dumps(OWN_RECORD) + "\n")
     assert [event.source for event in source.take(T)] == ["faults.jsonl (pingmesh)"]
     assert source.refused == {"not JSON": 1}
     assert "not JSON" in source.news[0]

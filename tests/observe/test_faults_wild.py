@@ -14,7 +14,7 @@ from holdfast.model.faults import ActiveFault, Remedy
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in
 
-FAULT = "PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)"
+PCIE_ERROR = "PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)"
 
 
 @pytest.mark.parametrize(
@@ -110,18 +110,18 @@ def test_a_sentence_that_a_log_daemon_broke_is_read_whole(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (f"nvidia 0000:3b:00.0: {FAULT}", ("gpu3", "PCIE-FATAL", "occur")),
-        (f"nvidia 0000:3b:00.0: AER: {FAULT}", ("gpu3", "PCIE-FATAL", "occur")),
+        (f"nvidia 0000:3b:00.0: {PCIE_ERROR}", ("gpu3", "PCIE-FATAL", "occur")),
+        (f"nvidia 0000:3b:00.0: AER: {PCIE_ERROR}", ("gpu3", "PCIE-FATAL", "occur")),
         ("nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Inaccessible, (Unregistered)",
          ("gpu3", "PCIE-FATAL", "occur")),
         ("snd_hda_intel 0000:3b:00.1: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer, id=3b01",
          ("gpu3", "PCIE-FATAL", "occur")),
-        (f"vfio-pci 0000:cb:00.0: {FAULT}", ("gpu6", "PCIE-FATAL", "occur")),
-        (f"nvidia 0000:07:00.0: {FAULT}", ("gpu@0000:07:00", "PCIE-FATAL", "occur")),
+        (f"vfio-pci 0000:cb:00.0: {PCIE_ERROR}", ("gpu6", "PCIE-FATAL", "occur")),
+        (f"nvidia 0000:07:00.0: {PCIE_ERROR}", ("gpu@0000:07:00", "PCIE-FATAL", "occur")),
         ("nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Receiver ID)",
          ("gpu3", "PCIE-NONFATAL", "once")),
-        (f"pcieport 0000:3a:00.0: {FAULT}", ("n1", "NODE-PCIE-FATAL", "occur")),
-        (f"nvme 0000:34:00.0: {FAULT}", ("n1", "NODE-PCIE-FATAL", "occur")),
+        (f"pcieport 0000:3a:00.0: {PCIE_ERROR}", ("n1", "NODE-PCIE-FATAL", "occur")),
+        (f"nvme 0000:34:00.0: {PCIE_ERROR}", ("n1", "NODE-PCIE-FATAL", "occur")),
         ("pcieport 0000:3a:00.0: AER: device recovery successful", ("n1", "NODE-PCIE-FATAL", "recover")),
         ("pcieport 0000:3a:00.0: AER: Device recovery successful", ("n1", "NODE-PCIE-FATAL", "recover")),
     ],
@@ -211,9 +211,9 @@ def machine(tmp_path: Path) -> Path:
 
 def test_an_error_of_a_bridge_is_that_of_everything_behind_it(machine: Path) -> None:
     rows = (
-        f"pcieport 0000:3a:00.0: {FAULT}",
-        f"mlx5_core 0000:5e:00.0: {FAULT}",
-        f"pcieport 0000:70:00.0: {FAULT}",
+        f"pcieport 0000:3a:00.0: {PCIE_ERROR}",
+        f"mlx5_core 0000:5e:00.0: {PCIE_ERROR}",
+        f"pcieport 0000:70:00.0: {PCIE_ERROR}",
         "pcieport 0000:70:00.0: AER: device recovery successful",
         "pcieport 0000:5d:00.0: AER: device recovery successful",
         "pcieport 0000:5d:00.0: AER: device recovery successful",
@@ -235,7 +235,7 @@ def test_the_adapter_is_named(machine: Path) -> None:
     log = machine / "kern.log"
     log.touch()
     source = KernelFaults(log, node="n1", names={}, root=machine)
-    log.write_text(f"pcieport 0000:5d:00.0: {FAULT}\n")
+    log.write_text(f"pcieport 0000:5d:00.0: {PCIE_ERROR}\n")
     (event,) = source.take(T)
     source.close()
     assert event.text.endswith("(Requester ID) (ens1f0)")
@@ -243,7 +243,7 @@ def test_the_adapter_is_named(machine: Path) -> None:
 
 def test_an_endpoint_is_well_again_when_the_bridge_above_it_says_so(machine: Path) -> None:
     rows = (
-        f"nvidia 0000:3b:00.0: {FAULT}",
+        f"nvidia 0000:3b:00.0: {PCIE_ERROR}",
         "pcieport 0000:70:00.0: AER: device recovery successful",
         "pcieport 0000:3b:01.0: AER: device recovery successful",
     )
@@ -255,7 +255,7 @@ def test_an_endpoint_is_well_again_when_the_bridge_above_it_says_so(machine: Pat
 
 @pytest.mark.parametrize(
     ("line", "phrase"),
-    [(f"nvidia 0000:3b:00.0: {FAULT}", "AcceleratorLost"), (f"nvme 0000:34:00.0: {FAULT}", "NodeFailed")],
+    [(f"nvidia 0000:3b:00.0: {PCIE_ERROR}", "AcceleratorLost"), (f"nvme 0000:34:00.0: {PCIE_ERROR}", "NodeFailed")],
 )
 def test_what_a_death_by_it_is_called(line: str, phrase: str) -> None:
     (event,) = faults_in(line, T, node="n1", names=GPU_NAMES)

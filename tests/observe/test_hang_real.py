@@ -29,7 +29,7 @@ from holdfast.observe.rank_look import HangProbe, look_lightly
 
 pytestmark = pytest.mark.real
 
-N = 2.0
+HANG_S = 2.0
 PY_SPY = find_py_spy()
 needs_stacks = pytest.mark.skipif(PY_SPY is None, reason="py-spy is not installed")
 
@@ -39,7 +39,7 @@ def load_batch():
     time.sleep(600)
 load_batch()
 """
-WAITS = """
+WAITS_FOR_EVER = """
 import threading
 def all_reduce():
     threading.Event().wait()
@@ -66,7 +66,7 @@ other = threading.Thread(target=take, args=(second, first))
 other.start()
 take(first, second)
 """
-WORKS = (
+COMPUTES = (
     "".join(f"def part{part}(x):\n    return sum(i * x for i in range(20000))\n" for part in range(12))
     + "while True:\n"
     + "".join(f"    part{part}(3)\n" for part in range(12))
@@ -93,7 +93,7 @@ while os.read(end, 64): pass
 """
 
 
-class Gang:
+class RealGang:
     """Real ranks, and a small loop that serves a watch and its probes as the supervisor's does."""
 
     def __init__(self, *scripts: str) -> None:
@@ -107,7 +107,7 @@ class Gang:
 
     def watch(self, for_s: float) -> Judgement | None:
         """The last judgement, a hang at once."""
-        watch = HangWatch(1, N, self.pids, self.started_at)
+        watch = HangWatch(1, HANG_S, self.pids, self.started_at)
         last: Judgement | None = None
         while (wake := watch.next_wake()) is not None and wake < self.started_at + for_s:
             time.sleep(max(0.0, wake - time.time()))
@@ -161,15 +161,15 @@ class Gang:
             worker.communicate(timeout=20)
 
 
-Start = Callable[..., Gang]
+Start = Callable[..., RealGang]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    gangs: list[Gang] = []
+def start_gang() -> Iterator[Start]:
+    gangs: list[RealGang] = []
 
-    def begin(*scripts: str) -> Gang:
-        gangs.append(Gang(*scripts))
+    def begin(*scripts: str) -> RealGang:
+        gangs.append(RealGang(*scripts))
         gangs[-1].settled()
         return gangs[-1]
 
@@ -178,14 +178,14 @@ def start() -> Iterator[Start]:
         gang.close()
 
 
-def found(judgement: Judgement | None) -> tuple[tuple[int, ...], str]:
+def culprits_and_why(judgement: Judgement | None) -> tuple[tuple[int, ...], str]:
     assert isinstance(judgement, Hung), judgement
     return judgement.evidence.culprits, judgement.evidence.why
 
 
 @needs_stacks
-def test_an_endless_sleep_while_the_others_wait(start: Start) -> None:
-    culprits, why = found(start(WAITS, SLEEPS, WAITS).watch(20))
+def test_an_endless_sleep_while_the_others_wait(start_gang: Start) -> None:
+    culprits, why = culprits_and_why(start_gang(WAITS_FOR_EVER, SLEEPS, WAITS_FOR_EVER).watch(20))
 
     assert culprits == (1,)
     assert "rank 1 is blocked in load_batch (<string>:4)" in why
@@ -193,8 +193,8 @@ def test_an_endless_sleep_while_the_others_wait(start: Start) -> None:
 
 
 @needs_stacks
-def test_a_sleep_while_the_others_spin_in_a_collective(start: Start) -> None:
-    culprits, why = found(start(SPINS, SLEEPS).watch(30))
+def test_a_sleep_while_the_others_spin_in_a_collective(start_gang: Start) -> None:
+    culprits, why = culprits_and_why(start_gang(SPINS, SLEEPS).watch(30))
 
     assert culprits == (1,)
     assert "waits busily in all_reduce" in why
@@ -202,24 +202,24 @@ def test_a_sleep_while_the_others_spin_in_a_collective(start: Start) -> None:
 
 @pytest.mark.key
 @needs_stacks
-def test_a_deadlock(start: Start) -> None:
-    culprits, why = found(start(WAITS, DEADLOCKED).watch(20))
+def test_a_deadlock(start_gang: Start) -> None:
+    culprits, why = culprits_and_why(start_gang(WAITS_FOR_EVER, DEADLOCKED).watch(20))
 
     assert culprits == (1,)
     assert "take (<string>:8)" in why
 
 
-def test_a_stopped_worker(start: Start) -> None:
-    gang = start(WAITS, WAITS)
+def test_a_stopped_worker(start_gang: Start) -> None:
+    gang = start_gang(WAITS_FOR_EVER, WAITS_FOR_EVER)
     os.kill(gang.pids[1], signal.SIGSTOP)
-    culprits, why = found(gang.watch(20))
+    culprits, why = culprits_and_why(gang.watch(20))
 
     assert culprits == (1,)
     assert why.startswith("rank 1 is stopped (state T) while rank 0")
 
 
-def test_a_stopped_worker_keeps_its_stop_through_a_look(start: Start) -> None:
-    gang = start(SLEEPS)
+def test_a_stopped_worker_keeps_its_stop_through_a_look(start_gang: Start) -> None:
+    gang = start_gang(SLEEPS)
     os.kill(gang.pids[0], signal.SIGSTOP)
     gang.until(lambda: procfs.state(gang.pids[0]) == "T")
     (shot,) = gang.look()
@@ -233,9 +233,9 @@ def test_a_stopped_worker_keeps_its_stop_through_a_look(start: Start) -> None:
 @pytest.mark.key
 @needs_stacks
 @pytest.mark.parametrize("script", [COMPUTES_AT_ONE_LINE, LOOPS], ids=["one line", "a few lines"])
-def test_a_rank_that_spins_while_the_other_waits_for_it_is_found(start: Start, script: str) -> None:
-    gang = start(WAITS, script)
-    judgement = gang.watch(20 * N)
+def test_a_rank_that_spins_while_the_other_waits_for_it_is_found(start_gang: Start, script: str) -> None:
+    gang = start_gang(WAITS_FOR_EVER, script)
+    judgement = gang.watch(20 * HANG_S)
     assert isinstance(judgement, Hung)
     assert judgement.evidence.culprits == (1,)
     assert "burns CPU" in judgement.evidence.why
@@ -243,18 +243,20 @@ def test_a_rank_that_spins_while_the_other_waits_for_it_is_found(start: Start, s
 
 @pytest.mark.key
 @needs_stacks
-@pytest.mark.parametrize("script", [WORKS, LOADER_WORKS], ids=["moving", "child"])
-def test_silent_work_is_not_a_hang(start: Start, script: str) -> None:
-    gang = start(WAITS, script)
-    judgement = gang.watch(4 * N)
+@pytest.mark.parametrize("script", [COMPUTES, LOADER_WORKS], ids=["moving", "child"])
+def test_silent_work_is_not_a_hang(start_gang: Start, script: str) -> None:
+    gang = start_gang(WAITS_FOR_EVER, script)
+    judgement = gang.watch(4 * HANG_S)
 
     assert gang.probes >= 3
     assert not isinstance(judgement, Hung)
 
 
 @needs_stacks
-def test_a_script_behind_a_shell_has_its_stack(start: Start) -> None:
-    gang = start(f"import subprocess, sys; subprocess.run(['sh', '-c', '{sys.executable} -c \"$0\"; :', {SLEEPS!r}])")
+def test_a_script_behind_a_shell_has_its_stack(start_gang: Start) -> None:
+    gang = start_gang(
+        f"import subprocess, sys; subprocess.run(['sh', '-c', '{sys.executable} -c \"$0\"; :', {SLEEPS!r}])"
+    )
     shell = gang.pids[0]
     gang.until(lambda: len(procfs.tree(shell)) == 3)
     pid = procfs.children(shell)[0]
@@ -266,10 +268,10 @@ def test_a_script_behind_a_shell_has_its_stack(start: Start) -> None:
 
     gang.until(stands)
     (shot,) = gang.look()
-    assert isinstance(judge(1, N, gang.started_at, [(shot,)]), Judgement)
+    assert isinstance(judge(1, HANG_S, gang.started_at, [(shot,)]), Judgement)
 
 
-TORCH = """
+TORCH_HANGS = """
 import os, time, torch, torch.distributed as dist
 rank = {rank}
 dist.init_process_group("gloo", init_method="file://{store}", rank=rank, world_size=3)
@@ -286,12 +288,12 @@ dist.all_reduce(x)
 
 @needs_stacks
 @pytest.mark.torch
-def test_a_rank_that_misses_a_gloo_collective(start: Start, tmp_path: Path) -> None:
+def test_a_rank_that_misses_a_gloo_collective(start_gang: Start, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    gang = start(*(TORCH.format(rank=rank, store=store) for rank in range(3)))
+    gang = start_gang(*(TORCH_HANGS.format(rank=rank, store=store) for rank in range(3)))
     gang.until(lambda: len(list(tmp_path.glob("store.up*"))) == 3)
     gang.started_at = time.time()
-    culprits, why = found(gang.watch(20))
+    culprits, why = culprits_and_why(gang.watch(20))
 
     assert culprits == (2,)
     assert "rank 2 is blocked in load_batch" in why
@@ -308,36 +310,36 @@ def fake_py_spy(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_refused_look_says_what_it_takes(start: Start, tmp_path: Path) -> None:
+def test_a_refused_look_says_what_it_takes(start_gang: Start, tmp_path: Path) -> None:
     refused = fake_py_spy(tmp_path, "echo 'Error: Permission denied (os error 13)' >&2; exit 1")
-    (shot,) = start(SLEEPS).look(refused)
+    (shot,) = start_gang(SLEEPS).look(refused)
 
     assert shot.threads[0].frames == ()
     assert "ptrace_scope" in shot.stack_source
 
 
-def test_a_look_that_takes_too_long_is_given_up(start: Start, tmp_path: Path) -> None:
+def test_a_look_that_takes_too_long_is_given_up(start_gang: Start, tmp_path: Path) -> None:
     slow = fake_py_spy(tmp_path, "exec sleep 60")
-    (one, two) = start(SLEEPS, SLEEPS).look(slow, limit_s=0.3)
+    (one, two) = start_gang(SLEEPS, SLEEPS).look(slow, limit_s=0.3)
 
     assert one.stack_source == two.stack_source == "py-spy did not answer within 0.3 s"
 
 
 @pytest.mark.parametrize("fails", ["echo Error: not supported; exit 1", "exec sleep 60"], ids=["refused", "too slow"])
 def test_where_machine_code_cannot_be_read_pythons_frames_come_without_it(
-    start: Start, tmp_path: Path, fails: str
+    start_gang: Start, tmp_path: Path, fails: str
 ) -> None:
     frame = '{"name": "f", "filename": "a.py", "line": 3}'
     said = f'[{{"pid": 7, "os_thread_id": 7, "thread_name": "MainThread", "frames": [{frame}]}}]'
     py_spy = fake_py_spy(tmp_path, f"case \"$*\" in *native*) {fails};; *) echo '{said}';; esac")
-    looked = start(SLEEPS, SLEEPS, SLEEPS, SLEEPS, SLEEPS).look(py_spy, native_limit_s=0.5)
+    looked = start_gang(SLEEPS, SLEEPS, SLEEPS, SLEEPS, SLEEPS).look(py_spy, native_limit_s=0.5)
 
     assert [shot.stack_source for shot in looked] == ["py-spy"] * 5
 
 
 @needs_stacks
-def test_frames_of_machine_code_tell_what_a_wait_is(start: Start) -> None:
-    gang = start("import socket; s = socket.create_server(('127.0.0.1', 0)); s.accept()")
+def test_frames_of_machine_code_tell_what_a_wait_is(start_gang: Start) -> None:
+    gang = start_gang("import socket; s = socket.create_server(('127.0.0.1', 0)); s.accept()")
     gang.settled()
     (shot,) = gang.look(native_limit_s=20.0)
     frames = shot.threads[0].frames
@@ -345,9 +347,9 @@ def test_frames_of_machine_code_tell_what_a_wait_is(start: Start) -> None:
     assert peer_wait(frames) is not None
 
 
-def test_a_stopped_process_is_not_halted_for_machine_code(start: Start, tmp_path: Path) -> None:
+def test_a_stopped_process_is_not_halted_for_machine_code(start_gang: Start, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
-    gang = start(SLEEPS)
+    gang = start_gang(SLEEPS)
     gang.settled()
     os.kill(gang.pids[0], signal.SIGSTOP)
     gang.until(lambda: procfs.state(gang.pids[0]) == "T")
@@ -356,11 +358,11 @@ def test_a_stopped_process_is_not_halted_for_machine_code(start: Start, tmp_path
     assert "--nonblocking" in asked.read_text()
 
 
-def test_a_torn_reading_is_repeated_with_a_pause(start: Start, tmp_path: Path) -> None:
+def test_a_torn_reading_is_repeated_with_a_pause(start_gang: Start, tmp_path: Path) -> None:
     frame = '{"name": "f", "filename": "a.py", "line": 3}'
     said = f'[{{"pid": 7, "os_thread_id": 7, "thread_name": "MainThread", "frames": [{frame}]}}]'
     torn = fake_py_spy(tmp_path, f"case \"$*\" in *nonblocking*) echo Error: torn; exit 1;; *) echo '{said}';; esac")
-    (shot,) = start(SLEEPS).look(torn)
+    (shot,) = start_gang(SLEEPS).look(torn)
 
     assert shot.stack_source == "py-spy"
     assert [thread.frames for thread in shot.threads if thread.tid == 7] == [("f (a.py:3)",)]
@@ -384,8 +386,8 @@ def test_who_is_gone_is_left_out() -> None:
     assert HangProbe({0: gone.pid}, time.time()).result() == ()
 
 
-def test_breaking_a_look_off(start: Start, tmp_path: Path) -> None:
-    gang = start(SLEEPS)
+def test_breaking_a_look_off(start_gang: Start, tmp_path: Path) -> None:
+    gang = start_gang(SLEEPS)
     probe = HangProbe(gang.pids, time.time(), py_spy=fake_py_spy(tmp_path, "exec sleep 60"))
     started = children.helpers()
     probe.kill()
@@ -402,8 +404,8 @@ def test_breaking_a_look_off(start: Start, tmp_path: Path) -> None:
             pass  # reaped already when it was broken off
 
 
-def test_last_words(start: Start) -> None:
-    silent = start(SLEEPS)
+def test_last_words(start_gang: Start) -> None:
+    silent = start_gang(SLEEPS)
     assert not request_stacks(silent.pids[0]), "without faulthandler SIGABRT is just another death"
     saves = subprocess.Popen(
         [

@@ -13,7 +13,7 @@ from holdfast.observe.kernel_log import KEPT, KernelLog
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[tuple[Path, KernelLog]]:
+def kernel_log(tmp_path: Path) -> Iterator[tuple[Path, KernelLog]]:
     path = tmp_path / "kmsg"
     path.write_text("3,1,1,-;Out of memory: Killed process 1 (before) total-vm:1kB\n")
     opened = KernelLog(path)
@@ -30,8 +30,8 @@ def append(path: Path, text: str) -> None:
         out.write(text)
 
 
-def test_only_what_came_after_the_start_and_matters(log: tuple[Path, KernelLog]) -> None:
-    path, kernel = log
+def test_only_what_came_after_the_start_and_matters(kernel_log: tuple[Path, KernelLog]) -> None:
+    path, kernel = kernel_log
     append(path, f"6,2,{stamp(1)},-;usb 1-1: new device\n SUBSYSTEM=usb\n DEVICE=c189:0\n")
     append(path, f"4,3,{stamp(1)},-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n")
     append(path, "6,4,99,-;eth0: Link is D")
@@ -45,8 +45,8 @@ def test_only_what_came_after_the_start_and_matters(log: tuple[Path, KernelLog])
     assert {line.kind for line in second} == {"kernel"}
 
 
-def test_stamps_become_wall_time_and_old_lines_stay_out(log: tuple[Path, KernelLog]) -> None:
-    path, kernel = log
+def test_stamps_become_wall_time_and_old_lines_stay_out(kernel_log: tuple[Path, KernelLog]) -> None:
+    path, kernel = kernel_log
     append(path, f"3,2,{stamp(500)},-;Buffer I/O error on dev sda\n3,3,{stamp(10)},-;Buffer I/O error on dev sdb\n")
     lines = kernel.lines(time.time() - 60)
 
@@ -54,8 +54,8 @@ def test_stamps_become_wall_time_and_old_lines_stay_out(log: tuple[Path, KernelL
     assert lines[0].at == pytest.approx(time.time() - 10, abs=5)
 
 
-def test_crashes_of_strangers_are_left_out(log: tuple[Path, KernelLog]) -> None:
-    path, kernel = log
+def test_crashes_of_strangers_are_left_out(kernel_log: tuple[Path, KernelLog]) -> None:
+    path, kernel = kernel_log
     append(path, f"6,2,{stamp(1)},-;python[77]: segfault at 8 ip 1 sp 2 error 4 in libfoo.so\n")
     append(path, f"6,3,{stamp(1)},-;traps: python[78] trap invalid opcode ip:1 sp:2 error:0\n")
     append(path, f"6,4,{stamp(1)},-;EXT4-fs error (device vda): bad block\n")
@@ -65,8 +65,8 @@ def test_crashes_of_strangers_are_left_out(log: tuple[Path, KernelLog]) -> None:
     assert [line.text[:10] for line in kernel.lines(0, pids=frozenset({78}))] == ["traps: pyt", "EXT4-fs er"]
 
 
-def test_a_storm_keeps_the_newest(log: tuple[Path, KernelLog]) -> None:
-    path, kernel = log
+def test_a_storm_keeps_the_newest(kernel_log: tuple[Path, KernelLog]) -> None:
+    path, kernel = kernel_log
     append(path, "".join(f"3,{n},{stamp(0)},-;I/O error number {n}\n" for n in range(5 * KEPT)))
     lines = kernel.lines(0)
 
@@ -74,8 +74,8 @@ def test_a_storm_keeps_the_newest(log: tuple[Path, KernelLog]) -> None:
     assert lines[-1].text == f"I/O error number {5 * KEPT - 1}"
 
 
-def test_printed_form_and_lines_without_a_time(log: tuple[Path, KernelLog]) -> None:
-    path, kernel = log
+def test_printed_form_and_lines_without_a_time(kernel_log: tuple[Path, KernelLog]) -> None:
+    path, kernel = kernel_log
     append(path, f"[{time.monotonic() - 5:12.6f}] mce: [Hardware Error]: CPU 3\n")
     append(path, "Nov 20 host kernel: nfs: server store not responding, still trying\n")
     printed, bare = kernel.lines(time.time() - 60)

@@ -30,7 +30,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 PATTERNS = ["a", "^b", "c$", "^$", "[^a]b", "a*", r"\Aa"]
 
 
-def read(path: Path, size: int = 1 << 20) -> Wrote:
+def lines_with_times(path: Path, size: int = 1 << 20) -> Wrote:
     """Each line with its time; parts of a line joined."""
     found: Wrote = []
     mark = None
@@ -61,17 +61,17 @@ def test_every_line_has_the_time_of_its_first_byte(
             if not expected or expected[-1][1].endswith(b"\n"):
                 expected.append((at, b""))
             expected[-1] = (expected[-1][0], expected[-1][1] + bytes([byte]))
-    assert read(path, size) == expected
+    assert lines_with_times(path, size) == expected
 
 
 def test_times_follow_a_log_that_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     wrote = [(100.0 + n, b"line %03d\n" % n) for n in range(60)]
     write_log(path, wrote, Rotation(most_bytes=95, kept=2))
-    assert read(path) == wrote[-len(read(path)) :] and len(read(path)) > 20
+    assert lines_with_times(path) == wrote[-len(lines_with_times(path)) :] and len(lines_with_times(path)) > 20
     copied = tmp_path / "copied"
     shutil.copytree(tmp_path, copied)
-    assert read(copied / "stdout.log") == read(path)
+    assert lines_with_times(copied / "stdout.log") == lines_with_times(path)
 
 
 def test_a_job_that_is_killed_keeps_all_times_and_goes_on_behind_half_a_record(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_a_job_that_is_killed_keeps_all_times_and_goes_on_behind_half_a_record(t
     kill = "import os; os.kill(os.getpid(), 9)"
     code = f"from test_log_times import *; write_log(Path({str(path)!r}), [(5.0, b'a\\n'), (6.0, b'b\\n')]); {kill}"
     subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, check=False, timeout=60)
-    assert read(path) == [(5.0, b"a\n"), (6.0, b"b\n")]
+    assert lines_with_times(path) == [(5.0, b"a\n"), (6.0, b"b\n")]
     with path.with_name("stdout.times").open("ab") as times:
         times.write(b"half")
-    assert read(path) == [(5.0, b"a\n"), (6.0, b"b\n")]
+    assert lines_with_times(path) == [(5.0, b"a\n"), (6.0, b"b\n")]
     write_log(path, [(7.0, b"c\n")])
-    assert read(path)[-1] == (7.0, b"c\n")
+    assert lines_with_times(path)[-1] == (7.0, b"c\n")
 
 
 def test_a_disk_that_takes_no_times_harms_no_log(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def part_of(path: Path, rank: int) -> LogPart:
     return LogPart(attempt=1, role="w", rank=rank, stream="stdout", path=str(path))
 
 
-def shown(logs: list[LogPart], wish: LogLineFilter, block: int = 4096) -> bytes:
+def lines_merged(logs: list[LogPart], wish: LogLineFilter, block: int = 4096) -> bytes:
     out = bytearray()
     printer = Printer(out.extend, prefixed=len(logs) > 1)
     merge([LogCursor(log, wish, block) for log in logs], printer.put)
@@ -139,7 +139,9 @@ def test_merged_logs_are_in_the_order_of_time(
         every += [(at, rank, line) for at, line in lines]
     every.sort(key=lambda one: one[:2])
     parts = [part_of(where / str(rank) / "stdout.log", rank) for rank in range(len(logs))]
-    assert shown(parts, LogLineFilter(), block) == b"".join(b"[w-%d stdout] " % rank + line for _, rank, line in every)
+    assert lines_merged(parts, LogLineFilter(), block) == b"".join(
+        b"[w-%d stdout] " % rank + line for _, rank, line in every
+    )
 
 
 @given(
@@ -157,17 +159,17 @@ def test_the_search_finds_each_line_and_no_other(
     for tail in (None, 0, 2):
         wish = LogLineFilter(pattern=pattern_of(pattern), tail=tail)
         expected = found if tail is None else found[len(found) - min(tail, len(found)) :]
-        assert shown([part_of(path, 0)], wish).decode() == "".join(f"{line}\n" for line in expected)
+        assert lines_merged([part_of(path, 0)], wish).decode() == "".join(f"{line}\n" for line in expected)
 
 
 def test_a_window_of_time(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     write_log(path, [(10.0 * n, b"line %d\n" % n) for n in range(1, 6)])
     log = [part_of(path, 0)]
-    assert shown(log, LogLineFilter(since=20.0, until=40.0)) == b"line 2\nline 3\n"
-    assert shown(log, LogLineFilter(since=15.0, tail=2)) == b"line 4\nline 5\n"
-    assert shown(log, LogLineFilter(until=40.0, tail=1)) == b"line 3\n"
-    assert shown(log, LogLineFilter(since=99.0)) == b""
+    assert lines_merged(log, LogLineFilter(since=20.0, until=40.0)) == b"line 2\nline 3\n"
+    assert lines_merged(log, LogLineFilter(since=15.0, tail=2)) == b"line 4\nline 5\n"
+    assert lines_merged(log, LogLineFilter(until=40.0, tail=1)) == b"line 3\n"
+    assert lines_merged(log, LogLineFilter(since=99.0)) == b""
     inode, at = since_mark(path, 30.0)
     assert (inode, at) == (path.stat().st_ino, 14)
 

@@ -168,23 +168,23 @@ def test_v1_without_a_limit_is_no_limit(tmp_path: Path) -> None:
     assert (kill.scope, kill.limit_bytes) == ("host", None)
 
 
-STEP = "slurm_n1/uid_0/job_7/step_0"
+STEP_GROUP = "slurm_n1/uid_0/job_7/step_0"
 
 
 def test_the_limit_of_slurms_step_is_named_with_its_peak(tmp_path: Path) -> None:
     """v1 counts the kill in the group of the process, which has no limit; the limit is the step's."""
-    task = v1(tmp_path / STEP / "task_0", killed=0, limit=9223372036854771712, peak=10)
-    step = v1(tmp_path / STEP, killed=0, limit=1000, peak=10)
-    job = v1(tmp_path / STEP / "..", killed=0, limit=1000, peak=10)
+    task = v1(tmp_path / STEP_GROUP / "task_0", killed=0, limit=9223372036854771712, peak=10)
+    step = v1(tmp_path / STEP_GROUP, killed=0, limit=1000, peak=10)
+    job = v1(tmp_path / STEP_GROUP / "..", killed=0, limit=1000, peak=10)
     watch = MemoryWatch([task, step, job])
-    v1(tmp_path / STEP / "task_0", killed=1, limit=9223372036854771712, peak=990)
-    v1(tmp_path / STEP, killed=0, limit=1000, peak=999)
+    v1(tmp_path / STEP_GROUP / "task_0", killed=1, limit=9223372036854771712, peak=990)
+    v1(tmp_path / STEP_GROUP, killed=0, limit=1000, peak=999)
     (kill,) = watch.kills({0: [1], 1: [2]}, 0)
 
     assert (kill.rank, kill.scope, kill.count) == (None, "container", 1)
     assert (kill.limit_bytes, kill.peak_bytes) == (1000, 999)
     assert kill.limited_by == "Slurm's step 7.0 (sbatch --mem, srun --mem)"
-    assert kill.text == f"oom_kill rose by 1 in {tmp_path / STEP}/task_0; the counter names no process"
+    assert kill.text == f"oom_kill rose by 1 in {tmp_path / STEP_GROUP}/task_0; the counter names no process"
 
 
 def test_under_v2_the_group_whose_limit_it_was_is_the_innermost_that_ran_out(tmp_path: Path) -> None:
@@ -217,9 +217,9 @@ def test_what_the_kernel_log_tells_of_a_kill_the_groups_complete(
     kernel: tuple[Path, KernelLog], tmp_path: Path
 ) -> None:
     path, log = kernel
-    box = v1(tmp_path / STEP, killed=0, limit=1000, peak=10)
+    box = v1(tmp_path / STEP_GROUP, killed=0, limit=1000, peak=10)
     watch = MemoryWatch([box], log, pids_are_ours=True)
-    v1(tmp_path / STEP, killed=1, limit=1000, peak=1000)
+    v1(tmp_path / STEP_GROUP, killed=1, limit=1000, peak=1000)
     logged(path, KILL.format(why="Memory cgroup out of memory:", pid=70))
     (kill,) = watch.kills({3: [70]}, 0)
 
@@ -229,13 +229,13 @@ def test_what_the_kernel_log_tells_of_a_kill_the_groups_complete(
 
 # ---------------------------------------------------------------------------------------------- a real one
 
-GREEDY = "x = bytearray(300 << 20)"
-GREEDY_CHILD = f"import os, sys\npid = os.fork()\nif pid == 0:\n    {GREEDY}\nos.waitpid(pid, 0)\nsys.exit(1)"
+TAKES_300_MB = "x = bytearray(300 << 20)"
+GREEDY_CHILD = f"import os, sys\npid = os.fork()\nif pid == 0:\n    {TAKES_300_MB}\nos.waitpid(pid, 0)\nsys.exit(1)"
 
 
 @pytest.mark.real
 @pytest.mark.skipif(not ControlGroups.make("probe").can_limit, reason="no memory group may be written here")
-@pytest.mark.parametrize("code", [GREEDY, GREEDY_CHILD], ids=["worker", "child"])
+@pytest.mark.parametrize("code", [TAKES_300_MB, GREEDY_CHILD], ids=["worker", "child"])
 def test_a_worker_at_its_limit(code: str) -> None:
     groups = ControlGroups.make(f"test-{uuid.uuid4().hex[:8]}")
     kernel = KernelLog()
@@ -262,7 +262,7 @@ def test_a_worker_at_its_limit(code: str) -> None:
         kernel.close()
     assert groups.unlimited == ""
     assert groups.remove()
-    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if code == GREEDY else 1)
+    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if code == TAKES_300_MB else 1)
     (kill,) = kills
     assert (kill.rank, kill.scope, kill.limit_bytes) == (5, "worker", limit)
     assert kill.peak_bytes is not None
