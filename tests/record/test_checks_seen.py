@@ -29,7 +29,7 @@ class Fan(PreCheckOperator):
     def failed_actions(self, **context):
         return [StopJob("call the technician")]
 """
-STAYS = """
+UP_UNTIL_GO = """
 import os, pathlib, sys, time
 pathlib.Path(f"up-{sys.argv[1]}").write_text("1")
 for _ in range(600):
@@ -45,7 +45,7 @@ def checks(ran: Ran) -> dict[str, Any]:
 
 
 def test_a_check_that_fails_during_a_job_stops_that_job_alone_and_locks_nobody_out(holdfast: Holdfast) -> None:
-    plugin, script = holdfast.script(FAN, "fan.py"), holdfast.script(STAYS)
+    plugin, script = holdfast.script(FAN, "fan.py"), holdfast.script(UP_UNTIL_GO)
     fans = ("--checks", "fan", "--plugin", plugin, "--max-restarts", "0", "--grace", "2")
     one = holdfast.start("run", *fans, "--name", "one", script, "one")
     other = holdfast.start("run", "--no-checks", "--name", "other", script, "other")
@@ -80,7 +80,7 @@ def test_what_an_earlier_release_kept_of_a_check_locks_nobody_out(holdfast: Hold
     assert holdfast("run", "--checks", "limits", script).status == 0
 
 
-SLOW = """
+SLOW_CHECK = """
 import pathlib, time
 from holdfast.checks import PreCheckOperator, PreCheckResult
 
@@ -96,7 +96,7 @@ class Slow(PreCheckOperator):
 
 
 def test_a_round_is_seen_while_it_runs_and_afterwards(holdfast: Holdfast) -> None:
-    plugin, script = holdfast.script(SLOW, "slow.py"), holdfast.script("print('ran')\n")
+    plugin, script = holdfast.script(SLOW_CHECK, "slow.py"), holdfast.script("print('ran')\n")
     process = holdfast.start("run", "--checks", "limits,slow", "--plugin", plugin, "--name", "seen", script)
     wait_for(holdfast.dir / "checking")
     deadline = time.monotonic() + 20

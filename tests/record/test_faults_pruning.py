@@ -19,7 +19,7 @@ from holdfast.node.devices.fault_log_pruning import KEEP_S
 from holdfast.record.database import FILE_NAME
 from holdfast.record.device_standings import RowKind
 
-POLICY = Policy(
+HOLDS_63 = Policy(
     levels={"79": Remedy.ISOLATE, "63": Remedy.NONE},
     frequency={"63": FrequencyRule(window_s=864_000, times=3, remedy=Remedy.HOLD)},
 )
@@ -34,20 +34,20 @@ STORY = [
 ]  # fmt: skip
 
 
-def tell(home: Path) -> None:
+def tell_story(home: Path) -> None:
     for each in STORY:
-        with FaultLog(home, POLICY, each.at, writable=True) as book:
+        with FaultLog(home, HOLDS_63, each.at, writable=True) as book:
             book.report(each, each.at)
             if each.at == T + 8:
                 book.release("gpu3", "ada", "new card", T + 9)
 
 
-def state(home: Path, now: float = T + 20 * DAY_S + 60) -> object:
-    with FaultLog(home, POLICY, now, writable=False) as book:
-        return seen(book)
+def state_at(home: Path, now: float = T + 20 * DAY_S + 60) -> object:
+    with FaultLog(home, HOLDS_63, now, writable=False) as book:
+        return book_state(book)
 
 
-def seen(book: FaultLog) -> object:
+def book_state(book: FaultLog) -> object:
     """All that can be asked of a book; nothing of what it only keeps for late events that can come no more."""
     engine = book.engine
     engine.sweep()
@@ -57,7 +57,7 @@ def seen(book: FaultLog) -> object:
     ]
 
 
-def rows(home: Path) -> list[tuple[str, float]]:
+def log_rows(home: Path) -> list[tuple[str, float]]:
     with sqlite3.connect(home / FILE_NAME) as db:
         found = db.execute("SELECT kind, now FROM fault_log ORDER BY seq").fetchall()
     db.close()
@@ -68,29 +68,29 @@ def rows(home: Path) -> list[tuple[str, float]]:
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """One state directory as it was written, and the same with its old entries dropped."""
     whole, pruned = tmp_path / "whole", tmp_path / "pruned"
-    tell(whole)
+    tell_story(whole)
     shutil.copytree(whole, pruned)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-    FaultLog(pruned, POLICY, T + 20 * DAY_S + 10, writable=True).close()
+    FaultLog(pruned, HOLDS_63, T + 20 * DAY_S + 10, writable=True).close()
     monkeypatch.undo()
     return whole, pruned
 
 
 def test_old_events_go_and_the_state_is_the_same(homes: tuple[Path, Path]) -> None:
     whole, pruned = homes
-    assert [kind for kind, _ in rows(whole)].count("event") == len(STORY)
-    assert [kind for kind, _ in rows(pruned)] == ["policy", "left", "release", "event", "event"]
-    assert state(pruned) == state(whole)
+    assert [kind for kind, _ in log_rows(whole)].count("event") == len(STORY)
+    assert [kind for kind, _ in log_rows(pruned)] == ["policy", "left", "release", "event", "event"]
+    assert state_at(pruned) == state_at(whole)
     later = T + 20 * DAY_S + 100
     for home in homes:
-        with FaultLog(home, POLICY, later, writable=True) as book:
+        with FaultLog(home, HOLDS_63, later, writable=True) as book:
             book.report(reported(20 * DAY_S + 99, "63", "gpu4"), later)
             assert book.engine.held("gpu4"), "what is in the window still counts"
-    assert state(pruned, later + 1) == state(whole, later + 1)
+    assert state_at(pruned, later + 1) == state_at(whole, later + 1)
 
 
 def test_the_releases_stay(homes: tuple[Path, Path]) -> None:
-    with FaultLog(homes[1], POLICY, T + 20 * DAY_S, writable=False) as book:
+    with FaultLog(homes[1], HOLDS_63, T + 20 * DAY_S, writable=False) as book:
         [(at, note)] = list(book.releases())
     assert (at, note.device, note.who, note.reason) == (T + 9, "gpu3", "ada", "new card")
 
@@ -102,7 +102,7 @@ def test_without_a_readable_snapshot_no_hold_is_lost(homes: tuple[Path, Path]) -
     db.close()
     found = []
     for home in (whole, pruned):
-        with FaultLog(home, POLICY, T + 20 * DAY_S + 60, writable=False) as book:
+        with FaultLog(home, HOLDS_63, T + 20 * DAY_S + 60, writable=False) as book:
             found.append({each.device: (each.standing, each.codes) for each in book.standings()})
             assert book.engine.counts("gpu4") == {"63": 2}
     assert found[1].items() <= found[0].items()
@@ -113,29 +113,29 @@ def test_without_a_readable_snapshot_no_hold_is_lost(homes: tuple[Path, Path]) -
 
 
 def test_a_process_that_read_none_of_what_is_gone_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with FaultLog(tmp_path, POLICY, T - 1, writable=True) as behind:
-        tell(tmp_path)
+    with FaultLog(tmp_path, HOLDS_63, T - 1, writable=True) as behind:
+        tell_story(tmp_path)
         monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-        FaultLog(tmp_path, POLICY, T + 20 * DAY_S + 10, writable=True).close()
+        FaultLog(tmp_path, HOLDS_63, T + 20 * DAY_S + 10, writable=True).close()
         monkeypatch.undo()
         changes = behind.sync(T + 20 * DAY_S + 60)
         assert {(change.device, change.after) for change in changes} == {
             ("gpu0", Remedy.HOLD),
             ("gpu1", Remedy.ISOLATE),
         }
-        assert seen(behind) == state(tmp_path)
+        assert book_state(behind) == state_at(tmp_path)
 
 
 def test_a_bad_day_is_bounded_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 10)
     monkeypatch.setattr(door, "KEEP_MOST", 50)
-    with FaultLog(tmp_path, POLICY, T, writable=True) as book:
+    with FaultLog(tmp_path, HOLDS_63, T, writable=True) as book:
         for number in range(400):
             book.report(reported(number, "63", f"gpu{number % 7}"), T + number)
-    kinds = [kind for kind, _ in rows(tmp_path)]
+    kinds = [kind for kind, _ in log_rows(tmp_path)]
     assert kinds.count("event") < 100
     assert kinds.count("left") == 1
-    with FaultLog(tmp_path, POLICY, T + 400, writable=False) as book:
+    with FaultLog(tmp_path, HOLDS_63, T + 400, writable=False) as book:
         assert sorted(each.device for each in book.standings() if each.standing is Standing.HELD) == [
             f"gpu{number}" for number in range(7)
         ]
@@ -146,9 +146,9 @@ def test_rules_that_come_and_go_leave_one(tmp_path: Path, monkeypatch: pytest.Mo
     other = Policy(levels={"79": Remedy.AVOID})
     for number in range(10):
         at = T + number
-        for policy in (POLICY, other):
+        for policy in (HOLDS_63, other):
             with FaultLog(tmp_path, policy, at, writable=True) as book:
                 book.report(reported(number, "63", "gpu0"), at)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
     FaultLog(tmp_path, other, T + KEEP_S + 100, writable=True).close()
-    assert [kind for kind, _ in rows(tmp_path)] == ["policy", str(RowKind.LEFT)]
+    assert [kind for kind, _ in log_rows(tmp_path)] == ["policy", str(RowKind.LEFT)]

@@ -43,11 +43,11 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     opened.close()
 
 
-def _begin(journal: Journal, job_id: str = "j") -> None:
+def _begin_in(journal: Journal, job_id: str = "j") -> None:
     journal.create_job(job_id, DEMO, now=1.0, host="h", pid=1)
 
 
-def _events(home: Path, job_id: str = "j") -> list[tuple[float, Event]]:
+def _stored_events(home: Path, job_id: str = "j") -> list[tuple[float, Event]]:
     again = Journal.open(home)
     try:
         return list(again.events(job_id))
@@ -58,12 +58,12 @@ def _events(home: Path, job_id: str = "j") -> list[tuple[float, Event]]:
 def test_replay_is_what_was_appended_also_after_a_crash(tmp_path: Path) -> None:
     home = tmp_path / "home"
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     history = _history()
     for now, event in history:
         journal.append("j", now, event)
     # Not closed: a reader now reads what a killed supervisor leaves.
-    replayed = _events(home)
+    replayed = _stored_events(home)
     journal.close()
     assert [now for now, _ in replayed] == [now for now, _ in history]
     assert [event for _, event in replayed[:3]] == [event for _, event in history[:3]]
@@ -88,7 +88,7 @@ def test_replay_is_what_was_appended_also_after_a_crash(tmp_path: Path) -> None:
 )
 def test_any_history_replays(journal: Journal, history: list[tuple[float, Event]]) -> None:
     job_id = f"job-{os.urandom(6).hex()}"
-    _begin(journal, job_id)
+    _begin_in(journal, job_id)
     for now, event in history:
         journal.append(job_id, now, event)
     assert list(journal.events(job_id)) == history
@@ -97,7 +97,7 @@ def test_any_history_replays(journal: Journal, history: list[tuple[float, Event]
 def test_an_owner_that_comes_back_appends_after_the_last_event(tmp_path: Path) -> None:
     home = tmp_path / "home"
     first = Journal.open(home)
-    _begin(first)
+    _begin_in(first)
     first.append("j", 1.0, Tick())
     first.close()
     second = Journal.open(home)
@@ -107,8 +107,8 @@ def test_an_owner_that_comes_back_appends_after_the_last_event(tmp_path: Path) -
 
 
 def test_jobs_do_not_see_each_other(journal: Journal) -> None:
-    _begin(journal, "a")
-    _begin(journal, "b")
+    _begin_in(journal, "a")
+    _begin_in(journal, "b")
     journal.append("a", 1.0, Tick())
     journal.append("b", 2.0, Tick())
     assert [now for now, _ in journal.events("a")] == [1.0]
@@ -160,13 +160,13 @@ def test_two_processes_write_at_once_from_the_very_first_moment(tmp_path: Path) 
     # Waiting for each other's lock may be said; nothing may be missing at the end.
     assert all("never reached" not in text for text in said)
     for job in ("a", "b", "c"):
-        assert [now for now, _ in _events(home, job)] == [float(n) for n in range(400)]
+        assert [now for now, _ in _stored_events(home, job)] == [float(n) for n in range(400)]
 
 
 def test_a_reader_in_the_middle_of_reading_does_not_stop_a_writer(tmp_path: Path) -> None:
     home = tmp_path / "home"
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     journal.append("j", 1.0, Tick())
     reader = database.open_for_reading(home)
     assert reader is not None
@@ -185,8 +185,8 @@ def test_wal_is_used_only_where_its_shared_memory_works(
 ) -> None:
     monkeypatch.setattr(database, "on_network_filesystem", lambda path: network)
     journal, other = Journal.open(tmp_path), Journal.open(tmp_path)
-    _begin(journal)
-    _begin(other, "k")
+    _begin_in(journal)
+    _begin_in(other, "k")
     journal.append("j", 1.0, Tick())
     other.append("k", 2.0, Tick())
     assert (journal.trouble, other.trouble) == ("", "")
@@ -234,7 +234,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_lock_held_too_long_is_said_once_and_nothing_is_lost(tmp_path: Path, clock: Clock) -> None:
     home = tmp_path / "home"
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     other = sqlite3.connect(home / "holdfast.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     journal.append("j", 1.0, Tick())
@@ -253,20 +253,20 @@ def test_a_lock_held_too_long_is_said_once_and_nothing_is_lost(tmp_path: Path, c
     journal.append("j", 5.0, Tick())
     other.close()
     journal.close()
-    assert [now for now, _ in _events(home)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [now for now, _ in _stored_events(home)] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 def test_close_saves_what_a_lock_had_kept_back(tmp_path: Path, clock: Clock) -> None:
     home = tmp_path / "home"
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     other = sqlite3.connect(home / "holdfast.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     journal.append("j", 1.0, Tick())
     other.execute("ROLLBACK")
     other.close()
     journal.close()
-    assert [now for now, _ in _events(home)] == [1.0]
+    assert [now for now, _ in _stored_events(home)] == [1.0]
 
 
 def test_memory_for_unsaved_events_is_bounded_and_no_hole_is_left(
@@ -275,7 +275,7 @@ def test_memory_for_unsaved_events_is_bounded_and_no_hole_is_left(
     monkeypatch.setattr(journal_module, "KEPT_BYTES", 2000)
     home = tmp_path / "home"
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     other = sqlite3.connect(home / "holdfast.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for number in range(100):
@@ -290,7 +290,7 @@ def test_memory_for_unsaved_events_is_bounded_and_no_hole_is_left(
     assert not journal.saved
     journal.close()
     other.close()
-    assert [now for now, _ in _events(home)] == [float(n) for n in range(len(kept))]
+    assert [now for now, _ in _stored_events(home)] == [float(n) for n in range(len(kept))]
 
 
 def _damage_whole(path: Path) -> None:
@@ -312,7 +312,7 @@ def _truncate(path: Path) -> None:
 def test_a_damaged_file_is_left_alone_and_the_run_goes_on(tmp_path: Path, damage: object) -> None:
     home = tmp_path / "home"
     before = Journal.open(home)
-    _begin(before, "old")
+    _begin_in(before, "old")
     for number in range(200):
         before.append("old", float(number), StopRequested(request=StopRequest(reason="x" * 200)))
     before.close()
@@ -322,7 +322,7 @@ def test_a_damaged_file_is_left_alone_and_the_run_goes_on(tmp_path: Path, damage
     left = path.read_bytes()
 
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     history = _history()[:3]
     for now, event in history:
         journal.append("j", now, event)
@@ -357,7 +357,7 @@ def test_an_empty_file_is_laid_out_as_a_new_one(tmp_path: Path) -> None:
     home.mkdir()
     (home / "holdfast.db").touch()
     journal = Journal.open(home)
-    _begin(journal)
+    _begin_in(journal)
     journal.append("j", 1.0, Tick())
     assert journal.saved and journal.trouble == ""
     journal.close()
@@ -392,7 +392,7 @@ def test_a_newer_layout_is_left_alone(tmp_path: Path) -> None:
 def test_a_layout_from_before_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     old = Journal.open(home)
-    _begin(old)
+    _begin_in(old)
     old.append("j", 1.0, Tick())
     old.close()
     monkeypatch.setattr(database, "_LAYOUTS", (*database._LAYOUTS, ("ALTER TABLE jobs ADD COLUMN more TEXT",)))
@@ -410,7 +410,7 @@ def test_a_layout_from_before_is_brought_up_to_date(tmp_path: Path, monkeypatch:
 def test_a_file_in_place_of_the_directory(tmp_path: Path, below: str) -> None:
     (tmp_path / "home").write_text("not a directory")
     journal = Journal.open(tmp_path / "home" / below)
-    _begin(journal)
+    _begin_in(journal)
     journal.append("j", 1.0, Tick())
     assert "cannot be written" in journal.trouble and "HOLDFAST_HOME" in journal.trouble
     assert [now for now, _ in journal.events("j")] == [1.0]
@@ -427,7 +427,7 @@ def disk_of_2m(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_fills_up_and_is_freed(disk_of_2m: Path, clock: Clock) -> None:
     journal = Journal.open(disk_of_2m)
     ballast = disk_of_2m / "ballast"
-    _begin(journal)
+    _begin_in(journal)
     assert journal.trouble == ""
     try:
         ballast.write_bytes(b"x" * 10_000_000)
@@ -442,7 +442,7 @@ def test_a_disk_that_fills_up_and_is_freed(disk_of_2m: Path, clock: Clock) -> No
     journal.append("j", 50.0, Tick())
     assert "can be written again" in journal.take_news()
     journal.close()
-    assert [now for now, _ in _events(disk_of_2m)] == [float(n) for n in range(51)]
+    assert [now for now, _ in _stored_events(disk_of_2m)] == [float(n) for n in range(51)]
 
 
 @pytest.mark.real
@@ -452,7 +452,7 @@ def test_a_disk_that_is_full_from_the_start(disk_of_2m: Path) -> None:
     except OSError:
         pass  # it is full now, as wanted
     journal = Journal.open(disk_of_2m)
-    _begin(journal)
+    _begin_in(journal)
     journal.append("j", 1.0, Tick())
     assert "disk is full" in journal.trouble
     assert [now for now, _ in journal.events("j")] == [1.0]
@@ -463,12 +463,12 @@ def test_a_disk_that_is_full_from_the_start(disk_of_2m: Path) -> None:
 @pytest.mark.real
 def test_a_read_only_file_system(disk_of_2m: Path) -> None:
     first = Journal.open(disk_of_2m)
-    _begin(first, "old")
+    _begin_in(first, "old")
     first.append("old", 1.0, Tick())
     first.close()
     subprocess.run(["mount", "-o", "remount,ro", str(disk_of_2m)], check=True, timeout=10)
     journal = Journal.open(disk_of_2m)
-    _begin(journal)
+    _begin_in(journal)
     journal.append("j", 1.0, Tick())
     assert "cannot be written" in journal.trouble
     assert [now for now, _ in journal.events("j")] == [1.0]

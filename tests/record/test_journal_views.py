@@ -53,7 +53,7 @@ sys.stdin.readline()
 """
 
 
-def _run(home: Path, name: str, now: float, *, ends: bool = True, journaled: bool = True) -> JobPlace:
+def _recorded_run(home: Path, name: str, now: float, *, ends: bool = True, journaled: bool = True) -> JobPlace:
     """A job of this very process, begun and perhaps ended."""
     place = claim(home, name=name, now=now)
     journal = Journal.open(home)
@@ -98,9 +98,9 @@ def test_a_killed_supervisor_is_found_told_and_recorded_once(tmp_path: Path) -> 
 
 
 def test_jobs_are_listed_newest_first_and_a_name_means_its_newest(tmp_path: Path) -> None:
-    first = _run(tmp_path, "train", 1000.0)
-    second = _run(tmp_path, "train", 2000.0)
-    other = _run(tmp_path, "serve", 1500.0)
+    first = _recorded_run(tmp_path, "train", 1000.0)
+    second = _recorded_run(tmp_path, "train", 2000.0)
+    other = _recorded_run(tmp_path, "serve", 1500.0)
     survey = job_views.reconcile(tmp_path, explain_lost_owner)
     assert [view.id for view in survey.jobs] == [second.job_id, other.job_id, first.job_id]
     assert find(survey, "train").id == second.job_id
@@ -110,7 +110,7 @@ def test_jobs_are_listed_newest_first_and_a_name_means_its_newest(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["a" * 256, "..", "../../etc", ""])
 def test_a_row_whose_id_can_be_no_directory_is_left_out(tmp_path: Path, name: str) -> None:
-    good, bad = _run(tmp_path, "good", 1000.0), _run(tmp_path, "bad", 2000.0)
+    good, bad = _recorded_run(tmp_path, "good", 1000.0), _recorded_run(tmp_path, "bad", 2000.0)
     db = sqlite3.connect(tmp_path / "holdfast.db")
     db.execute("UPDATE jobs SET id = ? WHERE id = ?", (name, bad.job_id))
     db.commit()
@@ -120,7 +120,7 @@ def test_a_row_whose_id_can_be_no_directory_is_left_out(tmp_path: Path, name: st
 
 
 def test_an_unknown_job_is_bad_usage_with_the_nearest_names(tmp_path: Path) -> None:
-    _run(tmp_path, "train-large", 1000.0)
+    _recorded_run(tmp_path, "train-large", 1000.0)
     with pytest.raises(BadUsage, match=r"no job `trian-large`.*nearest.*`train-large`") as caught:
         find(job_views.reconcile(tmp_path, explain_lost_owner), "trian-large")
     assert caught.value.exit_status == 2 and caught.value.hint == "holdfast jobs"
@@ -129,8 +129,8 @@ def test_an_unknown_job_is_bad_usage_with_the_nearest_names(tmp_path: Path) -> N
 
 
 def test_a_job_the_journal_never_saw_is_known_by_its_directory(tmp_path: Path) -> None:
-    running = _run(tmp_path, "now", 2000.0, ends=False, journaled=False)
-    ended = _run(tmp_path, "then", 1000.0, journaled=False)
+    running = _recorded_run(tmp_path, "now", 2000.0, ends=False, journaled=False)
+    ended = _recorded_run(tmp_path, "then", 1000.0, journaled=False)
     survey = job_views.reconcile(tmp_path, explain_lost_owner)
     assert [(view.id, view.name, view.state) for view in survey.jobs] == [
         (running.job_id, "now", JobState.RUNNING),
@@ -141,7 +141,7 @@ def test_a_job_the_journal_never_saw_is_known_by_its_directory(tmp_path: Path) -
 
 
 def test_a_damaged_journal_still_lists_what_directories_tell(tmp_path: Path) -> None:
-    place = _run(tmp_path, "demo", 1000.0)
+    place = _recorded_run(tmp_path, "demo", 1000.0)
     (tmp_path / "holdfast.db").write_bytes(os.urandom(9000))
     survey = job_views.reconcile(tmp_path, explain_lost_owner)
     assert "is damaged" in survey.trouble and "from the job directories alone" in survey.trouble
@@ -152,7 +152,7 @@ def test_a_damaged_journal_still_lists_what_directories_tell(tmp_path: Path) -> 
 
 
 def test_an_end_that_only_reached_its_file_is_taken_over_as_it_is(tmp_path: Path) -> None:
-    place = _run(tmp_path, "demo", 1000.0, ends=False)
+    place = _recorded_run(tmp_path, "demo", 1000.0, ends=False)
     report_file.write(tmp_path, failed_job(place.job_id, report=ENDED_BY))
     place.lock.release()
     survey = job_views.reconcile(tmp_path, explain_lost_owner)
@@ -164,7 +164,7 @@ def test_an_end_that_only_reached_its_file_is_taken_over_as_it_is(tmp_path: Path
 
 
 def test_a_late_loss_never_replaces_a_report(tmp_path: Path) -> None:
-    place = _run(tmp_path, "demo", 1000.0)
+    place = _recorded_run(tmp_path, "demo", 1000.0)
     lost = msgspec.structs.replace(failed_job(place.job_id, report=ENDED_BY), outcome=Outcome.STOPPED)
     journal = Journal.open(tmp_path)
     journal.close_job_of_another(lost, place.lock.supervisor, ended=5.0)
@@ -182,7 +182,7 @@ def test_a_machine_that_went_down_is_told_apart_from_a_killed_supervisor(tmp_pat
 
 
 def test_who_reaped_the_supervisor_knows_how_and_when_it_ended(tmp_path: Path) -> None:
-    place = _run(tmp_path, "demo", 1000.0, ends=False)
+    place = _recorded_run(tmp_path, "demo", 1000.0, ends=False)
     place.lock.release()
     survey = job_views.reconcile(
         tmp_path, explain_lost_owner, OwnerEnd(pid=os.getpid(), signal=signal.SIGSEGV, at=1500.0)
@@ -195,7 +195,7 @@ def test_who_reaped_the_supervisor_knows_how_and_when_it_ended(tmp_path: Path) -
 
 def test_what_outlived_a_lost_supervisor_is_named(tmp_path: Path) -> None:
     """Guard and supervisor were killed in the same instant: workers die of that, but not what they had started."""
-    place = _run(tmp_path, "demo", 1000.0, ends=False)
+    place = _recorded_run(tmp_path, "demo", 1000.0, ends=False)
     place.lock.release()
     env = {**os.environ, "HOLDFAST_JOB": place.job_id}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as orphan:

@@ -21,7 +21,7 @@ from holdfast.file_modes import distrust
 from holdfast.model.job_spec import JobSpec, Role
 from secret_texts import SECRETS
 
-ROOT = os.geteuid() == 0
+IS_ROOT = os.geteuid() == 0
 
 
 def modes(place: Path) -> dict[str, int]:
@@ -93,7 +93,7 @@ def test_a_home_that_others_can_write_to_is_not_used(holdfast: Holdfast, tmp_pat
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not ROOT, reason="only root can mount")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can mount")
 def test_a_fresh_file_system_as_home_becomes_private(holdfast: Holdfast) -> None:
     holdfast.home.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", holdfast.home], check=False).returncode:
@@ -108,7 +108,7 @@ def test_a_fresh_file_system_as_home_becomes_private(holdfast: Holdfast) -> None
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not ROOT, reason="only root can give a directory to another user")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give a directory to another user")
 def test_a_home_of_another_user_is_not_used(holdfast: Holdfast, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     holdfast.home.mkdir(mode=0o700)
@@ -130,7 +130,7 @@ def test_a_sticky_parent_is_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not ROOT, reason="only root can make every file system read-only")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can make every file system read-only")
 def test_a_job_runs_where_nothing_can_be_written(tmp_path: Path) -> None:
     """A container with a read-only root and no other mount."""
     inside = tmp_path / "inside.sh"
@@ -187,12 +187,12 @@ def test_what_holds_no_secret_stays_the_same_object() -> None:
     assert masked(spec) is spec
 
 
-ORDINARY = [f"step {number} loss 2.3269 tokens/s {number * 7} lr 1e-4" for number in range(12)]
+ORDINARY_STEPS = [f"step {number} loss 2.3269 tokens/s {number * 7} lr 1e-4" for number in range(12)]
 
 
-@given(st.lists(st.sampled_from([*ORDINARY, *(text for text, _ in SECRETS)]), min_size=1, max_size=60))
+@given(st.lists(st.sampled_from([*ORDINARY_STEPS, *(text for text, _ in SECRETS)]), min_size=1, max_size=60))
 def test_long_texts_are_masked_like_short_ones(lines: list[str]) -> None:
-    text = "\n".join([*ORDINARY, *lines])
+    text = "\n".join([*ORDINARY_STEPS, *lines])
     found = mask_text(text)
     assert found == mask(text)
     assert json.dumps(found)

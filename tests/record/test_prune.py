@@ -25,7 +25,7 @@ from typed_here import Cli, cli
 
 __all__ = ["cli"]  # fixtures
 
-NOW = 1_000 * DAY_S
+PRUNE_AT = 1_000 * DAY_S
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +51,20 @@ def id_of(cli: Cli, name: str) -> str:
     return str(jobs[0]["id"])
 
 
-def names(cli: Cli) -> list[str]:
+def job_names(cli: Cli) -> list[str]:
     return [job["name"] for job in json.loads(cli("jobs", "--json")[1])["jobs"]]
 
 
 def test_without_a_limit_that_is_reached_nothing_goes(cli: Cli) -> None:
     assert cli("prune")[0] == 0
-    assert names(cli) == ["third", "second", "first"]
+    assert job_names(cli) == ["third", "second", "first"]
 
 
 def test_the_oldest_jobs_go_with_their_logs_and_their_rows(cli: Cli, home: Path) -> None:
     first = home / "jobs" / id_of(cli, "first")
     status, out, _ = cli("prune", "--keep-jobs", "2")
     assert status == 0 and first.name in out and "1 of 3 jobs are gone" in out
-    assert names(cli) == ["third", "second"] and not first.exists()
+    assert job_names(cli) == ["third", "second"] and not first.exists()
     db = sqlite3.connect(home / "holdfast.db")
     for table, key in (("jobs", "id"), ("attempts", "job"), ("events", "job")):
         assert db.execute(f"SELECT count(*) FROM {table} WHERE {key} = ?", (first.name,)).fetchone() == (0,)
@@ -73,12 +73,12 @@ def test_the_oldest_jobs_go_with_their_logs_and_their_rows(cli: Cli, home: Path)
 
 def test_a_dry_run_says_it_and_removes_nothing(cli: Cli) -> None:
     assert "2 of 3 jobs would go" in cli("prune", "--keep-jobs", "1", "--dry-run")[1]
-    assert len(names(cli)) == 3
+    assert len(job_names(cli)) == 3
 
 
 def test_jobs_that_are_named_go(cli: Cli) -> None:
     assert cli("prune", "second")[0] == 0
-    assert names(cli) == ["third", "first"]
+    assert job_names(cli) == ["third", "first"]
 
 
 def test_the_size_that_is_kept_is_that_of_the_newest(cli: Cli) -> None:
@@ -93,7 +93,7 @@ def test_the_size_that_is_kept_is_that_of_the_newest(cli: Cli) -> None:
 )
 def test_wrong_words_remove_nothing(cli: Cli, words: list[str]) -> None:
     assert cli("prune", *words)[0] == 2
-    assert len(names(cli)) == 3
+    assert len(job_names(cli)) == 3
 
 
 def test_a_running_job_is_never_removed(cli: Cli, home: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_running_job_is_never_removed(cli: Cli, home: Path) -> None:
     try:
         assert cli("prune", "running")[0] == 2
         assert cli("prune", "--keep-jobs", "1")[0] == 0
-        assert names(cli) == ["third", "running"]
+        assert job_names(cli) == ["third", "running"]
     finally:
         place.lock.release()
 
@@ -120,7 +120,7 @@ def test_a_job_of_another_machine_stays(cli: Cli, home: Path) -> None:
     db.commit()
     db.close()
     assert "it is a job of elsewhere" in cli("prune", "first")[2]
-    assert len(names(cli)) == 3
+    assert len(job_names(cli)) == 3
 
 
 def test_the_evidence_of_a_held_device_stays(cli: Cli, home: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_evidence_of_a_held_device_stays(cli: Cli, home: Path) -> None:
     if "HELD" not in (devices := cli("devices")[1]) and "ISOLATED" not in devices:
         pytest.fail(f"no device is held: {devices}")
     assert "evidence of gpu7, which is held" in cli("prune", "--keep-jobs", "1")[2]
-    assert names(cli) == ["third", "first"]
+    assert job_names(cli) == ["third", "first"]
 
 
 def test_after_a_run_old_jobs_go_once_a_day_and_one_message_says_so(cli: Cli, home: Path, three_jobs: Path) -> None:
@@ -149,7 +149,7 @@ def test_after_a_run_old_jobs_go_once_a_day_and_one_message_says_so(cli: Cli, ho
     err = ran("--name", "fourth", HOLDFAST_KEEP_JOBS="2")
     assert "2 old jobs were thrown away" in err and "HOLDFAST_KEEP_JOBS: keep-jobs 2" in err
     assert "try: holdfast prune --dry-run" in err
-    assert names(cli) == ["fourth", "third"]
+    assert job_names(cli) == ["fourth", "third"]
     assert "thrown away" not in ran(HOLDFAST_KEEP_JOBS="1")
 
 
@@ -162,18 +162,18 @@ def view(number: int, *, ended: float | None, host: str = "") -> JobView:
     state = JobState.RUNNING if ended is None else JobState.ENDED
     outcome = None if ended is None else Outcome.FAILED
     return JobView(
-        id=f"job-{number}", name="", created=NOW, host=host, pid=1, state=state, ended=ended, outcome=outcome
+        id=f"job-{number}", name="", created=PRUNE_AT, host=host, pid=1, state=state, ended=ended, outcome=outcome
     )
 
 
 def test_age_counts_from_the_end_and_no_job_without_an_end_is_old(tmp_path: Path) -> None:
-    jobs = [view(3, ended=NOW - DAY_S), view(2, ended=None), view(1, ended=NOW - 40 * DAY_S)]
-    assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(days=30), NOW)] == ["job-1"]
-    assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(jobs=0), NOW)] == ["job-1", "job-3"]
+    jobs = [view(3, ended=PRUNE_AT - DAY_S), view(2, ended=None), view(1, ended=PRUNE_AT - 40 * DAY_S)]
+    assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(days=30), PRUNE_AT)] == ["job-1"]
+    assert [old.view.id for old in beyond(tmp_path, jobs, RetentionLimits(jobs=0), PRUNE_AT)] == ["job-1", "job-3"]
     assert not job_dir(tmp_path, "job-1").exists()
 
 
-HERE = os.uname().nodename
+THIS_HOST = os.uname().nodename
 
 
 @pytest.fixture
@@ -188,16 +188,16 @@ def shared_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def job_of(home: Path, host: str, number: int = 1) -> tuple[PrunableJob, OwnerLock]:
     """An old job, whose owner on this host holds its lock."""
-    old = PrunableJob(view=view(number, ended=NOW, host=host), size_bytes=1, why="old")
+    old = PrunableJob(view=view(number, ended=PRUNE_AT, host=host), size_bytes=1, why="old")
     directory = job_dir(home, old.view.id)
     directory.mkdir(mode=0o700, parents=True)
-    info = OwnerInfo(job_id=old.view.id, name="", host=host, pid=1, created=NOW)
+    info = OwnerInfo(job_id=old.view.id, name="", host=host, pid=1, created=PRUNE_AT)
     return old, OwnerLock.take(directory, info)
 
 
 def test_a_lock_that_looks_free_keeps_the_job_of_another_machine_in_a_shared_home(shared_home: Path) -> None:
     """Its report may be written while its owner still ends its processes."""
-    (theirs, lock), (ours, other) = job_of(shared_home, "elsewhere"), job_of(shared_home, HERE, 2)
+    (theirs, lock), (ours, other) = job_of(shared_home, "elsewhere"), job_of(shared_home, THIS_HOST, 2)
     lock.release()
     other.release()
     done = prune(shared_home, [theirs, ours])
@@ -207,14 +207,14 @@ def test_a_lock_that_looks_free_keeps_the_job_of_another_machine_in_a_shared_hom
 
 
 def test_a_lock_that_is_held_keeps_the_job(shared_home: Path) -> None:
-    ours, lock = job_of(shared_home, HERE)
+    ours, lock = job_of(shared_home, THIS_HOST)
     assert prune(shared_home, [ours]).kept == (("job-1", "a supervisor holds it"),)
     lock.release()
     assert prune(shared_home, [ours]).kept == ()
 
 
 def test_a_file_system_without_locks_keeps_the_job(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, lock = job_of(shared_home, HERE)
+    ours, lock = job_of(shared_home, THIS_HOST)
     lock.release()
 
     def no_locks(fd: int, operation: int) -> None:
@@ -226,5 +226,7 @@ def test_a_file_system_without_locks_keeps_the_job(shared_home: Path, monkeypatc
 
 
 def test_each_machine_removes_its_own_jobs() -> None:
-    mine = [of_this_machine(view(1, ended=NOW, host=host)) for host in ("", HERE, "elsewhere", f"{HERE}2")]
+    mine = [
+        of_this_machine(view(1, ended=PRUNE_AT, host=host)) for host in ("", THIS_HOST, "elsewhere", f"{THIS_HOST}2")
+    ]
     assert mine == [True, True, False, False]

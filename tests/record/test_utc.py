@@ -8,18 +8,18 @@ import pytest
 
 from conftest import Holdfast
 
-FAILS = "import os, time\nprint('TZ', os.environ['TZ'], time.strftime('%z'), flush=True)\nraise SystemExit(3)\n"
+TELLS_ZONE = "import os, time\nprint('TZ', os.environ['TZ'], time.strftime('%z'), flush=True)\nraise SystemExit(3)\n"
 AWAY = "Asia/Tokyo"
-ZONE = re.compile(r"\d\d:\d\d:\d\d ([+-]\d\d:\d\d|UTC)")
+ZONE_SHOWN = re.compile(r"\d\d:\d\d:\d\d ([+-]\d\d:\d\d|UTC)")
 
 
 def zones(text: str) -> set[str]:
-    return set(ZONE.findall(text))
+    return set(ZONE_SHOWN.findall(text))
 
 
 @pytest.mark.real
 def test_a_run_prints_utc_and_its_workers_keep_their_zone(holdfast: Holdfast) -> None:
-    script = holdfast.script(FAILS)
+    script = holdfast.script(TELLS_ZONE)
     ran = holdfast.run("--max-restarts", "0", script, TZ=AWAY)
     assert zones(ran.err) == {"+09:00"}
     ran = holdfast.run("--utc", "--max-restarts", "0", script, TZ=AWAY)
@@ -29,7 +29,7 @@ def test_a_run_prints_utc_and_its_workers_keep_their_zone(holdfast: Holdfast) ->
 
 @pytest.mark.real
 def test_a_variable_or_a_key_asks_every_verb_for_utc(holdfast: Holdfast) -> None:
-    assert holdfast.run("--max-restarts", "0", holdfast.script(FAILS), TZ=AWAY).status
+    assert holdfast.run("--max-restarts", "0", holdfast.script(TELLS_ZONE), TZ=AWAY).status
     verbs = (["show", "--verbose"], ["jobs"], ["logs", "--timestamps"], ["explain"])
     plain = [holdfast(*verb, TZ=AWAY) for verb in verbs]
     by_variable = [holdfast(*verb, TZ=AWAY, HOLDFAST_UTC="1") for verb in verbs]
