@@ -26,7 +26,9 @@ def seats_on(nodes: dict[str, list[str]], roles: tuple[str, ...]) -> tuple[Seat,
     return tuple(seats)
 
 
-def told(spec: JobSpec, seats: tuple[Seat, ...], reserved: dict[str, tuple[int, ...]], **hosts: str) -> PeerNames:
+def names_of_peers(
+    spec: JobSpec, seats: tuple[Seat, ...], reserved: dict[str, tuple[int, ...]], **hosts: str
+) -> PeerNames:
     peers = gather(spec, seats, hosts, reserved)
     assert peers is not None
     return peer_names(peers)
@@ -65,7 +67,7 @@ def example() -> tuple[JobSpec, tuple[Seat, ...]]:
 
 def test_openpais_own_example_gets_the_same_values() -> None:
     spec, seats = example()
-    names = told(spec, seats, PORTS, one="10.151.40.108", two="10.151.40.109")
+    names = names_of_peers(spec, seats, PORTS, one="10.151.40.108", two="10.151.40.109")
     found = variables(spec, seats[0], names, user="root", attempt=1)
     assert {
         "PAI_PORT_LIST_taskrole_0_tcp": "29877,22353,29076",
@@ -106,7 +108,7 @@ def test_the_hosts_of_a_role_are_listed_by_index_with_the_port_of_http() -> None
     )
     seats = seats_on({"a": ["ps_server", "worker"], "b": ["ps_server", "worker"]}, ("ps_server", "worker"))
     assert ports_needed(spec, seats) == {"a": 3, "b": 3}
-    names = told(spec, seats, {"a": (1, 2, 3), "b": (4, 5, 6)}, a="10.0.0.1", b="10.0.0.2")
+    names = names_of_peers(spec, seats, {"a": (1, 2, 3), "b": (4, 5, 6)}, a="10.0.0.1", b="10.0.0.2")
     assert names.whole["PAI_TASK_ROLE_ps_server_HOST_LIST"] == "10.0.0.1:2,10.0.0.2:5"
     assert names.whole["PAI_TASK_ROLE_worker_HOST_LIST"] == "10.0.0.1:3,10.0.0.2:6"
 
@@ -117,7 +119,7 @@ def test_a_role_whose_name_is_anothers_with_one_letter_more_keeps_its_own() -> N
         roles=(Role(name="taskrole_1", count=1, command=TRUE), Role(name="taskrole1", count=1, command=TRUE)),
     )
     seats = seats_on({"a": ["taskrole_1"], "b": ["taskrole1"]}, ("taskrole_1", "taskrole1"))
-    names = told(spec, seats, {}, a="1.1.1.1", b="2.2.2.2").whole
+    names = names_of_peers(spec, seats, {}, a="1.1.1.1", b="2.2.2.2").whole
     assert (names["PAI_HOST_IP_taskrole_1_0"], names["PAI_HOST_IP_taskrole1_0"]) == ("1.1.1.1", "2.2.2.2")
 
 
@@ -142,12 +144,12 @@ def test_every_task_of_a_node_has_the_port_of_its_sshd() -> None:
     spec = JobSpec(name="j", roles=roles, runtime=RuntimePlan(ssh=Ssh()))
     seats = seats_on({"a": ["w", "w"]}, ("w",))
     assert ports_needed(spec, seats) == {"a": 3}
-    found = variables(spec, seats[1], told(spec, seats, {"a": (1, 2, 3)}), user="u", attempt=1)
+    found = variables(spec, seats[1], names_of_peers(spec, seats, {"a": (1, 2, 3)}), user="u", attempt=1)
     assert (found["PAI_w_0_ssh_PORT"], found["PAI_w_1_ssh_PORT"], found["PAI_CONTAINER_SSH_PORT"]) == ("3", "3", "3")
     assert found["PAI_CURRENT_CONTAINER_PORT"] == "2"
     fixed = JobSpec(name="j", roles=roles, runtime=RuntimePlan(ssh=Ssh(port=2222)))
     assert ports_needed(fixed, seats) == {"a": 2}
-    assert told(fixed, seats, {"a": (1, 2)}).whole["PAI_w_0_ssh_PORT"] == "2222"
+    assert names_of_peers(fixed, seats, {"a": (1, 2)}).whole["PAI_w_0_ssh_PORT"] == "2222"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def large(count: int) -> tuple[JobSpec, tuple[Seat, ...], PeerNames]:
     nodes = dict.fromkeys(seat.node for seat in seats)
     hosts = {node: f"10.{200 + number // 250}.110.{number % 250}" for number, node in enumerate(nodes)}
     reserved = {node: tuple(range(40000, 40008)) for node in nodes}
-    return spec, seats, told(spec, seats, reserved, **hosts)
+    return spec, seats, names_of_peers(spec, seats, reserved, **hosts)
 
 
 @pytest.mark.real

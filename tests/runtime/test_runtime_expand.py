@@ -14,7 +14,7 @@ from holdfast.runtime.container_command import words_of_run
 from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand, expand_command, secret_variable
 from holdfast.runtime.shell_quoting import Quote, quotes_at
 
-KNOWN = NameValues(
+NAME_VALUES = NameValues(
     values={"PAI_JOB_NAME": "j1", "PAI_HOST_IP_ps_0": "10.0.0.1", "PAI_HOST_IP_my-ps_0": "10.0.0.2"},
     later=("PAI_TASK_ATTEMPT",),
     parameters={"lr": "0.1", "a.b[0]": "deep", "quoted": "it's <b>&"},
@@ -42,7 +42,7 @@ KNOWN = NameValues(
     ],
 )
 def test_a_program_gets_the_values_of_our_names_and_of_no_others(text: str, filled_in: str) -> None:
-    assert expand(text, KNOWN, "x", ExpansionTarget.PROGRAM) == filled_in
+    assert expand(text, NAME_VALUES, "x", ExpansionTarget.PROGRAM) == filled_in
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_a_program_gets_the_values_of_our_names_and_of_no_others(text: str, fill
     ],
 )
 def test_a_shell_fills_in_its_own_names_and_ours(text: str) -> None:
-    assert expand(text, KNOWN, "x", ExpansionTarget.SHELL) == text
+    assert expand(text, NAME_VALUES, "x", ExpansionTarget.SHELL) == text
 
 
 def test_a_name_that_no_shell_can_have_is_filled_in_for_it() -> None:
-    assert expand("ping $PAI_HOST_IP_my-ps_0", KNOWN, "x", ExpansionTarget.SHELL) == "ping 10.0.0.2"
+    assert expand("ping $PAI_HOST_IP_my-ps_0", NAME_VALUES, "x", ExpansionTarget.SHELL) == "ping 10.0.0.2"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_name_that_no_shell_can_have_is_filled_in_for_it() -> None:
 def test_an_unknown_name_of_ours_is_named_with_its_place(text: str, said: str) -> None:
     for reader in ExpansionTarget:
         with pytest.raises(BadUsage) as caught:
-            expand(text, KNOWN, "CMD", reader)
+            expand(text, NAME_VALUES, "CMD", reader)
         assert said in caught.value.message
 
 
@@ -96,22 +96,22 @@ def test_an_unknown_name_of_ours_is_named_with_its_place(text: str, said: str) -
     ],
 )
 def test_a_secret_reaches_a_shell_s_command_by_the_environment_whatever_quotes_it_stands_in(text: str) -> None:
-    made = expand(text, KNOWN, "x", ExpansionTarget.SHELL)
-    assert KNOWN.secrets["token"] not in made
-    env = {secret_variable("token"): KNOWN.secrets["token"], "PATH": "/usr/bin:/bin"}
+    made = expand(text, NAME_VALUES, "x", ExpansionTarget.SHELL)
+    assert NAME_VALUES.secrets["token"] not in made
+    env = {secret_variable("token"): NAME_VALUES.secrets["token"], "PATH": "/usr/bin:/bin"}
     ran = subprocess.run(["sh", "-c", made], env=env, capture_output=True, text=True, check=True)
-    assert ran.stdout == KNOWN.secrets["token"]
+    assert ran.stdout == NAME_VALUES.secrets["token"]
 
 
 def test_a_secret_never_stands_on_a_command_line() -> None:
     with pytest.raises(BadUsage, match=r"word 2, line 1, column 9: a secret .* \$HOLDFAST_SECRET_token"):
-        expand_command(["curl", "--token=<% $secrets.token %>"], KNOWN, "x")
-    assert expand("s3://k:<% $secrets.token %>@b", KNOWN, "x", ExpansionTarget.HOLDFAST) == 's3://k:x"y $z@b'
+        expand_command(["curl", "--token=<% $secrets.token %>"], NAME_VALUES, "x")
+    assert expand("s3://k:<% $secrets.token %>@b", NAME_VALUES, "x", ExpansionTarget.HOLDFAST) == 's3://k:x"y $z@b'
 
 
 def test_the_text_behind_c_is_the_shell_s() -> None:
     words = ["env", "A=1", "/bin/bash", "-ec", "echo $PAI_JOB_NAME", "$PAI_JOB_NAME"]
-    assert expand_command(words, KNOWN, "x") == ("env", "A=1", "/bin/bash", "-ec", "echo $PAI_JOB_NAME", "j1")
+    assert expand_command(words, NAME_VALUES, "x") == ("env", "A=1", "/bin/bash", "-ec", "echo $PAI_JOB_NAME", "j1")
 
 
 @given(st.text(alphabet="ab '\"\\$(){}#<\n|E", max_size=60))
