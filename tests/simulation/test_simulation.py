@@ -15,15 +15,15 @@ from holdfast_testing.simulated_world import Violation
 from holdfast_testing.simulation import Simulation, warm
 from holdfast_testing.witness import Witness
 
-SEEDS = 250
-EDGES = {(source, target) for (source, _), target in TABLE.items()}
+SEED_COUNT = 250
+TABLE_EDGES = {(source, target) for (source, _), target in TABLE.items()}
 
 
 @pytest.fixture(scope="module")
 def witnesses() -> list[Witness]:
     """What befell the jobs of the first seeds. A violation among them fails each test that asks."""
     warm()
-    return [Simulation(draw(seed, 4)).run().witness for seed in range(SEEDS)]
+    return [Simulation(draw(seed, 4)).run().witness for seed in range(SEED_COUNT)]
 
 
 def test_every_invariant_holds_and_the_moves_are_the_tables(witnesses: list[Witness]) -> None:
@@ -39,7 +39,7 @@ def test_every_invariant_holds_and_the_moves_are_the_tables(witnesses: list[Witn
         (Phase.CHECKING, Phase.BACKOFF),
         (Phase.CHECKING, Phase.QUEUED),
     }
-    assert EDGES - rare <= set().union(*(witness.moves for witness in witnesses)) <= EDGES
+    assert TABLE_EDGES - rare <= set().union(*(witness.moves for witness in witnesses)) <= TABLE_EDGES
 
 
 def test_owners_die_and_come_back_in_every_phase(witnesses: list[Witness]) -> None:
@@ -74,7 +74,7 @@ def test_a_large_gang() -> None:
 
 
 SELDOM = ("no-newcomer", "no-new-term", "hears-the-dead", "obeys-old-owners")
-QUICK = [mutant for mutant in MUTANTS if mutant.name not in SELDOM]
+QUICK_MUTANTS = [mutant for mutant in MUTANTS if mutant.name not in SELDOM]
 CAUGHT_BY = {
     "stopped-completes": 512, "deaf-to-higher": 443, "killed-kept": 349, "new-boot-unnoticed": 305,
     "avoided-forgotten": 257, "no-fence-wait": 111, "never-the-same": 110, "no-window": 95, "dying-ignored": 81,
@@ -86,7 +86,7 @@ CAUGHT_BY = {
 of the 600 from there on does, and the test takes longer."""
 
 
-@pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", QUICK_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Those that take chance many hundred seeds are left to `simulate --mutants`."""
     warm()

@@ -18,7 +18,7 @@ from holdfast.model.job_spec import JobSpec, NodeInfo, RestartPolicy, Role, Time
 from holdfast_testing.simulation import Simulation
 from holdfast_testing.trouble_plan import Ending, Ill, Plan, What, When
 
-REFUSED = Ending(
+BIND_REFUSED = Ending(
     exit_code=1,
     words='Traceback (most recent call last):\n  File "/srv/runner.py", line 195, in main\n    init_process_group()\n'
     "RuntimeError: bind: Address already in use\n",
@@ -26,7 +26,7 @@ REFUSED = Ending(
 CLOSED_QUEUE = Ending(exit_code=1, words="ValueError: Queue <multiprocessing.queues.Queue object> is closed\n")
 
 
-def plan(failures: int, *, seed: int = 0) -> Plan:
+def plan_of_failures(failures: int, *, seed: int = 0) -> Plan:
     """Two hosts; runner 1 fails in its first `failures` attempts while it connects; news is slow and comes twice."""
     return Plan(
         seed=seed,
@@ -43,7 +43,7 @@ def plan(failures: int, *, seed: int = 0) -> Plan:
         duplicate=1.0,
         very_late_s=60.0,
         boot_s={0: 1.0, 1: 1.2},
-        ills={(attempt, 1): Ill(When.CONNECT, What.CRASH, 0.3, REFUSED) for attempt in range(1, failures + 1)},
+        ills={(attempt, 1): Ill(When.CONNECT, What.CRASH, 0.3, BIND_REFUSED) for attempt in range(1, failures + 1)},
         # What the loop fed on: a runner that was told to stop ended with status 1, as if it had failed.
         term_ending=CLOSED_QUEUE,
         peer_detect_s=1.0,
@@ -54,7 +54,7 @@ def plan(failures: int, *, seed: int = 0) -> Plan:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_one_failure_costs_one_restart(seed: int) -> None:
-    simulation = Simulation(plan(1, seed=seed))
+    simulation = Simulation(plan_of_failures(1, seed=seed))
     ran = simulation.run()
     assert ran.phase is Phase.RUNNING
     assert ran.attempts == 2
@@ -66,7 +66,7 @@ def test_one_failure_costs_one_restart(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_runner_that_never_starts_ends_the_job_with_its_own_cause(seed: int) -> None:
-    simulation = Simulation(plan(100, seed=seed))
+    simulation = Simulation(plan_of_failures(100, seed=seed))
     ran = simulation.run()
     assert ran.report is not None
     assert ran.report.outcome is Outcome.FAILED
@@ -79,7 +79,7 @@ def test_a_runner_that_never_starts_ends_the_job_with_its_own_cause(seed: int) -
 
 def test_the_old_failure_told_again_stops_nobody() -> None:
     """Not left to chance: every failure report of the first attempt once more, in the middle of the second."""
-    simulation = Simulation(replace(plan(1), jitter=0.0, duplicate=0.0, horizon_s=60.0))
+    simulation = Simulation(replace(plan_of_failures(1), jitter=0.0, duplicate=0.0, horizon_s=60.0))
     owner, world = simulation.owner, simulation.world
     met: set[Phase] = set()
 
