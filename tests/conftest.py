@@ -48,7 +48,7 @@ BY_FIXTURE = {"image_of": "bundle", "slurm_of": "slurm", "kubernetes_shared": "k
 """A test that takes one of these fixtures is of that suite."""
 SHOWN_LINES = 30
 """Lines of a failure that are printed when it happens; the end of the run has all of them."""
-OURS = (
+TEST_VARIABLES = (
     *("HOLDFAST_TESTS_", "HOLDFAST_GOLDEN", "HOLDFAST_WRITE_", "HOLDFAST_WALK", "HOLDFAST_FUZZ"),
     "HOLDFAST_FAULT_CASES",
 )
@@ -66,7 +66,7 @@ def _leave_the_machine_alone() -> None:
     os.environ.setdefault("HOLDFAST_TESTS_CACHE", str(Path(cache) / "holdfast-tests"))
     theirs = ("HOLDFAST_", "SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "KUBE", "GIT_", "XDG_", "PET_", "TORCHELASTIC_")
     for name in [name for name in os.environ if name.startswith(theirs)]:
-        if not name.startswith(OURS):
+        if not name.startswith(TEST_VARIABLES):
             del os.environ[name]
     if (pythons := Path.home() / ".pyenv").is_dir():
         os.environ.setdefault("PYENV_ROOT", str(pythons))  # else its commands find no Python
@@ -97,7 +97,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for suite in suites.SUITES:
         config.addinivalue_line("markers", f"{suite.name}: {suite.about}")
-    config.addinivalue_line("markers", f"{suites.KEY}: a real run that runs by default")
+    config.addinivalue_line("markers", f"{suites.KEY_MARKER}: a real run that runs by default")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

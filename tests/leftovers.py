@@ -9,12 +9,12 @@ import time
 
 import psutil
 
-PREFIX = "HF_TEST"
+TOKEN_PREFIX = "HF_TEST"
 
 
 def new_token() -> str:
     """A variable's name for the environment of all that a test starts; it begins with this process's number."""
-    return f"{PREFIX}_{os.getpid()}_{time.monotonic_ns()}"
+    return f"{TOKEN_PREFIX}_{os.getpid()}_{time.monotonic_ns()}"
 
 
 def living(token: str) -> list[str]:
@@ -58,7 +58,7 @@ for _ in range(50):
 def guard() -> subprocess.Popen[bytes]:
     """A process that outlives this one, however it ends, until it has killed all that has a token of this one."""
     return subprocess.Popen(
-        [sys.executable, "-S", "-c", _GUARD, f"{PREFIX}_{os.getpid()}_"],
+        [sys.executable, "-S", "-c", _GUARD, f"{TOKEN_PREFIX}_{os.getpid()}_"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

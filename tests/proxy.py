@@ -21,7 +21,7 @@ HALF_S = 0.02
 CHUNK = 65536
 
 
-class Proxy:
+class ForwardingProxy:
     def __init__(self, listen: tuple[str, int], to: tuple[str, int]) -> None:
         self.to = to
         self.selector = selectors.DefaultSelector()
@@ -135,10 +135,10 @@ def hard(end: socket.socket) -> None:
     end.close()
 
 
-def place(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     return host, int(port)
 
 
 if __name__ == "__main__":
-    Proxy(place(sys.argv[1]), place(sys.argv[2])).run()
+    ForwardingProxy(host_and_port(sys.argv[1]), host_and_port(sys.argv[2])).run()

@@ -20,7 +20,7 @@ import pytest
 
 from places import TESTS
 
-KEY = "key"
+KEY_MARKER = "key"
 """The marker of real runs that are run by default."""
 
 
@@ -161,7 +161,7 @@ class Choice:
         if any(path == file and (name == id_ or name.startswith((f"{id_}::", f"{id_}["))) for file, id_ in self.ids):
             return ""
         needed = [suite.name for suite in SUITES if suite.name in markers]
-        if needed == ["real"] and KEY in markers:
+        if needed == ["real"] and KEY_MARKER in markers:
             return ""
         if len(needed) > 1:  # tests of any other suite are real runs too
             needed = [name for name in needed if name != "real"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from places import ROOT
 
 LIST = Path(__file__).with_name("unsteady.txt")
-MOST, MOST_DAYS = 5, 14
+MOST_ENTRIES, MOST_DAYS = 5, 14
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Unsteady:
     reason: str
 
 
-def read(text: str, today: date) -> tuple[list[Unsteady], list[str]]:
+def read_list(text: str, today: date) -> tuple[list[Unsteady], list[str]]:
     """The lines of the list, and a sentence for each mistake in it."""
     found: list[Unsteady] = []
     mistakes: list[str] = []
@@ -47,13 +47,13 @@ def read(text: str, today: date) -> tuple[list[Unsteady], list[str]]:
             )
         if not (ROOT / entry.test.partition("::")[0]).is_file():
             mistakes.append(f"line {number}: there is no file {entry.test.partition('::')[0]}")
-    if len(found) > MOST:
-        mistakes.append(f"{len(found)} tests are excused; at most {MOST} may be: mend some")
+    if len(found) > MOST_ENTRIES:
+        mistakes.append(f"{len(found)} tests are excused; at most {MOST_ENTRIES} may be: mend some")
     return found, mistakes
 
 
 def main(words: list[str]) -> int:
-    found, mistakes = read(LIST.read_text(encoding="utf-8"), datetime.now(UTC).date())
+    found, mistakes = read_list(LIST.read_text(encoding="utf-8"), datetime.now(UTC).date())
     if words[:1] == ["excused"] and len(words) == 2:
         return 0 if any(entry.test == words[1] for entry in found) and not mistakes else 1
     if words:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from places import DOCS
 
-LIMIT_S = 600.0
+PAGE_LIMIT_S = 600.0
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "-- end of command --"
 
@@ -107,7 +107,7 @@ def _typed(commands: list[str], folder: Path) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LIMIT_S,
+        timeout=PAGE_LIMIT_S,
         check=False,
     )
     *parts, rest = ran.stdout.split(f"\n{_MARK}\n")

@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if '"--smoke"' in path.read_text(encoding="utf-8"))
-ELSEWHERE = {
+BENCHES_ELSEWHERE = {
     "recovery": "below, with what it must see",
     "slurm": "takes a real Slurm: tests/slurm/test_slurm_bench.py",
     "kubernetes": "takes a real Kubernetes: tests/kubernetes/test_kubernetes_bench.py",
@@ -22,7 +22,9 @@ ELSEWHERE = {
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("bench", [path for path in BENCHES if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "bench", [path for path in BENCHES if path.stem not in BENCHES_ELSEWHERE], ids=lambda path: path.stem
+)
 def test_a_benchmark_works(bench: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, bench, "--smoke"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
@@ -58,7 +60,7 @@ def imported(*command: str, home: Path) -> set[str]:
     return set(re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", done.stderr, re.MULTILINE))
 
 
-def within(modules: set[str], *tops: str) -> list[str]:
+def modules_within(modules: set[str], *tops: str) -> list[str]:
     return sorted(name for name in modules if any(name == top or name.startswith(f"{top}.") for top in tops))
 
 
@@ -66,33 +68,36 @@ def within(modules: set[str], *tops: str) -> list[str]:
 def test_a_job_that_succeeds_imports_neither_the_explainer_nor_a_library_it_does_not_use(tmp_path: Path) -> None:
     modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
     assert "holdfast.main.single_machine_run" in modules, "the finder works"
-    assert within(modules, "re2", "yaml", "rich", "psutil", "asyncio", "torch", "click", "dataclasses") == []
-    assert within(modules, "importlib.metadata", "http", "subprocess", "tempfile", "threading", "logging") == []
-    assert within(modules, "ctypes", "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
-    assert within(modules, "holdfast.catalogue", "holdfast.decide.faults") == []
-    explainer = {name.removeprefix("holdfast.explain") for name in within(modules, "holdfast.explain")}
+    assert modules_within(modules, "re2", "yaml", "rich", "psutil", "asyncio", "torch", "click", "dataclasses") == []
+    assert modules_within(modules, "importlib.metadata", "http", "subprocess", "tempfile", "threading", "logging") == []
+    assert modules_within(modules, "ctypes", "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
+    assert modules_within(modules, "holdfast.catalogue", "holdfast.decide.faults") == []
+    explainer = {name.removeprefix("holdfast.explain") for name in modules_within(modules, "holdfast.explain")}
     assert explainer == {"", ".plain_success", ".secret_filter"}
 
 
 @pytest.mark.real
 def test_a_job_without_checks_imports_nothing_of_them(tmp_path: Path) -> None:
     modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
-    assert within(modules, "holdfast.node.check_entry", "holdfast.observe.checks", "holdfast.decide.gate") == []
-    assert within(modules, "holdfast.check_registry", "holdfast.check_profiles", "holdfast.launch.check_plan") == []
+    assert modules_within(modules, "holdfast.node.check_entry", "holdfast.observe.checks", "holdfast.decide.gate") == []
+    assert (
+        modules_within(modules, "holdfast.check_registry", "holdfast.check_profiles", "holdfast.launch.check_plan")
+        == []
+    )
 
 
 @pytest.mark.real
 def test_a_second_start_reads_no_standings_where_no_fault_was_noted(tmp_path: Path) -> None:
     imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
     modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
-    assert within(modules, "holdfast.node.devices.fault_log", "holdfast.record.device_standings") == []
+    assert modules_within(modules, "holdfast.node.devices.fault_log", "holdfast.record.device_standings") == []
 
 
 @pytest.mark.real
 def test_the_command_line_imports_click_only_for_what_is_not_a_plain_run(tmp_path: Path) -> None:
     modules = imported("jobs", home=tmp_path)
-    assert within(modules, "click") != []
-    assert within(modules, "holdfast.main.single_machine_run", "rich", "yaml", "re2", "torch") == []
+    assert modules_within(modules, "click") != []
+    assert modules_within(modules, "holdfast.main.single_machine_run", "rich", "yaml", "re2", "torch") == []
 
 
 WATCHED = """

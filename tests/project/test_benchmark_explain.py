@@ -14,7 +14,9 @@ from places import ROOT
 from tables import rows
 
 PLACE = ROOT / "benchmarks" / "explain"
-CASES: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted((PLACE / "cases").glob("*.json"))]
+BENCHMARK_CASES: list[dict[str, Any]] = [
+    json.loads(path.read_text()) for path in sorted((PLACE / "cases").glob("*.json"))
+]
 with (PLACE / "classes.csv").open() as file:
     PHRASES = {row["phrase"] for row in csv.DictReader(file)}
 
@@ -24,21 +26,21 @@ def all_text(case: dict[str, Any]) -> str:
 
 
 def test_there_are_enough_cases_of_each_sort() -> None:
-    how = [case["provenance"]["how"] for case in CASES]
-    assert len(CASES) >= 250
+    how = [case["provenance"]["how"] for case in BENCHMARK_CASES]
+    assert len(BENCHMARK_CASES) >= 250
     assert how.count("provoked") >= 150
-    assert sum(bool(case["kernel"]) for case in CASES) >= 15
-    assert all(sum(case["split"] == split for case in CASES) >= 100 for split in ("dev", "test"))
+    assert sum(bool(case["kernel"]) for case in BENCHMARK_CASES) >= 15
+    assert all(sum(case["split"] == split for case in BENCHMARK_CASES) >= 100 for split in ("dev", "test"))
 
 
 def test_no_kind_stands_on_both_sides() -> None:
     sides = defaultdict(set)
-    for case in CASES:
+    for case in BENCHMARK_CASES:
         sides[case["provenance"]["kind"].removesuffix("-alike")].add(case["split"])
     assert [kind for kind, found in sides.items() if len(found) > 1] == []
 
 
-@rows("case", CASES, lambda case: case["id"])
+@rows("case", BENCHMARK_CASES, lambda case: case["id"])
 def test_a_case_is_whole(case: dict[str, Any]) -> None:
     truth, readers = case["truth"], case["readers"]
     assert {truth["phrase"], *truth["also_right"], readers["second"]} <= PHRASES
@@ -75,8 +77,8 @@ def test_an_explainer_that_knows_the_truth_is_always_right(tmp_path: Path) -> No
 def test_the_second_reader_sees_neither_the_truth_nor_the_name() -> None:
     words = [sys.executable, str(PLACE / "readers.py"), "blind", "x"]
     told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert told.count("\n") > len(CASES)
-    for case in CASES[:: len(CASES) // 20]:
+    assert told.count("\n") > len(BENCHMARK_CASES)
+    for case in BENCHMARK_CASES[:: len(BENCHMARK_CASES) // 20]:
         assert case["id"] not in told
     assert "also_right" not in told
     assert "provenance" not in told

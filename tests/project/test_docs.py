@@ -24,11 +24,11 @@ from holdfast.settings.settings_table import SETTINGS
 from places import DOCS, SRC
 from tables import rows
 
-PAGES = sorted(DOCS.rglob("*.md"))
+ALL_PAGES = sorted(DOCS.rglob("*.md"))
 
 
 @cache
-def _text(name: str) -> str:
+def _page_text(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
@@ -46,17 +46,19 @@ def _has_paragraph(text: str, name: str) -> bool:
 
 @rows("message", typing.get_args(Event))
 def test_every_event_has_its_paragraph(message: type) -> None:
-    assert _has_paragraph(_section(_text("reference/records.md"), "Events"), message.__name__)
+    assert _has_paragraph(_section(_page_text("reference/records.md"), "Events"), message.__name__)
 
 
 @rows("message", typing.get_args(Action))
 def test_every_action_has_its_paragraph(message: type) -> None:
-    assert _has_paragraph(_section(_text("reference/records.md"), "Actions"), message.__name__)
+    assert _has_paragraph(_section(_page_text("reference/records.md"), "Actions"), message.__name__)
 
 
 def test_no_message_is_described_that_is_gone() -> None:
     for title, union in (("Events", Event), ("Actions", Action)):
-        described = set(re.findall(r"^\*\*(\w+)\*\*:", _section(_text("reference/records.md"), title), re.MULTILINE))
+        described = set(
+            re.findall(r"^\*\*(\w+)\*\*:", _section(_page_text("reference/records.md"), title), re.MULTILINE)
+        )
         assert described == {message.__name__ for message in typing.get_args(union)}
 
 
@@ -67,15 +69,15 @@ def test_the_pages_of_failure_classes_are_the_catalogue() -> None:
 
 @rows("row", read_rows(), lambda row: row.phrase)
 def test_every_failure_class_has_a_page_that_says_what_it_is_and_a_row_in_the_list(row: typing.Any) -> None:
-    page = " ".join(_text(f"reference/failures/{row.phrase}.md").split())
+    page = " ".join(_page_text(f"reference/failures/{row.phrase}.md").split())
     assert " ".join(row.what.rstrip(".")[1:].split()) in page
     assert f"| exit code | {row.code} |" in page
-    assert f"| [{row.phrase}]({row.phrase}.md) |" in _text("reference/failures/index.md")
+    assert f"| [{row.phrase}]({row.phrase}.md) |" in _page_text("reference/failures/index.md")
 
 
 @rows("kind", CheckKind)
 def test_every_kind_of_plugin_is_described(kind: CheckKind) -> None:
-    assert f"**{kind.value}**" in " ".join(_section(_text("reference/cli.md"), "holdfast check").split())
+    assert f"**{kind.value}**" in " ".join(_section(_page_text("reference/cli.md"), "holdfast check").split())
 
 
 def _commands(command: click.Command) -> Iterator[click.Command]:
@@ -89,7 +91,7 @@ def _commands(command: click.Command) -> Iterator[click.Command]:
 
 @rows("verb", VERBS)
 def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None:
-    section = _section(_text("reference/cli.md"), f"holdfast {verb}")
+    section = _section(_page_text("reference/cli.md"), f"holdfast {verb}")
     assert f"`holdfast {verb}" in section
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
@@ -108,13 +110,15 @@ def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None
 
 
 def test_no_verb_is_described_that_is_gone() -> None:
-    assert set(re.findall(r"^## holdfast (\w+)$", _text("reference/cli.md"), re.MULTILINE)) == set(VERBS)
+    assert set(re.findall(r"^## holdfast (\w+)$", _page_text("reference/cli.md"), re.MULTILINE)) == set(VERBS)
 
 
 @rows("setting", SETTINGS, lambda setting: setting.name)
 def test_every_setting_has_its_paragraph(setting: typing.Any) -> None:
     assert re.search(
-        rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]", _section(_text("reference/cli.md"), "holdfast run"), re.MULTILINE
+        rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]",
+        _section(_page_text("reference/cli.md"), "holdfast run"),
+        re.MULTILINE,
     )
 
 
@@ -124,7 +128,7 @@ def _anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@rows("place", PAGES, lambda place: place.relative_to(DOCS))
+@rows("place", ALL_PAGES, lambda place: place.relative_to(DOCS))
 def test_every_link_leads_somewhere(place: Path) -> None:
     text = place.read_text(encoding="utf-8")
     broken = []
@@ -143,12 +147,12 @@ def test_every_folder_has_its_sentence_and_every_sentence_its_folder() -> None:
     folders = {path.parent.relative_to(source) for path in source.rglob("__init__.py")} - {Path()}
     # What is inside the warm workers, and beside them, is one idea with the folder above it.
     named = {str(path) for path in folders if len(path.parts) <= 2 and path.name != "alongside"}
-    told = set(re.findall(r"^\| `([\w/]+)/` \|", _text("internals/architecture.md"), re.MULTILINE))
+    told = set(re.findall(r"^\| `([\w/]+)/` \|", _page_text("internals/architecture.md"), re.MULTILINE))
     assert told == named
 
 
 def test_every_word_of_the_glossary_is_defined_once_in_the_order_of_the_alphabet() -> None:
-    words = re.findall(r"^\*\*([\w -]+)\*\*: ", _text("reference/glossary.md"), re.MULTILINE)
+    words = re.findall(r"^\*\*([\w -]+)\*\*: ", _page_text("reference/glossary.md"), re.MULTILINE)
     assert words == sorted(set(words), key=str.lower)
     needed = ("gang", "hold", "attempt", "drain", "owner", "agent", "worker", "guard", "spare", "lease", "culprit")
     assert not {*needed} - {*words}
@@ -157,7 +161,7 @@ def test_every_word_of_the_glossary_is_defined_once_in_the_order_of_the_alphabet
 def test_every_page_is_in_the_sites_navigation() -> None:
     listed = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     by_the_hook = ("reference/failures/", "internals/decisions/")
-    names = [str(page.relative_to(DOCS)) for page in PAGES]
+    names = [str(page.relative_to(DOCS)) for page in ALL_PAGES]
     assert [name for name in names if not name.startswith(by_the_hook) and name not in listed] == []
 
 

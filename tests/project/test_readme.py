@@ -17,8 +17,8 @@ README = ROOT / "README.md"
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 LAUNCHERS = ("holdfast cold", "holdfast warm", "torchrun fresh store", "ft_launcher", "dlrover-run")
 OVER_NODES = ("holdfast", "holdfast warm", "torchrun", "ft_launcher", "")
-HEAD = ("", "holdfast", "holdfast --warm", "torchrun", "NVRx (ft_launcher)", "DLRover (dlrover-run)", "command")
-ROWS = (
+README_HEAD = ("", "holdfast", "holdfast --warm", "torchrun", "NVRx (ft_launcher)", "DLRover (dlrover-run)", "command")
+README_ROWS = (
     ("a rank is killed: until the next step, 2 ranks", "**kill, 2 ranks**", "death → common step"),
     ("the same, 8 ranks", "**kill, 8 ranks**", "death → common step"),
     ("the same, a peer ignores SIGTERM", "**stubborn, 2 ranks**", "death → common step"),
@@ -45,8 +45,8 @@ def _figures(begin: str, column: str) -> dict[str, str]:
 
 
 def _compared() -> str:
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    for words, begin, column in ROWS:
+    lines = ["| " + " | ".join(README_HEAD) + " |", "|" + "---|" * len(README_HEAD)]
+    for words, begin, column in README_ROWS:
         nodes = "nodes" in begin
         found = _figures(begin, column)
         cells = [found.get(name, "not measured") for name in (OVER_NODES if nodes else LAUNCHERS)]

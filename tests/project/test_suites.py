@@ -11,7 +11,7 @@ import pytest
 
 import suites
 import unsteady
-from leftovers import PREFIX, living
+from leftovers import TOKEN_PREFIX, living
 from places import TESTS
 
 EVERYTHING = frozenset(suites.BY_NAME)
@@ -104,7 +104,7 @@ TODAY = date(2026, 3, 20)
     ],
 )
 def test_the_list_of_unsteady_tests_is_short_and_young(text: str, mistake: str) -> None:
-    found, mistakes = unsteady.read(text, TODAY)
+    found, mistakes = unsteady.read_list(text, TODAY)
     assert bool(mistakes) is bool(mistake) and mistake in " ".join(mistakes)
     assert mistake or found[0].reason == "waits for a slow disk"
 
@@ -122,7 +122,7 @@ time.sleep(600)
     killed = subprocess.Popen([sys.executable, "-c", code], cwd=TESTS, stdout=subprocess.PIPE, text=True)
     with killed:
         assert killed.stdout is not None
-        token = f"{PREFIX}_{int(killed.stdout.readline())}_"
+        token = f"{TOKEN_PREFIX}_{int(killed.stdout.readline())}_"
         assert any("sleep 600" in line for line in living_with_prefix(token))
         killed.kill()
     deadline = time.monotonic() + 60
@@ -134,11 +134,11 @@ time.sleep(600)
 def living_with_prefix(prefix: str) -> list[str]:
     import psutil
 
-    names = {name for process in psutil.process_iter() for name in _environ(process) if name.startswith(prefix)}
+    names = {name for process in psutil.process_iter() for name in _environ_of(process) if name.startswith(prefix)}
     return [line for name in names for line in living(name)]
 
 
-def _environ(process: object) -> dict[str, str]:
+def _environ_of(process: object) -> dict[str, str]:
     import psutil
 
     assert isinstance(process, psutil.Process)

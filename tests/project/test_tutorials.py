@@ -40,7 +40,7 @@ def _is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _words(text: str) -> str:
+def _one_line(text: str) -> str:
     """Lines wrap where a machine's name or a path is longer."""
     return " ".join(text.split())
 
@@ -53,7 +53,7 @@ def _holds(name: str, needed: tuple[str, ...], folder: Path) -> None:
     if os.environ.get("HOLDFAST_WRITE_DOCS"):
         (DOCS / name).write_text(made, encoding="utf-8")
         page = made
-    assert _words(page) == _words(made), (
+    assert _one_line(page) == _one_line(made), (
         f"{made}\n\nmake it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/project/test_tutorials.py"
     )
 

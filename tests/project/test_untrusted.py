@@ -39,13 +39,13 @@ from holdfast.untrusted import (
     yaml_value,
 )
 
-JOB = "20260101-0000-abcd"
-NASTY = {
+STORED_JOB = "20260101-0000-abcd"
+NASTY_BYTES = {
     "bad UTF-8": b'{"job":"\xff","job_id":"\xff"}',
     "deep list": b"[" * 60_000,
     "deep objects": b'{"a":' * 60_000,
     "half a character": b'{"job_id":"\\ud800","name":"x","host":"h","pid":1,"created":1.0}',
-    "endless number": b'{"job_id":"' + JOB.encode() + b'","name":"x","host":"h","pid":1,"created":1e300}',
+    "endless number": b'{"job_id":"' + STORED_JOB.encode() + b'","name":"x","host":"h","pid":1,"created":1e300}',
     "long number": b"1" * 100_000,
     "not a number": b'{"created":NaN}',
     "nothing": b"",
@@ -57,7 +57,7 @@ LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 
 
-@pytest.mark.parametrize("data", NASTY.values(), ids=NASTY)
+@pytest.mark.parametrize("data", NASTY_BYTES.values(), ids=NASTY_BYTES)
 def test_a_reader_answers_with_a_value_or_with_one_error(data: bytes) -> None:
     for read in (json_value, json_leniently, yaml_value, yaml_nodes):
         try:
@@ -142,10 +142,10 @@ def test_a_time_in_another_unit_is_named(at: float, said: str) -> None:
 # ------------------------------------------------------------------------------------------------- the files of a home
 
 
-@pytest.mark.parametrize("data", NASTY.values(), ids=NASTY)
+@pytest.mark.parametrize("data", NASTY_BYTES.values(), ids=NASTY_BYTES)
 @pytest.mark.parametrize("name", ["report.json", "supervisor.lock"])
 def test_one_job_s_bad_file_takes_no_other_job_away(tmp_path: Path, name: str, data: bytes) -> None:
-    good, bad = tmp_path / "jobs" / "20260102-0000-good", tmp_path / "jobs" / JOB
+    good, bad = tmp_path / "jobs" / "20260102-0000-good", tmp_path / "jobs" / STORED_JOB
     for directory in (good, bad):
         directory.mkdir(parents=True)
     (good / "supervisor.lock").write_text(
@@ -154,7 +154,7 @@ def test_one_job_s_bad_file_takes_no_other_job_away(tmp_path: Path, name: str, d
     (bad / name).write_bytes(data)
     survey = reconcile(tmp_path, explain_lost_owner)
     assert "20260102-0000-good" in [view.id for view in survey.jobs]
-    if JOB not in [view.id for view in survey.jobs]:
+    if STORED_JOB not in [view.id for view in survey.jobs]:
         assert str(bad) in survey.trouble, "what is left out is named"
 
 
@@ -162,22 +162,22 @@ def test_one_job_s_bad_file_takes_no_other_job_away(tmp_path: Path, name: str, d
 def test_commands_about_other_jobs_go_on(holdfast: Holdfast) -> None:
     done = holdfast.run("--no-checks", "--name", "fine", "--no-python", "true")
     assert done.status == 0
-    bad = holdfast.home / "jobs" / JOB
+    bad = holdfast.home / "jobs" / STORED_JOB
     bad.mkdir()
-    for name, data in (("report.json", NASTY["bad UTF-8"]), ("supervisor.lock", NASTY["endless number"])):
+    for name, data in (("report.json", NASTY_BYTES["bad UTF-8"]), ("supervisor.lock", NASTY_BYTES["endless number"])):
         (bad / name).write_bytes(data)
         for verb in (["jobs"], ["jobs", "--json"], ["show", "fine"], ["logs", "fine"]):
             ran = holdfast(*verb)
             assert ran.status == 0, ran.err
             assert "Traceback" not in ran.err
-            assert JOB in ran.err
+            assert STORED_JOB in ran.err
 
 
 @pytest.mark.real
 def test_a_killed_supervisor_is_told_of_beside_a_bad_file(holdfast: Holdfast) -> None:
-    bad = holdfast.home / "jobs" / JOB
+    bad = holdfast.home / "jobs" / STORED_JOB
     bad.mkdir(parents=True)
-    (bad / "report.json").write_bytes(NASTY["bad UTF-8"])
+    (bad / "report.json").write_bytes(NASTY_BYTES["bad UTF-8"])
     process = holdfast.start("run", "--no-checks", "--no-python", "sleep", "60")
     lock = _lock(holdfast, besides=bad)
     os.kill(json.loads(lock.read_text())["pid"], 9)
@@ -215,7 +215,7 @@ def _client(job_dir: Path) -> socket.socket:
 def test_no_bytes_on_the_control_socket_end_the_job(holdfast: Holdfast) -> None:
     process = holdfast.start("run", "--no-checks", "--no-python", "sleep", "60")
     lock = _lock(holdfast, besides=Path())
-    for data in (*NASTY.values(), b'{"type":"stop","reason":"\xff"}', b'{"type":"stop","reason":"\\ud800"}'):
+    for data in (*NASTY_BYTES.values(), b'{"type":"stop","reason":"\xff"}', b'{"type":"stop","reason":"\\ud800"}'):
         if not 0 < len(data) <= 60_000:
             continue
         with _client(lock.parent) as client:

@@ -37,15 +37,15 @@ from holdfast.settings.resolved_settings import resolve
 from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.control_socket import Line, StopLine
 
-JOB = "20260101-0000-abcd"
+DAMAGED_JOB = "20260101-0000-abcd"
 
-SEEDS: dict[str, bytes] = {
+WHOLE_DOCUMENTS: dict[str, bytes] = {
     "report": b'{"schema":"holdfast.report/1","job":{"id":"%s","name":"x"},"outcome":"failed","code":1,"phrase":"X",'
     b'"blame":"workload","rerun":"never","reason":"r","solution":"s","first":{"role":"w","rank":0,"node":"n","pid":7,'
     b'"at":1767225600.5},"evidence":[{"kind":"log","text":"t","source":"s","at":1767225600.5}],"collateral":[1,2],'
     b'"attempts":[{"attempt":1,"started_at":1767225600,"ended_at":1767225660,"report":{"code":1,"phrase":"X","blame":'
     b'"workload","rerun":"never","reason":"r","solution":"s"},"decision":{"kind":"restart","reason":"r","delay_s":2.5},'
-    b'"parts":{"running":40.5,"draining":3}}]}' % JOB.encode(),
+    b'"parts":{"running":40.5,"draining":3}}]}' % DAMAGED_JOB.encode(),
     "lock": b'{"job_id":"j","name":"n","host":"h","pid":1,"created":1767225600.0}',
     "stop": b'{"type":"stop","reason":"r","who":"w","phrase":"DataMissing","code":241}',
     "event": b'{"who":"p","at":1767225600,"device":"gpu3","code":"79","assertion":"occur"}\n',
@@ -65,7 +65,7 @@ SEEDS: dict[str, bytes] = {
     "pai": b"spec:\n- {code: 230, phrase: X, issuer: U, causer: U, type: T, stage: S, behavior: B, reaction: R,"
     b" reason: r, repro: [], solution: [s], pattern: {runtimeContainerPatterns: [{userLogRegex: 'a+'}]}}\n",
 }
-SEEDS |= {
+WHOLE_DOCUMENTS |= {
     "pod": b'{"kind":"Pod","status":{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":9}}}]}}',
     "error file": b'{"message":{"message":"ValueError: x","extraInfo":{"py_callstack":"Traceback","timestamp":"1"}}}',
     "journald": b'{"MESSAGE":"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus",'
@@ -88,8 +88,8 @@ BITS = (
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
     """A document of one of the kinds, with a few places cut out, doubled, or replaced by something nasty."""
-    kind = draw(st.sampled_from(sorted(SEEDS)))
-    data = SEEDS[kind]
+    kind = draw(st.sampled_from(sorted(WHOLE_DOCUMENTS)))
+    data = WHOLE_DOCUMENTS[kind]
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
         to = min(len(data), at + draw(st.integers(0, 12)))
@@ -98,7 +98,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
     return kind, data
 
 
-NOW = 1767225600.0
+NEW_YEAR = 1767225600.0
 
 
 def swallow(kind: str, data: bytes, place: Path) -> None:
@@ -107,12 +107,12 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
     try:
         match kind:
             case "report" | "lock":
-                directory = place.parent / "jobs" / JOB
+                directory = place.parent / "jobs" / DAMAGED_JOB
                 directory.mkdir(parents=True, exist_ok=True)
                 (directory / ("report.json" if kind == "report" else "supervisor.lock")).write_bytes(data)
                 for view in reconcile(place.parent, explain_lost_owner).jobs:
                     assert clock(view.created)
-                report = report_file.read_in_place(place.parent, JOB)
+                report = report_file.read_in_place(place.parent, DAMAGED_JOB)
                 if report is not None:
                     render(report, parts=True)
                     report_file.write(place.parent, report)
@@ -122,7 +122,7 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                 line = json_as(data, Line)
                 if isinstance(line, StopLine):
                     try:
-                        request_of(line, None, NOW)
+                        request_of(line, None, NEW_YEAR)
                     except ValueError as error:
                         assert str(error), "the client learns why"
             case "event":
@@ -150,10 +150,10 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
             case "journald" | "ascend" | "public":
                 lines = data.decode("utf-8", "replace").splitlines()
                 for line in lines:
-                    faults_in(line, NOW)
+                    faults_in(line, NEW_YEAR)
                     for read in (ascend_events.read_line, reported_faults.read_line):
                         try:
-                            read(line, NOW)
+                            read(line, NEW_YEAR)
                         except FaultRejected:
                             pass
                 play_events(lines, Policy())
