@@ -201,6 +201,9 @@ class Cluster(Workers):
         return living(self.token)
 
 
+ClusterOf = Callable[..., Cluster]
+
+
 def phrases(report: dict[str, Any]) -> list[str]:
     """Of each attempt, how it ended."""
     return [attempt["report"]["phrase"] for attempt in report["attempts"]]

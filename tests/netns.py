@@ -30,6 +30,8 @@ SUBNET, SUBNET_6 = "10.77.0", "fd77::"
 CLOCKS_APART_S = 100_000
 """Monotonic clocks of neighbours differ by so much: who compares two nodes' clocks is wrong by more than a day."""
 SWITCH_ADDRESS = f"{SUBNET}.254"
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+CGROUPS = Path("/sys/fs/cgroup")
 
 # Process 1 of a node reaps what is orphaned, and ends when the test that holds the pipe does.
 WAITS = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.read()"

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -114,6 +114,9 @@ class Container:
 
     def without(self, name: str) -> Container:
         return replace(self, env={key: value for key, value in self.env.items() if key != name})
+
+
+ImageOf = Callable[..., Container]
 
 
 def exchange() -> Path:

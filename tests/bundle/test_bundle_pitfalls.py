@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from containers import PAI, PATH, Container, copied
+from containers import PAI, PATH, Container, ImageOf, copied
 from foreign import fails_to_load, nvml, of_a_newer_libc, refuses_clone3, that_is_seen
 
 from holdfast.bundle.python_files import IF_THERE, SHIPPED, SOURCES
 from holdfast.bundle.shared_libraries import PRELOAD
 
-ImageOf = Callable[..., Container]
 TREE = f"{PAI}/holdfast/now"
 PYTHON = f"{TREE}/bin/python3"
 OF_HOLDFAST = {"PYTHONFAULTHANDLER=1", "PYTHONUNBUFFERED=1"}

@@ -7,13 +7,11 @@ import shutil
 import signal
 import subprocess
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from containers import PAI, SOMEBODY, Container, copied
+from containers import PAI, SOMEBODY, Container, ImageOf, copied
 
-ImageOf = Callable[..., Container]
 OURS = f"{PAI}/holdfast/now"
 
 # ---------------------------------------------------------------------------------------------- as process 1

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from drilling import Cluster, phrases
+from drilling import Cluster, ClusterOf, phrases
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 
 BLOCKER = """
 import os, time

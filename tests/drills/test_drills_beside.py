@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drilling import Cluster
+from drilling import Cluster, ClusterOf
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 NO_OPENSSH = shutil.which("ssh") is None or shutil.which("sshd", path="/usr/bin:/usr/sbin") is None
 
 

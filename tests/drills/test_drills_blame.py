@@ -6,16 +6,14 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from drilling import Cluster, culprits, phrases
+from drilling import ClusterOf, culprits, phrases
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 DEATHS = {"kill": "KilledBySignal", "raise": "UserException", "segv": "NativeCrash", "exit": "Unexplained"}
 
 

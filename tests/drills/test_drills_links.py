@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from drilling import Cluster
+from drilling import ClusterOf
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
-
-ClusterOf = Callable[..., Cluster]
 
 
 def test_a_link_that_carries_nothing_is_named_before_the_gang_begins(cluster: ClusterOf) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from drilling import Cluster
+from drilling import ClusterOf
 from netns import Started
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 
 TURNS = """
 import os, pathlib, sys, time

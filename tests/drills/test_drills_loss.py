@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
-from drilling import Cluster, culprits, phrases
+from drilling import ClusterOf, culprits, phrases
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 SOON = ("--rdzv-conf", "last_call_timeout=2")
 """How long further nodes are waited for, in seconds: the drills have all that they want at once."""
 

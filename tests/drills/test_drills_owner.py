@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from drilling import TRAINER, Cluster, phrases
+from drilling import TRAINER, ClusterOf, phrases
 from netns import Node, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 OWNER, AGENT, GUARD = "holdfast-owner", "holdfast-agent", "holdfast-guard"
 
 

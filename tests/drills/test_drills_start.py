@@ -10,18 +10,17 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from drilling import PORT, TRAINER, Cluster, culprits, phrases
+from drilling import PORT, TRAINER, ClusterOf, culprits, phrases
 from netns import dial
 from places import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
-ClusterOf = Callable[..., Cluster]
 OTHER_VERSION = """
 import sys
 import holdfast.wire.node_messages as messages

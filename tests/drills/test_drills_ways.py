@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from drilling import PORT, TRAINER, Cluster, culprits, phrases
+from drilling import PORT, TRAINER, ClusterOf, culprits, phrases
 from netns import SWITCH_ADDRESS
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
-
-ClusterOf = Callable[..., Cluster]
 
 
 UNMODIFIED = """

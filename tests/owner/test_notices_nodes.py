@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from drilling import Cluster
+from drilling import ClusterOf
 from netns import kill
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
-
-ClusterOf = Callable[..., Cluster]
 
 
 def test_the_owner_alone_tells_each_event_once_and_the_next_owner_goes_on(cluster: ClusterOf) -> None:

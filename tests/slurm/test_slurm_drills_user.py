@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from real_slurm import Slurm
+from real_slurm import Slurm, SlurmOf
 from slurm_drilling import Job
 
 from drilling import phrases
-
-SlurmOf = Callable[..., Slurm]
 
 
 @pytest.fixture

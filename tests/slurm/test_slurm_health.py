@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from real_slurm import USER, USER_NAME, Slurm
+from real_slurm import HOLDFAST, USER, USER_NAME, Slurm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm.md").read_text(encoding="utf-8")
-HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
 BROKEN = "disk:paths={home}/data;min_free=900PB"
 """A check that fails for as long as the node asks for more room than any disk has."""
 

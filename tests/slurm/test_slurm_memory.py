@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from real_slurm import USER, Slurm
-
-SlurmOf = Callable[..., Slurm]
+from real_slurm import USER, Slurm, SlurmOf
 
 GREEDY = """
 import os, time

@@ -6,18 +6,16 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_slurm import Slurm
+from real_slurm import Slurm, SlurmOf
 
 from holdfast.model.job_spec import PlatformJob
 from holdfast.record import database
 from holdfast.record.submitted_jobs import SubmissionRecord, write_submission
 
-SlurmOf = Callable[..., Slurm]
 HELD = """\
 name: held
 roles:

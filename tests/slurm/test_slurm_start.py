@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from real_slurm import USER, Slurm
-
-SlurmOf = Callable[..., Slurm]
-HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
+from real_slurm import HOLDFAST, USER, Slurm, SlurmOf
 
 WORKER = """\
 import glob, os, subprocess, sys, time
