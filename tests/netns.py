@@ -34,7 +34,7 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUPS = Path("/sys/fs/cgroup")
 
 # Process 1 of a node reaps what is orphaned, and ends when the test that holds the pipe does.
-WAITS = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.read()"
+NODE_INIT = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.read()"
 SETS_UP = """
 mount -t tmpfs -o mode=755 tmpfs /run && mount --bind "$1" /etc/hosts && hostname "$2" &&
 ip link set lo up && echo up && exec "$3" -IS -c "$4"
@@ -187,7 +187,7 @@ class Node:
             str(self.net.hosts),
             self.host,
             sys.executable,
-            WAITS,
+            NODE_INIT,
         )
         port = f"e{self.number}"
         # The same hardware address after each boot, as a machine has: its peers remember it.
@@ -318,7 +318,7 @@ class Net:
                 ["--net"],
                 'ip link add br0 type bridge && ip addr add "$1"/24 dev br0 && ip link set br0 up && ip link set lo up '
                 '&& echo up && exec "$2" -IS -c "$3"',
-                *(SWITCH_ADDRESS, sys.executable, WAITS),
+                *(SWITCH_ADDRESS, sys.executable, NODE_INIT),
             )
             if self._nodes:
                 # localhost, and each host name once: equal ones would be one name of many addresses.
