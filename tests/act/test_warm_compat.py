@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from warm_scripts import PROGRAMS, Program
-from warm_scripts_more import MORE
-from warm_scripts_torch import DRAWS, KINDS, KINDS_NUMPY, KINDS_TORCH, TORCH, TRAINING
+from warm_scripts_more import MORE_PROGRAMS
+from warm_scripts_torch import DRAWS, KINDS_NUMPY, KINDS_TORCH, RANDOM_KINDS, TORCH_PROGRAMS, TRAINING
 from warm_scripts_tried import TRIED
 
 from conftest import Holdfast
@@ -26,7 +26,7 @@ from conftest import Holdfast
 pytestmark = pytest.mark.real
 
 
-ALL = PROGRAMS | MORE | TRIED | TORCH
+ALL = PROGRAMS | MORE_PROGRAMS | TRIED | TORCH_PROGRAMS
 
 
 def beside(holdfast: Holdfast, name: str) -> Holdfast:
@@ -40,7 +40,7 @@ def beside(holdfast: Holdfast, name: str) -> Holdfast:
     return other
 
 
-def write(holdfast: Holdfast, program: Program) -> None:
+def write_program(holdfast: Holdfast, program: Program) -> None:
     for name, text in program.files.items():
         path = holdfast.dir / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,13 +51,13 @@ def write(holdfast: Holdfast, program: Program) -> None:
         zipapp.create_archive(holdfast.dir / program.words[0].removesuffix(".pyz"))
 
 
-def start(holdfast: Holdfast, how: str, program: Program, **env: str) -> subprocess.Popen[str]:
+def start_program(holdfast: Holdfast, how: str, program: Program, **env: str) -> subprocess.Popen[str]:
     module = ["-m"] if program.words[0] == "-m" else []
     words = program.words[len(module) :]
     return holdfast.start("run", "--no-checks", how, "--max-restarts", "0", *module, *words, **env)
 
 
-def seen(holdfast: Holdfast, process: subprocess.Popen[str]) -> dict[str, Any]:
+def what_came(holdfast: Holdfast, process: subprocess.Popen[str]) -> dict[str, Any]:
     """All that can be seen of the one worker of a run."""
     ran = holdfast.finish(process, timeout_s=90)
     assert "warm start" not in ran.err, ran.err
@@ -74,13 +74,13 @@ def compare(holdfast: Holdfast, program: Program, **env: str) -> dict[str, Any]:
     """Run it both ways, side by side, in directories with names of the same length; what was seen."""
     sides = [beside(holdfast, name) for name in ("cold", "warm")]
     for side in sides:
-        write(side, program)
+        write_program(side, program)
     own = [{name: text.format(dir=side.dir) for name, text in env.items()} for side in sides]
     processes = [
-        start(side, how, program, **variables)
+        start_program(side, how, program, **variables)
         for side, how, variables in zip(sides, ("--no-warm", "--warm"), own, strict=True)
     ]
-    cold, warm = (seen(side, process) for side, process in zip(sides, processes, strict=True))
+    cold, warm = (what_came(side, process) for side, process in zip(sides, processes, strict=True))
     assert warm == cold
     return cold
 
@@ -107,7 +107,7 @@ def there(name: str) -> bool:
 
 def test_workers_share_no_random_state(holdfast: Holdfast) -> None:
     """Nor do those of the next attempt: all that draws, draws something else in each of the four processes."""
-    kinds = KINDS | (KINDS_NUMPY if there("numpy") else {}) | (KINDS_TORCH if there("torch") else {})
+    kinds = RANDOM_KINDS | (KINDS_NUMPY if there("numpy") else {}) | (KINDS_TORCH if there("torch") else {})
     imports = "import numpy as np\n" * there("numpy") + "import torch\n" * there("torch")
     script = holdfast.script(DRAWS.format(imports=imports, kinds=kinds))
     ran = holdfast.run("--warm", "--nproc-per-node", "2", script, timeout_s=90)
@@ -257,7 +257,7 @@ def test_variables_of_python_hold(holdfast: Holdfast, env: dict[str, str]) -> No
         own = {name: text.format(dir=side.dir) for name, text in env.items()}
         role = {"count": 1, "command": [sys.executable, "job.py"], "env": own}
         (side.dir / "job.yaml").write_text(json.dumps({"name": "one", "warm": warm, "roles": {"worker": role}}))
-        shown.append(seen(side, side.start("run", "--no-checks", "--job", side.dir / "job.yaml")))
+        shown.append(what_came(side, side.start("run", "--no-checks", "--job", side.dir / "job.yaml")))
     assert shown[0] == shown[1]
     assert shown[0]["outcome"] == "succeeded" and shown[0]["stdout.log"]
 
@@ -298,7 +298,7 @@ def test_what_the_shell_gave_is_what_the_worker_has(holdfast: Holdfast, what: st
             cwd=side.dir,
             preexec_fn=prepare,
         )
-        shown.append(seen(side, process))
+        shown.append(what_came(side, process))
         os.close(ours)
         os.close(theirs)
     assert shown[0] == shown[1]

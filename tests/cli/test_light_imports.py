@@ -14,6 +14,7 @@ START = {
     "socket",
     "holdfast.launch.jobfile.job_file_reader",
     "holdfast.node.report_writer",
+    "holdfast.explain.funnel",
 }
 START |= {"ssl", "cryptography", "holdfast.wire.message_ages", "holdfast.wire.job_key", "holdfast.wire.owner_listener"}
 """What one node needs, too, does not come with more than one."""

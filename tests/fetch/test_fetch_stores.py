@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hdfs_server import hdfs_server
 
-from fetched import PLAIN, fetch, nothing_counts
+from fetched import PLAIN_ENVIRONMENT, fetch, nothing_counts
 from web_server import web_server
 
 pytestmark = [pytest.mark.real, pytest.mark.extras]
@@ -61,7 +61,7 @@ def s3() -> Iterator[S3]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=PLAIN,
+        env=PLAIN_ENVIRONMENT,
     )
     assert server.stdout is not None and server.stdin is not None
     with server:

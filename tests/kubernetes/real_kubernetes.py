@@ -36,7 +36,7 @@ from typing import IO, Any, Self
 
 from images import Image, archive, busybox, empty, pause
 
-from netns import Net, Node, Started, within
+from netns import CGROUPS, SYSTEM_PATH, Net, Node, Started, within
 from netns import missing as missing_nodes
 
 HERE = Path(__file__).parent
@@ -49,8 +49,6 @@ PACKAGES = (
     "etcd-server containerd runc containernetworking-plugins dnsmasq-base kubernetes-client openssl busybox-static "
     "catatonit"
 )
-SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 KERNEL = {
     "vm/overcommit_memory": 1,

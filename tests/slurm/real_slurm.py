@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import psutil
 
-from netns import Net, Node, Started
+from netns import CGROUPS, SYSTEM_PATH, Net, Node, Started
 from netns import missing as missing_nodes
 
 CTL, PREFIX = "ctl", "hf-slurm-"
@@ -34,11 +34,10 @@ USER, USER_NAME = 1500, "ada"
 WAIT_S = 90.0
 """A limit for what always happens: it is long since the machine may be busy."""
 DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "slurmdbd", "mariadbd")
-SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 HOOKS = ("prolog", "epilog", "health")
+HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
 OWN_PLACES = (Path("/run"), Path("/var/tmp"))
 """Where each node has files that its neighbours do not see."""
-CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_LOCK = Path("/tmp/holdfast-slurm-cgroups.lock")
 NEEDED = tuple({Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parent.parent.parent})
 """What a job's Python needs to run holdfast and the tests' trainers."""
@@ -560,6 +559,9 @@ class Slurm:
                     asked.wait(20)
                 parts += [f"--- {words[0]}", *asked.out.splitlines()]
         return "\n".join([*parts, "--- processes on the nodes", *self.left()])
+
+
+SlurmOf = Callable[..., Slurm]
 
 
 class Pool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from real_slurm import USER, Slurm, fields
+from real_slurm import USER, Slurm, SlurmOf, fields
 from slurm_drilling import ACCOUNTING
 
 from leftovers import living
-
-SlurmOf = Callable[..., Slurm]
 
 
 def test_a_job_runs_on_all_nodes_each_of_which_has_files_of_its_own(slurm: Slurm) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from real_slurm import Slurm
+from real_slurm import Slurm, SlurmOf
 from slurm_drilling import Job
 
 from drilling import phrases
 
-SlurmOf = Callable[..., Slurm]
 PATIENT = 30
 """KillWait in seconds. Of two, a busy slurmctld needs more than the third in which it is asked about a SIGTERM."""
 QUICK = ("--replace-wait", "1")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from real_slurm import USER, Slurm
+from real_slurm import USER, Slurm, SlurmOf
 from slurm_drilling import ACCOUNTING
-
-SlurmOf = Callable[..., Slurm]
 
 FAILING = """
 import os, sys

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_slurm import Slurm
+from real_slurm import Slurm, SlurmOf
 from slurm_drilling import ACCOUNTING, PREEMPTION, WITHOUT_GRACE, Job
-
-SlurmOf = Callable[..., Slurm]
 
 TRAINER = """
 import json, os, pathlib, sys, threading, time

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from real_sshd import Sshd, sshd
 
 from conftest import Holdfast, Ran, free_port
 from processes import until
+from real_sshd import Sshd, sshd
 
 __all__ = ["sshd"]
 
