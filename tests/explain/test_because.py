@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from builders import T
 from holdfast.catalogue.exit_rows import Catalogue, load
 from holdfast.explain import explain, explanation_rules
 from holdfast.explain.explanation_rules import BELIEFS, OTHER_RULES, SECOND_LOOKS
@@ -39,7 +40,6 @@ from holdfast.record.report_file import exit_report_object, from_json_object, to
 from holdfast_testing.labelled_logs import cases
 
 RULES = {rule.__name__ for rule in BELIEFS} | {look.__name__ for look in SECOND_LOOKS} | set(OTHER_RULES)
-T = 1_700_000_000.0
 KILLED = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of"
 
