@@ -16,12 +16,12 @@ AIM_RATIO, AIM_COLD, AIM_PSS = 0.1, 0.9, 0.6
 class Run:
     """What became of one run. Seconds; None: it did not happen."""
 
+    #: The machine's load as it began.
     load: float = 0.0
-    """The machine's load as it began."""
     first_line_s: float | None = None
     first_step_s: float | None = None
+    #: From each death to the next common step.
     back_s: list[float] = field(default_factory=list)
-    """From each death to the next common step."""
     recovered: bool = False
     named: int | None = None
     launcher_cpu_s: float = 0.0
@@ -31,8 +31,8 @@ class Run:
     wall_s: float = 0.0
 
 
+#: (scenario, ranks) → launcher → its runs.
 Results = dict[tuple[str, int], dict[str, list[Run]]]
-"""(scenario, ranks) → launcher → its runs."""
 
 
 def kept(file: Path) -> Results:

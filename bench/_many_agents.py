@@ -41,8 +41,8 @@ from holdfast.wire.tls_channel import Channel, ChannelEnd
 if TYPE_CHECKING:
     from holdfast.reactor import News
 
+#: Handshakes under way: on the machine that also has the owner, more would only wait for each other.
 AT_ONCE = 32
-"""Handshakes under way: on the machine that also has the owner, more would only wait for each other."""
 
 
 class Agent(Channel):

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 WAIT_S = 60.0
+#: For the launcher: MASTER_PORT is the trainer's.
 OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
-"""For the launcher: MASTER_PORT is the trainer's."""
 
 
 def stepping(rank: int, ranks: int) -> Callable[[], None]:

@@ -30,10 +30,10 @@ from holdfast.model.exit_report import ExitReport, Rerun
 from holdfast_testing.labelled_logs import evidence_of_record
 
 OWN = Path(__file__).parent.parent / "tests" / "data"
+#: What is to blame stays where it is when the job goes elsewhere.
 STAYS_BEHIND = frozenset({"hardware", "platform", "network", "storage"})
-"""What is to blame stays where it is when the job goes elsewhere."""
+#: Phrases that name what followed, unless they are the truth themselves.
 SYMPTOMS = frozenset({"PeerLost", "CollectiveTimeout", "KilledBySignal"})
-"""Phrases that name what followed, unless they are the truth themselves."""
 
 
 @dataclass(frozen=True)

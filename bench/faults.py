@@ -39,13 +39,13 @@ from holdfast.model.faults import Assertion, FaultEvent, Remedy
 START = 1_700_000_000.0
 DAY_S = 86_400.0
 SWEEP_S = 60.0
+#: The day is told in so many parts: what grows shows.
 PARTS = 20
-"""The day is told in so many parts: what grows shows."""
 YARD = 200_000
+#: Some machines count CPU time in ticks: a short piece may take none.
 CLOCK_TICK_S = 1e-3
-"""Some machines count CPU time in ticks: a short piece may take none."""
+#: Events whose instructions are counted.
 COUNTED = 20_000
-"""Events whose instructions are counted."""
 # (code, assertion, weight): correctable errors that ask for nothing, programs' Xids, flapping links, failing chips.
 MIX = (
     ("80E21007", Assertion.ONCE, 50),

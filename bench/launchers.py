@@ -39,8 +39,8 @@ TRAINER = Path(__file__).resolve().parent / "gang_trainer.py"
 STORM = 5
 GRACE_S = 2.0
 HANG_S = 3.0
+#: What a run may take longer for each rank: they share the cores.
 SLOWER_S = 3.0
-"""What a run may take longer for each rank: they share the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Scenario:
     name: str
     words: tuple[str, ...]
     restarts: int = 3
+    #: Of holdfast: the others have nothing that means the same.
     options: tuple[str, ...] = ()
-    """Of holdfast: the others have nothing that means the same."""
     limit_s: float = 30.0
 
 
@@ -71,8 +71,8 @@ Start = Callable[[int, Path, int, Scenario], tuple[list[str], dict[str, str]] | 
 @dataclass(frozen=True, slots=True)
 class Launcher:
     name: str
+    #: (restarts, directory, ranks, scenario) → the command before the script and its environment; None: not there.
     start: Start
-    """(restarts, directory, ranks, scenario) → the command before the script and its environment; None: not there."""
     named: Callable[[Path, str], int | None]
 
 

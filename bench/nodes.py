@@ -35,23 +35,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from drilling import TRAINER, Cluster
 from netns import Net, Started, kill, missing
 
+#: What has not happened by then does not happen.
 LIMIT_S = 40.0
-"""What has not happened by then does not happen."""
 LEASE_S, DRIFT_S, BEAT_S = 6.0, 1.0, 1.0
 AIM_TOLD_S, AIM_ADOPTED_S = 0.030, 1.0
+#: MASTER_PORT is the trainer's: what says so to holdfast, and to the others.
 OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""MASTER_PORT is the trainer's: what says so to holdfast, and to the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
     name: str
+    #: (job, node, `--nnodes`) → the command before the script; None: not installed.
     words: Callable[[Cluster, int, str], list[str] | None]
-    """(job, node, `--nnodes`) → the command before the script; None: not installed."""
+    #: What asks for one spare node beyond `--nnodes`; None: there are none.
     spares: tuple[str, ...] | None = None
-    """What asks for one spare node beyond `--nnodes`; None: there are none."""
+    #: The name of the process that owns the job on the first node; empty: the launcher itself.
     owner: str = ""
-    """The name of the process that owns the job on the first node; empty: the launcher itself."""
 
 
 def _ours(*how: str) -> Callable[[Cluster, int, str], list[str]]:
@@ -92,10 +92,10 @@ class Run:
 
     told_s: float | None = None
     back_s: float | None = None
+    #: From the loss until the attempt was over for the owner; of holdfast alone, which tells.
     known_s: float | None = None
-    """From the loss until the attempt was over for the owner; of holdfast alone, which tells."""
+    #: From the loss until every other node's launcher had ended.
     ended_s: float | None = None
-    """From the loss until every other node's launcher had ended."""
     steps_lost: int | None = None
 
 
@@ -221,6 +221,7 @@ def owner(job: Cluster, launcher: Launcher) -> Run | None:
     return _after(job, Run(back_s=back - at if back is not None else None, steps_lost=lost_steps), at)
 
 
+#: And how many nodes each takes.
 SCENARIOS: dict[str, tuple[Callable[[Cluster, Launcher], Run | None], int]] = {
     "told": (told, 3),
     "death": (death, 3),
@@ -228,7 +229,6 @@ SCENARIOS: dict[str, tuple[Callable[[Cluster, Launcher], Run | None], int]] = {
     "spare": (spare, 4),
     "owner": (owner, 3),
 }
-"""And how many nodes each takes."""
 
 
 def run_once(launcher: Launcher, scenario: str, place: Path) -> Run | None:
@@ -246,8 +246,8 @@ def run_once(launcher: Launcher, scenario: str, place: Path) -> Run | None:
             return Run()
 
 
+#: By scenario, by launcher.
 Results = dict[str, dict[str, list[Run]]]
-"""By scenario, by launcher."""
 
 
 def measure(runs: int, only: Sequence[str], scenarios: Sequence[str]) -> tuple[Results, list[str]]:

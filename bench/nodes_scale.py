@@ -38,8 +38,8 @@ from holdfast.wire.tls_channel import ChannelEnd
 
 AGENTS = Path(__file__).with_name("_many_agents.py")
 PATIENCE_S = 240.0
+#: That a job may have.
 MOST_NODES = 10_000
-"""That a job may have."""
 SILENT = 1000
 AIM_SHARE, AIM_MB, AIM_TOLD_MS = 20.0, 600.0, 500.0
 

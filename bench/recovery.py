@@ -32,8 +32,8 @@ from _common import beside_python, end, holdfast, machine, median, spread, surro
 from _over_tcp import OWN_PORT
 
 TRAINER = Path(__file__).resolve().parent / "trainer.py"
+#: A run that has not ended by then has not recovered.
 LIMIT_S = 60.0
-"""A run that has not ended by then has not recovered."""
 AIM_RATIO, AIM_TOLD_MS = 1.08, 10.0
 
 Command = tuple[list[str], dict[str, str]]
@@ -51,10 +51,10 @@ class Launcher:
     """How it is called, and how it names the culprit."""
 
     name: str
+    #: (restarts, directory of the run) → the command before the script, and its environment; None: not installed.
     command: Callable[[int, Path], Command | None]
-    """(restarts, directory of the run) → the command before the script, and its environment; None: not installed."""
+    #: (directory, what it printed) → the rank it blames first.
     named: Callable[[Path, str], int | None]
-    """(directory, what it printed) → the rank it blames first."""
 
 
 def _holdfast(restarts: int, out: Path) -> Command:
@@ -123,8 +123,8 @@ class Run:
     """What became of one run. Times in seconds; None: it did not happen."""
 
     recovered_s: float | None = None
+    #: Until both scripts of the next attempt had begun: all of it is the launcher's, and Python's own start.
     again_s: float | None = None
-    """Until both scripts of the next attempt had begun: all of it is the launcher's, and Python's own start."""
     told_s: float | None = None
     named: int | None = None
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from _common import put
 
+#: What the longest benchmark has measured so far lies there: interrupted, it goes on; remove it to begin anew.
 KEPT = ".bench"
-"""What the longest benchmark has measured so far lies there: interrupted, it goes on; remove it to begin anew."""
 
+#: Seven rounds where figures are compared, three where they only have to be of the right size.
 LAUNCHERS_PLAN = "kill@2,raise@2,double@2,stubborn@2,hang@2:3,storm@2:3,none@2,kill@8,none@8"
-"""Seven rounds where figures are compared, three where they only have to be of the right size."""
 
+#: Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown.
 RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     "startup": (("--runs", "15"), False),
     "recovery": (("--runs", "7"), False),
@@ -32,11 +33,10 @@ RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     "nodes_scale": ((), False),
     "warm_frameworks": (("--keep", f"{KEPT}/warm_frameworks.jsonl"), False),
 }
-"""Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
 
 
+#: Where a benchmark's figures do not stand in benchmarks.md.
 PAGES = {"warm_frameworks": "how-to/warm.md"}
-"""Where a benchmark's figures do not stand in benchmarks.md."""
 
 
 def main() -> None:

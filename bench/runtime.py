@@ -24,6 +24,7 @@ from holdfast.bundle.tree_build import build
 from holdfast.bundle.tree_copy import lay_down
 from holdfast.bundle.tree_manifest import Tree, read_tree
 
+#: What the tree's files belong to: the first that matches.
 PARTS = {
     "py-spy, where the extra `stacks` is installed": r"bin/py-spy",
     "Python": r"libexec/|lib/libpython|lib/python[\d.]+/(?!holdfast/|click/|msgspec/|re2/|yaml/|_yaml/|pynvml)",
@@ -37,7 +38,6 @@ PARTS = {
     "licences": r"LICENSES/",
     "other libraries": r"",
 }
-"""What the tree's files belong to: the first that matches."""
 COMMAND = "echo first line"
 PLAIN, RUN, HERE = "sh -c", "run", "holdfast run, installed here"
 

@@ -41,8 +41,8 @@ from real_slurm import Slurm, missing
 
 from drilling import TRAINER, Workers
 
+#: Whether the job has a fourth node, and SlurmdTimeout.
 LOSSES = {"spare": (True, 3), "requeue": (False, 3), "late": (False, 30)}
-"""Whether the job has a fourth node, and SlurmdTimeout."""
 
 
 def limit_s(scenario: str) -> float:
@@ -51,25 +51,25 @@ def limit_s(scenario: str) -> float:
 
 
 STEP_S = 0.1
+#: Between two failures of the story; after the last one; how long a node is without power.
 EVERY_S, AFTERWARDS_S, BACK_S = 25.0, 40.0, 20.0
-"""Between two failures of the story; after the last one; how long a node is without power."""
 LOOKS_S, PATIENCE_S = 10.0, 40.0
+#: In place of 60: how long agents dial an owner whose node is lost, before they have the job started again.
 OWNER_WAIT_S = 10
-"""In place of 60: how long agents dial an owner whose node is lost, before they have the job started again."""
 PREEMPTING = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 URGENT = "PartitionName=urgent Nodes=n[1-4] PriorityTier=10 State=UP"
+#: MASTER_PORT is the trainer's.
 OWN_PORT = "export TORCHELASTIC_USE_AGENT_STORE=False TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-"""MASTER_PORT is the trainer's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
     name: str
     sbatch: tuple[str, ...]
+    #: (is there a spare) → the lines before the script; None: not installed.
     command: Callable[[bool], str | None]
-    """(is there a spare) → the lines before the script; None: not installed."""
+    #: Whether it has a use for a fourth node.
     spares: bool = True
-    """Whether it has a use for a fourth node."""
 
 
 def _ours(*how: str) -> Callable[[bool], str]:
@@ -96,8 +96,8 @@ def _theirs(program: str, nnodes: str, spare_nnodes: str, *more: str) -> Callabl
     return command
 
 
+#: `--no-kill`, restarts: what makes the others go on.
 RESTARTS = ("--max-restarts", "10", "--rdzv-conf", "last_call_timeout=1")
-"""`--no-kill`, restarts: what makes the others go on."""
 LAUNCHERS = (
     Launcher("holdfast", ("--no-kill", "--requeue"), _ours("--no-warm")),
     Launcher("holdfast warm", ("--no-kill", "--requeue"), _ours("--warm")),
@@ -154,8 +154,8 @@ class Loss:
     """What became of one lost node, in seconds; None: not within the limit."""
 
     back_s: float | None = None
+    #: Slurm's, of the job, where no rank stepped any more.
     state: str = ""
-    """Slurm's, of the job, where no rank stepped any more."""
 
 
 def loss(launcher: Launcher, scenario: str) -> Loss | None:
@@ -190,10 +190,10 @@ def drawn(seed: int) -> list[tuple[str, int]]:
 
 @dataclass(slots=True)
 class Story:
+    #: Steps that were kept, by what a step takes, over the time of the story.
     share: float = 0.0
-    """Steps that were kept, by what a step takes, over the time of the story."""
+    #: How often it was submitted: by the operator, but for once.
     jobs: int = 0
-    """How often it was submitted: by the operator, but for once."""
     moments: list[str] = field(default_factory=list)
 
 
@@ -269,8 +269,8 @@ def _operate(slurm: Slurm, job: Job, found: Story) -> None:
 
 @dataclass(slots=True)
 class Results:
+    #: By scenario and launcher.
     losses: dict[tuple[str, str], list[Loss]] = field(default_factory=dict)
-    """By scenario and launcher."""
     stories: dict[str, list[Story]] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
 

@@ -41,8 +41,8 @@ sys.stdin.read()
 """
 SHELL = "echo first line; exec sleep 60"
 AIM_MS, AIM_MB, AIM_CPU = 100.0, 40.0, 0.5
+#: What a supervisor does once, in its first quiet seconds, is no idling.
 SETTLE_S = 6.0
-"""What a supervisor does once, in its first quiet seconds, is no idling."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ class Run:
     how: str
     first_s: float
     back_s: float
+    #: Whether an import was left to the workers.
     left: bool
-    """Whether an import was left to the workers."""
 
 
 def run(how: str, script: Path, env: dict[str, str]) -> tuple[float, float, str]:

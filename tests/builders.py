@@ -11,8 +11,8 @@ from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.phrases import Phrase
 
+#: A moment of 2023, in seconds since 1970.
 T = 1_700_000_000.0
-"""A moment of 2023, in seconds since 1970."""
 DAY_S = 86_400.0
 PREEMPTED = StopRequest(
     reason="Slurm preempts the job", source=StopSource.PLATFORM, phrase=Phrase.PREEMPTED, requeue=True

@@ -44,17 +44,17 @@ settings.register_profile("default", **_PATIENT)
 settings.register_profile("landing", derandomize=True, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+#: A test that takes one of these fixtures is of that suite.
 BY_FIXTURE = {"image_of": "bundle", "slurm_of": "slurm", "kubernetes_shared": "kubernetes", "chromium": "browser"}
-"""A test that takes one of these fixtures is of that suite."""
+#: Lines of a failure that are printed when it happens; the end of the run has all of them.
 SHOWN_LINES = 30
-"""Lines of a failure that are printed when it happens; the end of the run has all of them."""
+#: Variables of holdfast's that are for tests.
 TEST_VARIABLES = (
     *("HOLDFAST_TESTS_", "HOLDFAST_GOLDEN", "HOLDFAST_WRITE_", "HOLDFAST_WALK", "HOLDFAST_FUZZ"),
     "HOLDFAST_FAULT_CASES",
 )
-"""Variables of holdfast's that are for tests."""
+#: The home directory of this test run; the processes of xdist share it.
 _HOME = "HOLDFAST_TESTS_HOME"
-"""The home directory of this test run; the processes of xdist share it."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _FAILED = pytest.StashKey[bool]()
 
@@ -217,8 +217,8 @@ class Ran:
         return self.home / "jobs" / str(self.report["job"]["id"])
 
 
+#: A test decides by itself which Python its workers get, how wide its terminal is (xdist sets a width), who is told.
 OF_THE_CALLER = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON_EXEC", "COLUMNS", "LINES", "GITHUB_STEP_SUMMARY")
-"""A test decides by itself which Python its workers get, how wide its terminal is (xdist sets a width), who is told."""
 
 
 class Holdfast:

@@ -51,8 +51,8 @@ def save_and_leave(notice: dict[str, object]) -> None:
     os._exit(0)
 
 
+#: Rank 0's connections to all others, in their order; another rank's to rank 0.
 peers: list[socket.socket] = []
-"""Rank 0's connections to all others, in their order; another rank's to rank 0."""
 
 
 def meet() -> None:

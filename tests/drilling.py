@@ -17,8 +17,8 @@ from netns import Net, Node, Started
 
 TRAINER = Path(__file__).with_name("drill_trainer.py")
 PORT = 29500
+#: The trainer opens MASTER_PORT by itself.
 OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
-"""The trainer opens MASTER_PORT by itself."""
 WAIT_S = 25.0
 Event = dict[str, Any]
 BUGS = ("Traceback", "holdfast: a bug of holdfast")

@@ -21,8 +21,8 @@ from holdfast.model.gang_protocol import Command, Go, Member, MemberState, Prepa
 from holdfast.model.job_spec import JobSpec, NodeInfo, RestartPolicy, Role, Timers
 
 NODES = ("a", "b")
+#: The stories let one failure happen again and again.
 POLICY = RestartPolicy(max_restarts=3, same_failure=0)
-"""The stories let one failure happen again and again."""
 TIMERS = Timers(
     check_s=20.0, prepare_s=30.0, start_s=40.0, grace_s=5.0, kill_s=7.0, peer_wait_s=0.5, settle_s=1.5, resend_s=1.0
 )

@@ -27,8 +27,8 @@ from pathlib import Path
 import psutil
 
 SUBNET, SUBNET_6 = "10.77.0", "fd77::"
+#: Monotonic clocks of neighbours differ by so much: who compares two nodes' clocks is wrong by more than a day.
 CLOCKS_APART_S = 100_000
-"""Monotonic clocks of neighbours differ by so much: who compares two nodes' clocks is wrong by more than a day."""
 SWITCH_ADDRESS = f"{SUBNET}.254"
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUPS = Path("/sys/fs/cgroup")
@@ -87,8 +87,8 @@ def _do(*words: str, input_text: str = "") -> str:
 class Started:
     """A command that runs in a node. Its output goes to files: a node may be gone before the test reads a pipe."""
 
+    #: `nsenter`, which ends as its command does.
     outside: subprocess.Popen[str]
-    """`nsenter`, which ends as its command does."""
     node: Node
     out_file: Path
     err_file: Path
@@ -125,14 +125,14 @@ class Node:
     """One machine: what runs in it sees itself alone, and its peers over the network only."""
 
     net: Net
+    #: From 1; its address ends with it.
     number: int
-    """From 1; its address ends with it."""
+    #: What it calls itself.
     host: str
-    """What it calls itself."""
+    #: A directory of its own: HOME, HOLDFAST_HOME, the working directory and what its commands print.
     place: Path
-    """A directory of its own: HOME, HOLDFAST_HOME, the working directory and what its commands print."""
+    #: What its commands find in their environment, beside what `start` is given.
     env: dict[str, str] = field(default_factory=dict)
-    """What its commands find in their environment, beside what `start` is given."""
     _outside: subprocess.Popen[str] | None = None
     _init: int = 0
     _started: int = 0

@@ -20,8 +20,8 @@ import pytest
 
 from places import TESTS
 
+#: The marker of real runs that are run by default.
 KEY_MARKER = "key"
-"""The marker of real runs that are run by default."""
 
 
 @dataclass(frozen=True)

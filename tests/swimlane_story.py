@@ -145,7 +145,7 @@ def tags(page: str) -> list[tuple[str, tuple[str, ...]]]:
     return parser.tags
 
 
+#: Texts that look for a way out of their place.
 HOSTILE_TEXT = st.text(st.sampled_from("<>&\"'`/= -!\x00\x1b\u202e\ud800\nab"), max_size=40) | st.sampled_from(
     ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</title></svg><b>", "<!--", "]]>", "</style>"]
 )
-"""Texts that look for a way out of their place."""

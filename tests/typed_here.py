@@ -18,8 +18,8 @@ import pytest
 from holdfast.cli import main
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
+#: A command that has not come to its end by then waits for ever.
 LIMIT_S = 60
-"""A command that has not come to its end by then waits for ever."""
 
 Cli = Callable[..., tuple[int, str, str]]
 

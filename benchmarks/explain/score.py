@@ -42,10 +42,10 @@ BUILT_IN = (
     ("list of greps", "grep_list.py"),
     ("OpenPAI's patterns", "openpai.py"),
 )
+#: What a wrong decision costs, in retries that fail at once: a stop costs a night, a healthy machine taken out more.
 NEEDLESS_RETRY, NEEDLESS_STOP, WRONG_QUARANTINE = 1.0, 5.0, 10.0
-"""What a wrong decision costs, in retries that fail at once: a stop costs a night, a healthy machine taken out more."""
+#: Where one of these is to blame, another machine is a fair answer.
 HARDWARE = {"hardware", "network", "storage", "platform", "unknown"}
-"""Where one of these is to blame, another machine is a fair answer."""
 LIMIT_S = 120.0
 SMOKE = 6
 NOISE_MB = 16
@@ -60,11 +60,11 @@ class Judged:
     seconds: float
     phrase: bool
     blame: bool
+    #: Of the culprits; None where the case has the log of one rank or none: there is nothing to choose.
     f1: float | None
-    """Of the culprits; None where the case has the log of one rank or none: there is nothing to choose."""
     cost: float
+    #: The truth is Unexplained, and so is the answer.
     silent: bool
-    """The truth is Unexplained, and so is the answer."""
 
 
 def classes() -> dict[str, str]:

@@ -30,13 +30,13 @@ from holdfast.platforms.platform import LaunchRequest, Platform
 from holdfast.reactor import Reactor
 from holdfast.wire.starter_reports import StarterPipe, StarterReport
 
+#: So often an agent is started on a host that loses it.
 TRIES = 3
-"""So often an agent is started on a host that loses it."""
 PAUSE_S = 2.0
+#: How long agents may take, once the job is over, to pass on the last lines of their workers.
 LAST_S = 5.0
-"""How long agents may take, once the job is over, to pass on the last lines of their workers."""
+#: With one of these options the user starts the command on each host.
 _MEETING = ("rdzv_endpoint", "master_addr", "standalone")
-"""With one of these options the user starts the command on each host."""
 
 
 class Lsf(Platform):

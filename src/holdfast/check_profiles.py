@@ -25,10 +25,10 @@ class CheckRef(Noun, frozen=True, kw_only=True):
 
     name: str
     kind: CheckKind
+    #: `module:Class`, or a path.
     target: str
-    """`module:Class`, or a path."""
+    #: FILE: the class within the file.
     member: str = ""
-    """FILE: the class within the file."""
 
     @property
     def source(self) -> str:
@@ -45,8 +45,8 @@ class Profile(Noun, frozen=True, kw_only=True):
     interval_s: float
     alone: bool
     inconclusive: str | None = None
+    #: Checks of one lane share a process, one after another; empty: a process of its own.
     lane: str = ""
-    """Checks of one lane share a process, one after another; empty: a process of its own."""
 
 
 def profile(

@@ -31,11 +31,12 @@ __all__ = [
     "validated",
 ]
 
+#: The entry-point group: `name = "package.module:Class"`.
 GROUP = "holdfast.checks"
-"""The entry-point group: `name = "package.module:Class"`."""
 
 _HERE = "holdfast.observe.checks"
 
+#: Built-in checks by name, in entry-point notation: they have no other way in than a plugin has.
 BUILT_IN: dict[str, str] = {
     "files": f"{_HERE}.files:Files",
     "disk": f"{_HERE}.disk:Disk",
@@ -58,9 +59,9 @@ BUILT_IN: dict[str, str] = {
     "pairs": f"{_HERE}.pairs:Pairs",
     "links": f"{_HERE}.links:Links",
 }
-"""Built-in checks by name, in entry-point notation: they have no other way in than a plugin has."""
 
 _WARN = {"failure": "warn"}
+#: What runs where nothing is chosen: cheap, side by side, and silent on a machine that can work.
 DEFAULT: tuple[CheckChoice, ...] = (
     # A program that does not parse or lacks a module is explained best by its own exit: a note, not a failure.
     CheckChoice(name="files", params={"program": "warn"}),
@@ -81,9 +82,9 @@ DEFAULT: tuple[CheckChoice, ...] = (
     CheckChoice(name="cpu", params=_WARN),
     CheckChoice(name="driver", params=_WARN),
 )
-"""What runs where nothing is chosen: cheap, side by side, and silent on a machine that can work."""
 
 
+#: Parameters that every check takes besides its own.
 COMMON: dict[str, tuple[type, str]] = {
     "timeout": (float, "seconds for the check with its retries"),
     "retries": (int, "how often a failed check is tried again"),
@@ -91,7 +92,6 @@ COMMON: dict[str, tuple[type, str]] = {
     "inconclusive": (str, "warn or fail: what a crash or time-out means"),
     "failure": (str, "fail or warn: what a failure means for the job"),
 }
-"""Parameters that every check takes besides its own."""
 
 
 def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
@@ -165,8 +165,8 @@ def _line_in(error: BaseException, path: Path) -> int | None:
     return line
 
 
+#: Loads what a reference names, in a process of its own. Raises BadUsage with what is wrong there.
 Describe = Callable[[CheckRef], list[Profile]]
-"""Loads what a reference names, in a process of its own. Raises BadUsage with what is wrong there."""
 
 
 class CheckRegistry:

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     Tick = Callable[[float], News]
 
 
+#: epoll takes no more than 24 days, and a limit may be longer.
 LONGEST_WAIT_S = 86_400.0
-"""epoll takes no more than 24 days, and a limit may be longer."""
 
 
 class CallbackPriority(enum.IntEnum):
     """Who comes first of those that are ready together."""
 
+    #: A signal that asks for the end comes before the deaths that the same signal has caused.
     GUARD = enum.auto()
-    """A signal that asks for the end comes before the deaths that the same signal has caused."""
+    #: Deaths come before the rest: a noisy worker's output must not delay the stop of the others.
     DEATH = enum.auto()
-    """Deaths come before the rest: a noisy worker's output must not delay the stop of the others."""
     REST = enum.auto()
 
 

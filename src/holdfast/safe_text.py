@@ -10,9 +10,10 @@ import functools
 from holdfast.lazy_pattern import Lazy
 
 _ESCAPES = Lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|[@-_])")
+#: What `show.terminal.Style` has: nothing else may change a colour.
 _STYLES = Lazy(r"(\x1b\[(?:0|1|2|1;3[1-3])m)")
-"""What `show.terminal.Style` has: nothing else may change a colour."""
 
+#: Line feed is not among them: `one_line` and the lines' own prefixes deal with it.
 _STEERING = (
     *range(0x0A),
     *range(0x0B, 0x20),
@@ -29,7 +30,6 @@ _STEERING = (
     *range(0xFFF9, 0xFFFC),
     *range(0xE0000, 0xE0080),  # tags: an invisible text of its own
 )
-"""Line feed is not among them: `one_line` and the lines' own prefixes deal with it."""
 
 
 @functools.cache

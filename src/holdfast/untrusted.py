@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     import yaml
 
+#: The largest document: a report of many thousand attempts has a few MB.
 MOST_BYTES = 64 << 20
-"""The largest document: a report of many thousand attempts has a few MB."""
+#: The largest file that a person writes by hand: configuration, job file, rules, rows.
 MOST_CONFIG_BYTES = 4 << 20
-"""The largest file that a person writes by hand: configuration, job file, rules, rows."""
+#: Levels of lists and mappings inside one another.
 MOST_DEPTH = 64
-"""Levels of lists and mappings inside one another."""
+#: Values of one YAML document, each alias counted with all that it stands for.
 MOST_NODES = 200_000
-"""Values of one YAML document, each alias counted with all that it stands for."""
+#: Seconds since 1970 at the end of the year 9999: no clock shows a later time.
 LATEST_S = 253_402_300_799.0
-"""Seconds since 1970 at the end of the year 9999: no clock shows a later time."""
 
 _WORDS = 300
 _JSON_OTHER = bytes(set(range(256)) - set(b'[]{}"'))

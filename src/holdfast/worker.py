@@ -23,17 +23,17 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
+#: Beside the file of the notice: SIGTERM is caught, and ends nothing by itself.
 _SHIELDED = ".shielded"
-"""Beside the file of the notice: SIGTERM is caught, and ends nothing by itself."""
+#: Beside the file of the notice, from holdfast: the time is over.
 _LEAVE = ".leave"
-"""Beside the file of the notice, from holdfast: the time is over."""
+#: SIGTERM that no notice follows ends the process after so long: then it was no platform's.
 _UNTOLD_S = 10.0
-"""SIGTERM that no notice follows ends the process after so long: then it was no platform's."""
 
+#: The file of `progress`, its descriptor, and the first step and the last saved one, as they stand in the file.
 _opened: tuple[str, int, bytes] | None = None
-"""The file of `progress`, its descriptor, and the first step and the last saved one, as they stand in the file."""
+#: Our handler for SIGTERM.
 _ours: Callable[[int, object], None] | None = None
-"""Our handler for SIGTERM."""
 
 
 def progress(step: int, saved: bool = False) -> None:

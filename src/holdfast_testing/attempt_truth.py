@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 class Truth:
     """What really befell one attempt. Times are simulated seconds."""
 
+    #: (when, what, ranks, node) of everything that went wrong by itself, in order.
     ills: list[tuple[float, str, tuple[int, ...], str]] = field(default_factory=list)
-    """(when, what, ranks, node) of everything that went wrong by itself, in order."""
+    #: Rank → the cause of its process's end.
     deaths: dict[int, str] = field(default_factory=dict)
-    """Rank → the cause of its process's end."""
+    #: Rank → the boot of the agent that started it last.
     started_by: dict[int, int] = field(default_factory=dict)
-    """Rank → the boot of the agent that started it last."""
     died_at: dict[int, float] = field(default_factory=dict)
+    #: Rank → when it began to die, where that takes time.
     dying_at: dict[int, float] = field(default_factory=dict)
-    """Rank → when it began to die, where that takes time."""
+    #: Node → when the processes there were first asked to leave.
     signalled: dict[str, float] = field(default_factory=dict)
-    """Node → when the processes there were first asked to leave."""
     nodes: dict[str, list[int]] = field(default_factory=dict)
     prepared: set[int] = field(default_factory=set)
     up: set[int] = field(default_factory=set)
+    #: The rank whose failure the owner heard of first.
     first_heard: int | None = None
-    """The rank whose failure the owner heard of first."""
     stopped_at: float | None = None
     out_of_memory: set[int] = field(default_factory=set)
     split: bool = False
+    #: How many ranks it has.
     size: int = 0
-    """How many ranks it has."""

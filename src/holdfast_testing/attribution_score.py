@@ -14,8 +14,8 @@ from holdfast.model.phrases import Phrase
 from holdfast_testing.attempt_truth import Truth
 from holdfast_testing.witness import Witness
 
+#: Troubles closer together than this have no order that anybody could know: either is right.
 SAME_S = 0.2
-"""Troubles closer together than this have no order that anybody could know: either is right."""
 
 
 class Score:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 MOST_GROWTH_BYTES = 64 << 20
+#: CPU seconds of one case: far more than any needs on a busy machine.
 SLOWEST_S = 5.0
-"""CPU seconds of one case: far more than any needs on a busy machine."""
 _KEY, _OTHER = Key(bytes(range(32))), Key(bytes(32))
 _NOW = 1_767_225_600.0
 _SPEC = JobSpec(name="j", roles=(Role(name="w", count=2, command=("x",), env={"A": "1"}),), nodes=NodePlan(most=2))

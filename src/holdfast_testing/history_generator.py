@@ -23,10 +23,10 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.journal import Journal
 
 DAY_S = 86_400.0
+#: The jobs began within so long before `now`.
 WITHIN_S = 180 * DAY_S
-"""The jobs began within so long before `now`."""
+#: Ranks.
 A_NODE = 8
-"""Ranks."""
 _NAMES = 40
 _NODES = 200
 _ATTEMPTS_OF_LARGEST = 3

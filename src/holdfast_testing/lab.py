@@ -38,53 +38,53 @@ from holdfast.observe.python_stacks import find_py_spy
 from holdfast_testing.lab_server import Surroundings, surroundings
 
 LIMIT_S = 90.0
+#: What a program prints when the lab's signal may come.
 READY = "ready for the lab"
-"""What a program prints when the lab's signal may come."""
 
 
 class Case(Noun, frozen=True, kw_only=True):
     """One failure and the right answer to it."""
 
     name: str
+    #: The right phrase first; others that count, too.
     phrases: tuple[str, ...]
-    """The right phrase first; others that count, too."""
     blame: str
+    #: The culprit; None where no rank stands out.
     rank: int | None = 0
-    """The culprit; None where no rank stands out."""
     workers: int = 1
     script: str = ""
+    #: Run as it is, in place of the script.
     command: tuple[str, ...] = ()
-    """Run as it is, in place of the script."""
     files: dict[str, str] = {}
+    #: Permission bits of some of the files.
     modes: dict[str, int] = {}
-    """Permission bits of some of the files."""
+    #: Further options of `holdfast run`.
     options: tuple[str, ...] = ()
-    """Further options of `holdfast run`."""
+    #: Memory limit of each worker, as a job file says it.
     memory: str = ""
-    """Memory limit of each worker, as a job file says it."""
+    #: The signal that holdfast itself gets once a worker has printed the lab's ready line.
     interrupt: str = ""
-    """The signal that holdfast itself gets once a worker has printed the lab's ready line."""
+    #: torch, root, cgroup, openssl, netns, py-spy
     needs: tuple[str, ...] = ()
-    """torch, root, cgroup, openssl, netns, py-spy"""
     environment: dict[str, str] = {}
+    #: The further culprits of a kind of start.
     also: tuple[int, ...] = ()
-    """The further culprits of a kind of start."""
+    #: What the reason must hold: an address, a name.
     says: str = ""
-    """What the reason must hold: an address, a name."""
+    #: The rank is the one culprit: a report that names another one beside it, or one where `rank` is null, is wrong.
     alone: bool = False
-    """The rank is the one culprit: a report that names another one beside it, or one where `rank` is null, is wrong."""
+    #: A case that is not over by then counts as wrong.
     limit_s: float = LIMIT_S
-    """A case that is not over by then counts as wrong."""
 
 
 class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of hang."""
 
     name: str
+    #: The rank that the others wait for; None where no rank stands out.
     rank: int | None
-    """The rank that the others wait for; None where no rank stands out."""
+    #: Further ones.
     also: tuple[int, ...] = ()
-    """Further ones."""
     script: str
     workers: int = 3
     needs: tuple[str, ...] = ("torch", "py-spy")
@@ -94,8 +94,8 @@ class _Start(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of start that never finishes."""
 
     name: str
+    #: Those that never joined, or could not reach rank 0.
     ranks: tuple[int, ...]
-    """Those that never joined, or could not reach rank 0."""
     script: str
     workers: int = 3
     phrases: tuple[str, ...] = (Phrase.RENDEZVOUS_TIMEOUT,)
@@ -110,8 +110,8 @@ class _Starts(Noun, frozen=True, kw_only=True):
 
 
 class _Hangs(Noun, frozen=True, kw_only=True):
+    #: What every script of the file begins with.
     prelude: str
-    """What every script of the file begins with."""
     cases: tuple[_Hang, ...]
 
 

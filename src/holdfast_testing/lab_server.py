@@ -21,13 +21,13 @@ SAID = {
 class Surroundings(Noun, frozen=True, kw_only=True):
     """Where the programs find trouble, all of it on localhost."""
 
+    #: `URL/status/503/…` answers 503; `URL/short/…` promises more bytes than it sends; anything else is 200.
     url: str
-    """`URL/status/503/…` answers 503; `URL/short/…` promises more bytes than it sends; anything else is 200."""
     closed_port: int
+    #: A process listens on it.
     taken_port: int
-    """A process listens on it."""
+    #: Accepts, and resets the connection at once.
     reset_port: int
-    """Accepts, and resets the connection at once."""
 
 
 class _Troubled(http.server.BaseHTTPRequestHandler):

@@ -22,8 +22,8 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.node.explain_files import read_log
 
 CHECKOUT = Path(__file__).parents[2]
+#: When each case's logs were last written, in seconds since the epoch: equal on every machine and day.
 WRITTEN_AT = 1_780_000_000.0
-"""When each case's logs were last written, in seconds since the epoch: equal on every machine and day."""
 
 
 def cases() -> Iterator[tuple[str, AttemptEvidence]]:

@@ -28,8 +28,8 @@ class Mutant:
     wrong: str
     parts: Parts
     breaks: frozenset[str]
+    #: For mistakes so seldom met by chance that the exhaustive search is the tool: within these bounds it finds it.
     bounds: Bounds | None = None
-    """For mistakes so seldom met by chance that the exhaustive search is the tool: within these bounds it finds it."""
 
 
 def _owner(kind: Callable[[], Gang], name: str, wrong: str, *breaks: str, bounds: Bounds | None = None) -> Mutant:

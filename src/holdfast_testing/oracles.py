@@ -48,12 +48,12 @@ from holdfast_testing.simulation import Simulation, warm
 STORED = CHECKOUT / "tests" / "data" / "oracles"
 SEEDS, NODES = range(1, 2001), 3
 STARTS = 15
+#: Lines of a difference that are printed, for each file.
 SHOWN_LINES = 40
-"""Lines of a difference that are printed, for each file."""
 SHOWN_CHARACTERS = 400
 
+#: File names below `STORED`, each with its lines.
 Files = Iterator[tuple[str, Iterable[str]]]
-"""File names below `STORED`, each with its lines."""
 
 
 def reports() -> Files:

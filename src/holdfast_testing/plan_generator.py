@@ -13,9 +13,10 @@ from holdfast_testing.plan_nodes import joining
 from holdfast_testing.plan_platform import on_platform
 from holdfast_testing.trouble_plan import BadCheck, Crash, Cut, Ending, Ill, Outage, Plan, What, When
 
+#: Of the jobs, whose workers have reserved ports.
 PORTS = 0.25
-"""Of the jobs, whose workers have reserved ports."""
 
+#: Deaths with evidence of their own; the last one vanished without a status.
 OWN_ENDINGS = (
     Ending(
         exit_code=1,
@@ -36,8 +37,8 @@ OWN_ENDINGS = (
     Ending(signal=6, words="terminate called after throwing an instance of 'std::length_error'\n"),
     Ending(),
 )
-"""Deaths with evidence of their own; the last one vanished without a status."""
 
+#: Deaths that only say that a peer is gone.
 PEER_ENDINGS = (
     Ending(exit_code=1, words="RuntimeError: recv failed: Connection closed by rank {rank}\n"),
     Ending(
@@ -50,18 +51,17 @@ PEER_ENDINGS = (
     ),
     Ending(signal=6, words="[Rank 0] Watchdog caught collective operation timeout: no answer from rank {rank}\n"),
 )
-"""Deaths that only say that a peer is gone."""
 
+#: How a process leaves after SIGTERM; the last two look like failures and are none.
 TERM_ENDINGS = (
     Ending(signal=15),
     Ending(exit_code=0),
     Ending(exit_code=1, words="Terminated (exitcode=1)\n"),
     Ending(exit_code=1, words="ValueError: Queue <multiprocessing.queues.Queue object> is closed\n"),
 )
-"""How a process leaves after SIGTERM; the last two look like failures and are none."""
 
+#: Up to so many nodes a seed draws their number; above, there are exactly as many as asked for.
 SMALL = 8
-"""Up to so many nodes a seed draws their number; above, there are exactly as many as asked for."""
 
 
 def draw(seed: int, nodes: int) -> Plan:

@@ -10,8 +10,8 @@ from msgspec import structs
 from holdfast.model.job_spec import NodeInfo, NodePlan
 from holdfast_testing.trouble_plan import Crash, Leave, Plan
 
+#: Of the plans with more than one node.
 SHARE = 0.45
-"""Of the plans with more than one node."""
 
 
 def joining(plan: Plan, seed: int) -> Plan:

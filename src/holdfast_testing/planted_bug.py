@@ -17,12 +17,12 @@ class NotPlanted(ValueError):
 class SourceChange:
     """One text of one function, and the text in its place."""
 
+    #: Below `src/holdfast`: `decide/agent.py`.
     file: str
-    """Below `src/holdfast`: `decide/agent.py`."""
+    #: The function or class: `Agent.obey`; empty: the whole file.
     place: str
-    """The function or class: `Agent.obey`; empty: the whole file."""
+    #: The text as it is; it stands in `place` once.
     right: str
-    """The text as it is; it stands in `place` once."""
     broken: str
 
     def planted(self, source: str) -> str:
@@ -48,8 +48,8 @@ class PlantedBug(SourceChange):
 
     name: str
     wrong: str
+    #: Test ids below `tests/`, without parameters: `decide/test_agent.py::test_x`.
     tests: tuple[str, ...]
-    """Test ids below `tests/`, without parameters: `decide/test_agent.py::test_x`."""
 
 
 @dataclass(frozen=True, kw_only=True)

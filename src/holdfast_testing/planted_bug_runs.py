@@ -24,10 +24,10 @@ from holdfast_testing.planted_bugs import EQUIVALENT_BUGS, PLANTED_BUGS
 
 SOURCE = Path(__file__).parents[1]
 ROOT = SOURCE.parent
+#: Seconds for the tests of one bug.
 LIMIT_S = 300.0
-"""Seconds for the tests of one bug."""
+#: Options of pytest. The nearest tests need no fixture of `tests/conftest.py`, whose imports take a second.
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "--noconftest", "--tb=no", "-rfE", "--color=no")
-"""Options of pytest. The nearest tests need no fixture of `tests/conftest.py`, whose imports take a second."""
 
 
 class SourceCopy:

@@ -23,12 +23,12 @@ from holdfast.model.noun_base import Message, Noun
 
 NODES = ("n0", "n1")
 EVER = 1e9
+#: The node that is quick where one is (`Bounds.prompt`).
 PROMPT = 1
-"""The node that is quick where one is (`Bounds.prompt`)."""
 NEXT = {"booting": "prepared", "going": "up"}
 LEASE_S = 100.0
+#: An agent whose lease has run out lives so much later: nothing acknowledged before counts any more.
 GENERATION_S = 1000.0
-"""An agent whose lease has run out lives so much later: nothing acknowledged before counts any more."""
 TICK_S = 0.001
 SPEC = JobSpec(
     name="search",
@@ -53,9 +53,9 @@ class Bounds:
     suspicions: int = 0
     agent_restarts: int = 0
     owner_crashes: int = 0
+    #: The second node's messages come at once, each once, and its processes are quick: then one node's troubles can be
+    #: followed much further.
     prompt: bool = False
-    """The second node's messages come at once, each once, and its processes are quick: then one node's troubles can be
-    followed much further."""
 
 
 @dataclass
@@ -67,8 +67,8 @@ class Side:
     generation: int = 0
     said: int = 0
     last: Any = None
+    #: The latest generation from which the owner has heard: it granted no lease for a later one.
     heard: int = -1
-    """The latest generation from which the owner has heard: it granted no lease for a later one."""
 
     @property
     def now(self) -> float:

@@ -28,8 +28,9 @@ from holdfast_testing.search_state import Bounds
 from holdfast_testing.simulated_world import Violation
 from holdfast_testing.simulation import Parts, Simulation, warm
 
+#: So many failures are told in full.
 SHOWN = 10
-"""So many failures are told in full."""
+#: What `--search` goes through, all of it.
 BOUNDS = (
     SILENT,
     RESTARTED,
@@ -38,7 +39,6 @@ BOUNDS = (
     replace(SILENT, expiries=2),
     Bounds(expiries=0, agent_restarts=1),
 )
-"""What `--search` goes through, all of it."""
 
 
 def again(seed: int, nodes: int, mutant: str = "") -> str:

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from holdfast_testing.simulated_node import Machine
     from holdfast_testing.witness import Witness
 
+#: How long it takes to synchronize the journal with its disk.
 SECURE_S = 0.005
-"""How long it takes to synchronize the journal with its disk."""
+#: How long reading the logs of a drained attempt takes.
 COLLECT_S = 0.02
-"""How long reading the logs of a drained attempt takes."""
 
 
 class OwnerHost:

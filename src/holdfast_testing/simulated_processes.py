@@ -18,10 +18,10 @@ from holdfast_testing.trouble_plan import Ending, Ill, Plan, What, When
 if TYPE_CHECKING:
     from holdfast_testing.witness import Witness
 
+#: From SIGKILL to the end of a process that can be killed.
 KILL_S = 0.005
-"""From SIGKILL to the end of a process that can be killed."""
+#: How long a process that is stuck in the kernel outlives SIGKILL.
 STUCK_S = 500.0
-"""How long a process that is stuck in the kernel outlives SIGKILL."""
 
 
 class Node(Protocol):

@@ -14,8 +14,8 @@ from typing import Any
 
 from holdfast_testing.trouble_plan import Plan
 
+#: So many events without the clock moving: something wakes itself for ever.
 STUCK_STEPS = 200_000
-"""So many events without the clock moving: something wakes itself for ever."""
 
 
 class Violation(Exception):

@@ -25,8 +25,8 @@ class When(enum.StrEnum):
 class What(enum.StrEnum):
     CRASH = "crash"
     HANG = "hang"
+    #: It ends with status 0 while the others still need it.
     LEAVE = "leave"
-    """It ends with status 0 while the others still need it."""
     NO_START = "no start"
 
 
@@ -37,8 +37,8 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     words: str = ""
+    #: The kernel killed it for its memory, and says so.
     by_memory: bool = False
-    """The kernel killed it for its memory, and says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,15 @@ class BadCheck:
 class Platform:
     """What runs the job, and may start it again on its nodes."""
 
+    #: When it ends the run of the job without a word, and starts the next.
     ends: tuple[float, ...] = ()
-    """When it ends the run of the job without a word, and starts the next."""
+    #: From its being asked for another run to the end of this one.
     kill_s: float = 1.0
-    """From its being asked for another run to the end of this one."""
+    #: From the end of a run to the beginning of the next.
     away_s: float = 20.0
-    """From the end of a run to the beginning of the next."""
     refuses: bool = False
+    #: The next run has not the nodes that the job is not to get again, nor others for them.
     fewer: bool = False
-    """The next run has not the nodes that the job is not to get again, nor others for them."""
 
 
 @dataclass(frozen=True)
@@ -118,71 +118,71 @@ class Plan:
     seed: int
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
+    #: When each node is started; infinite: never. Empty: the owner knows all of them from the start.
     joins: dict[str, float] = field(default_factory=dict)
-    """When each node is started; infinite: never. Empty: the owner knows all of them from the start."""
     leaves: tuple[Leave, ...] = ()
     platform: Platform | None = None
+    #: Owner and the only agent share a process, as on one machine: no network, no lease.
     local: bool = False
-    """Owner and the only agent share a process, as on one machine: no network, no lease."""
     horizon_s: float = 4000.0
+    #: From here on the network is perfect and nothing new breaks.
     heal_at: float = 400.0
-    """From here on the network is perfect and nothing new breaks."""
     latency_s: float = 0.05
     jitter: float = 0.0
     loss: float = 0.0
     duplicate: float = 0.0
     very_late_s: float = 60.0
     cuts: tuple[Cut, ...] = ()
+    #: How much faster than the owner's a node's clock runs: 0.01 is one per cent.
     drift: dict[str, float] = field(default_factory=dict)
-    """How much faster than the owner's a node's clock runs: 0.01 is one per cent."""
     outages: tuple[Outage, ...] = ()
     agent_crashes: tuple[Crash, ...] = ()
     owner_crashes: tuple[Crash, ...] = ()
     stops: tuple[tuple[float, StopRequest], ...] = ()
+    #: By the number of the round, counted over the whole job from 1.
     bad_checks: dict[int, BadCheck] = field(default_factory=dict)
-    """By the number of the round, counted over the whole job from 1."""
     check_s: float = 0.2
+    #: Seconds from the start of a rank's process until it is prepared; 1 where not named.
     boot_s: dict[int, float] = field(default_factory=dict)
-    """Seconds from the start of a rank's process until it is prepared; 1 where not named."""
     up_s: float = 0.1
     connect_s: float = 0.5
     connect_timeout_s: float = 30.0
+    #: After this long without a peer's part, those that wait for it die of it.
     collective_timeout_s: float = 30.0
-    """After this long without a peer's part, those that wait for it die of it."""
+    #: Nodes whose processes cannot reach each other, though each of them reaches the owner.
     unreachable: frozenset[str] = frozenset()
-    """Nodes whose processes cannot reach each other, though each of them reaches the owner."""
+    #: How long all ranks together have to run for the job to be done; 0: for ever.
     work_s: float = 40.0
-    """How long all ranks together have to run for the job to be done; 0: for ever."""
+    #: Seconds of work a step; checkpoints are taken at each. 0: nothing is kept of an attempt's work.
     step_s: float = 0.0
-    """Seconds of work a step; checkpoints are taken at each. 0: nothing is kept of an attempt's work."""
+    #: By (attempt, rank).
     ills: dict[tuple[int, int], Ill] = field(default_factory=dict)
-    """By (attempt, rank)."""
+    #: Every process on such a node falls ill.
     bad_nodes: dict[str, Ill] = field(default_factory=dict)
-    """Every process on such a node falls ill."""
+    #: Of rank 0, in every attempt.
     bug: Ill | None = None
-    """Of rank 0, in every attempt."""
+    #: How soon a rank notices that a peer's process is gone; below 0: not before the collective's time-out.
     peer_detect_s: float = 1.0
-    """How soon a rank notices that a peer's process is gone; below 0: not before the collective's time-out."""
+    #: How ranks die of a lost peer; `{rank}` is the peer's.
     peer_words: tuple[Ending, ...] = (Ending(exit_code=1, words="recv failed: Connection closed by rank {rank}"),)
-    """How ranks die of a lost peer; `{rank}` is the peer's."""
+    #: How long a crash takes from its first sign to the process's end: a core is written, a device given back.
     dying_s: float = 0.0
-    """How long a crash takes from its first sign to the process's end: a core is written, a device given back."""
+    #: Seconds that reading the logs of an attempt takes, by attempt; infinite: they are never read.
     collect_s: dict[int, float] = field(default_factory=dict)
-    """Seconds that reading the logs of an attempt takes, by attempt; infinite: they are never read."""
+    #: From SIGTERM to the process's end.
     term_s: float = 0.05
-    """From SIGTERM to the process's end."""
     term_ending: Ending = Ending(signal=15)
+    #: Ranks that ignore SIGTERM.
     stubborn: frozenset[int] = frozenset()
-    """Ranks that ignore SIGTERM."""
+    #: (attempt, rank) of processes that outlive SIGKILL for a long time (stuck in the kernel).
     unkillable: frozenset[tuple[int, int]] = frozenset()
-    """(attempt, rank) of processes that outlive SIGKILL for a long time (stuck in the kernel)."""
+    #: Nothing at all is wrong: there must be exactly one attempt.
     quiet: bool = False
-    """Nothing at all is wrong: there must be exactly one attempt."""
+    #: An owner that crashes loses so many of its last events, but none that it had secured.
     lose_tail: int = 0
-    """An owner that crashes loses so many of its last events, but none that it had secured."""
+    #: What was secured is lost as well.
     lying_disk: bool = False
-    """What was secured is lost as well."""
+    #: When the journal cannot be written, from … to … (seconds).
     journal_troubles: tuple[tuple[float, float], ...] = ()
-    """When the journal cannot be written, from … to … (seconds)."""
+    #: An owner that crashes may do so between writing an event down and acting on it.
     lose_actions: bool = True
-    """An owner that crashes may do so between writing an event down and acting on it."""

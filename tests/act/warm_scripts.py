@@ -14,8 +14,8 @@ class Program:
 
     files: dict[str, str]
     words: tuple[str, ...] = ("job.py",)
+    #: Modules without which there is nothing to compare.
     needs: tuple[str, ...] = field(default=())
-    """Modules without which there is nothing to compare."""
 
 
 def program_of(text: str, *args: str, needs: tuple[str, ...] = (), **more: str) -> Program:

@@ -120,6 +120,7 @@ KINDS_NUMPY = {
     "numpy, entropy": "np.random.SeedSequence().entropy",
     "numpy, in a child": "child(np.random.default_rng().random)",
 }
+#: Expressions whose value must be another one in each process: what draws from what Python, NumPy or torch keep.
 KINDS_TORCH = {
     "torch": "torch.rand(1).item()",
     "torch, its seed": "torch.initial_seed()",
@@ -131,7 +132,6 @@ KINDS_TORCH = {
     "torch, worker of a data loader": "next(iter(torch.utils.data.DataLoader(Seeds(), num_workers=1))).item()",
     "torch, order of a data loader": "next(iter(torch.utils.data.DataLoader(range(1 << 20), shuffle=True, batch_size=3))).tolist()",
 }
-"""Expressions whose value must be another one in each process: what draws from what Python, NumPy or torch keep."""
 
 DRAWS = """
 import email.generator, email.utils, multiprocessing, os, random, secrets, sys, tempfile, time, uuid
@@ -154,6 +154,7 @@ while not all(os.path.exists(f"drawn-{{attempt}}-{{rank}}") for rank in (0, 1)):
 raise SystemExit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 """
 
+#: Two ranks, six steps, a checkpoint after the third; with an argument rank 1 dies then, and it has to be resumed.
 TRAINING = """
 import os, sys, time
 import torch
@@ -195,4 +196,3 @@ def main():
 if __name__ == "__main__":
     main()
 """
-"""Two ranks, six steps, a checkpoint after the third; with an argument rank 1 dies then, and it has to be resumed."""

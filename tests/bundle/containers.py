@@ -20,8 +20,8 @@ from holdfast.bundle.tree_copy import lay_down
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PAI = "/usr/local/pai"
+#: A user without a name, as OpenShift gives one to each project.
 SOMEBODY = 1000660000
-"""A user without a name, as OpenShift gives one to each project."""
 _OLD_S, _MOST = 86_400.0, 8
 _MOUNTS = r"""
 set -e
@@ -70,12 +70,12 @@ class Container:
     read_only: bool = False
     uid: int | None = None
     env: Mapping[str, str] = field(default_factory=lambda: {"PATH": PATH, "HOLDFAST_HOME": "/dev/shm/home"})
+    #: Whether /dev/shm is there, where each user may write.
     shm: bool = True
-    """Whether /dev/shm is there, where each user may write."""
+    #: A program of this machine, with its words, that runs the command as its own.
     below: tuple[str, ...] = ()
-    """A program of this machine, with its words, that runs the command as its own."""
+    #: It may write into the exchange directory, as an init container does.
     prepares: bool = False
-    """It may write into the exchange directory, as an init container does."""
 
     def __call__(self, *words: str, timeout_s: float = 60) -> Done:
         with self.start(*words) as process:

@@ -21,8 +21,8 @@ from roots import CACHE, alone, kept, root
 SOURCE = Path(__file__).parent.parent.parent
 BASE, IMAGE = "localhost/holdfast-base:trixie", "localhost/holdfast:tests"
 EXTRAS = ("kubernetes", "data", "nvidia", "stacks")
+#: Debian 13's.
 PYTHON = "3.13"
-"""Debian 13's."""
 _SHIM = """#!/bin/sh -e
 # The runtime may not raise this process's limits: it is asked for none.
 previous=

@@ -27,6 +27,7 @@ MIRROR = os.environ.get("HOLDFAST_TESTS_MIRROR", "http://deb.debian.org/debian")
 FOLDERS = ("dev", "etc", "proc", "root", "run", "sys", "usr/local/pai")
 PASSWD = "root:x:0:0:root:/root:/bin/sh\n"
 HOSTS = "127.0.0.1 localhost\n"
+#: Says that it runs, and ends with the status that it is given; `env`: prints its environment.
 PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,6 @@ int main(int n, char **words) {
   return n > 1 ? atoi(words[1]) : 0;
 }
 """
-"""Says that it runs, and ends with the status that it is given; `env`: prints its environment."""
 GIVEN_S = 900
 
 

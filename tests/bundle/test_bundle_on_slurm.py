@@ -9,8 +9,8 @@ import pytest
 from containers import copied, exchange
 from real_slurm import Slurm
 
+#: Each node of these clusters has a /var/tmp of its own.
 PAI = "/var/tmp/pai"
-"""Each node of these clusters has a /var/tmp of its own."""
 
 
 @pytest.fixture

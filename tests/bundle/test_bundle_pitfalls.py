@@ -15,8 +15,8 @@ from holdfast.bundle.shared_libraries import PRELOAD
 
 TREE = f"{PAI}/holdfast/now"
 PYTHON = f"{TREE}/bin/python3"
+#: Each worker has these, on any machine.
 OF_HOLDFAST = {"PYTHONFAULTHANDLER=1", "PYTHONUNBUFFERED=1"}
-"""Each worker has these, on any machine."""
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ def test_the_same_words_in_each_image(image_of: ImageOf) -> None:
 
 # ---------------------------------------------------------------------------------------------- a site's own runtime
 
+#: The runtime of the proposal's demonstration, as it stands there.
 RUNTIME_SH = """\
 #!/usr/local/bin/bash
 
@@ -93,7 +94,7 @@ EOF
 
 chmod +x $TARGET
 """
-"""The runtime of the proposal's demonstration, as it stands there."""
+#: And its user's command.
 USER_CMD = """\
 from tensorflow.examples.tutorials.mnist import input_data
 
@@ -115,7 +116,7 @@ for i in range(1000):
   accuracy = tf.reduce_mean(tf.cast(correct_prediction, "float"))
   print i, sess.run(accuracy, feed_dict={x: mnist.test.images, y_: mnist.test.labels})
 """
-"""And its user's command."""
+#: Stands in for the user's package.
 TENSORFLOW = """
 import sys
 class Any(object):
@@ -130,14 +131,13 @@ any.__dict__.update(__path__=[], __spec__=None)
 for name in ("examples", "examples.tutorials", "examples.tutorials.mnist"):
     sys.modules[__name__ + "." + name] = any
 """
-"""Stands in for the user's package."""
+#: The demonstration's image has Python 2, which no distribution has any more: it prints without brackets.
 PYTHON_2 = r"""#!/usr/bin/python3
 import re, sys
 with open(sys.argv[1]) as file:
     text = re.sub(r"(?m)^( *)print (.*)$", r"\1print(\2)", file.read())
 exec(compile(text, sys.argv[1], "exec"))
 """
-"""The demonstration's image has Python 2, which no distribution has any more: it prints without brackets."""
 
 
 @pytest.fixture

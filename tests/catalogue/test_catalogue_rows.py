@@ -13,6 +13,7 @@ from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from places import DATA, ROOT
 
+#: Phrases and whose trouble each is: what scripts that read our reports rely on.
 CONTRACT_PHRASES = {
     "": ["Succeeded"],
     "workload": [
@@ -54,8 +55,8 @@ CONTRACT_PHRASES = {
     "operator": ["StoppedByOperator"],
     "unknown": ["CollectiveTimeout", "CollectiveSystemError", "KilledBySignal", "Unexplained"],
 }  # fmt: skip
-"""Phrases and whose trouble each is: what scripts that read our reports rely on."""
 
+#: Where the code of a blame lies. Phrases whose blame is unknown, and those below, have places of their own.
 BLOCKS = {
     "hardware": [*range(160, 180), 252],
     "network": range(180, 190),
@@ -65,14 +66,13 @@ BLOCKS = {
     "workload": range(220, 250),
     "operator": [250],
 }
-"""Where the code of a blame lies. Phrases whose blame is unknown, and those below, have places of their own."""
 OWN_CODES = {
     "Succeeded": 0, "KilledByDiskCleaner": 198, "CheckFailed": 252, "GangStartTimeout": 251, "KilledBySignal": 137,
     "Unexplained": 255, "AcceleratorOutOfMemory": 226, "SyntaxError": 231, "ModuleNotFound": 232, "ImportFailed": 232,
     "OwnerLost": 251,
 }  # fmt: skip
+#: No line of a log tells of these: holdfast sees the end of each process itself.
 SEEN_BY_HOLDFAST = {"Succeeded", "HookFailed", "DaemonFailed"}
-"""No line of a log tells of these: holdfast sees the end of each process itself."""
 TRANSIENT = {
     "HubRateLimited", "HubUnavailable", "HubUnreachable", "ObjectStoreUnreachable", "DnsFailed", "PeerLost",
     "ObjectStoreThrottled", "DownloadCorrupt", "DownloadTimedOut", "DownloadUnreachable",
@@ -81,11 +81,11 @@ TRANSIENT = {
     "NicFault", "OwnerLost",
 }  # fmt: skip
 
+#: Holdfast's own words for what it fetches before a start, always in one form.
 OF_A_FETCH = {
     "DownloadNotFound", "DownloadRefused", "CredentialsMissing", "GitRefNotFound", "DownloadTooLarge", "ArchiveUnsafe",
     "PlaceTaken", "DownloadCorrupt", "DownloadTimedOut", "DownloadUnreachable",
 }  # fmt: skip
-"""Holdfast's own words for what it fetches before a start, always in one form."""
 
 CATALOGUE = read_rows()
 WORDINGS = [(row, wording) for row in CATALOGUE for wording in row.wordings]

@@ -30,11 +30,11 @@ ROW = """
     - {{id: t1, pattern: 'zzz one', samples: ["zzz one"]}}
 """
 
+#: The codes around each end of each block.
 CODE_EDGES = sorted(
     {end + beside for blocks in exit_codes.BLOCKS.values() for block in blocks for end in (block.start, block.stop)
      for beside in (-1, 0)} | {-1, 0, 1, 128, 300}
 )  # fmt: skip
-"""The codes around each end of each block."""
 
 
 def row_of_code(code: int, *, phrase: str = "Mine", blame: str = "workload", solution: str = "do") -> str:

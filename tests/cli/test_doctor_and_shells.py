@@ -38,16 +38,16 @@ def run_words(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[s
 _BASH = """COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); COMPREPLY=(); _holdfast_completion holdfast
 printf "%%s\\n" "${COMPREPLY[@]}"
 """
+#: What zsh's own functions would show is printed instead.
 _ZSH = """autoload -U compinit; compinit -u -D; eval "$(holdfast completion zsh)"
 _describe() { print -l ${(P)@[-1]} ${(P)@[3]} }; compadd() { print -l $completions }
 """
-"""What zsh's own functions would show is printed instead."""
+#: How each is made ready, and how one line is completed.
 SHELL_SCRIPTS = {
     "bash": ('eval "$(holdfast completion bash)"', _BASH),
     "zsh": (_ZSH, "words=(%s); CURRENT=$#words; _holdfast_completion"),
     "fish": ("holdfast completion fish | source", "complete -C '%s'"),
 }
-"""How each is made ready, and how one line is completed."""
 OFFERED = {
     "holdfast sho": "show",
     "holdfast show train": "training-alpha",

@@ -19,8 +19,8 @@ from holdfast.cli.schema import NO_DATA, PRINTED, names, of_job_files
 from places import ROOT
 
 jsonschema = pytest.importorskip("jsonschema")
+#: Of a schema, where that is not the first.
 SCHEMA_VERSIONS: dict[str, int] = {}
-"""Of a schema, where that is not the first."""
 
 
 @pytest.fixture(scope="module")

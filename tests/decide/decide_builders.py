@@ -16,8 +16,8 @@ SEATS = [
     for node, ranks in RANKS_OF.items()
     for rank in ranks
 ]
+#: The stack of a rank that waits for the others.
 IN_ALL_REDUCE = ("all_reduce (torch/distributed/distributed_c10d.py:2810)", "main (train.py:20)")
-"""The stack of a rank that waits for the others."""
 
 
 def npu_event(

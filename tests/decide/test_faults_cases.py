@@ -16,10 +16,10 @@ from tables import rows
 
 FOLDER = DATA / "faults"
 OWN_CASES = FOLDER / "cases.json"
+#: Every field of every rule with each kind of value, and each combination of rules, levels and planes.
 MORE_CASES = FOLDER / "more_cases.json"
-"""Every field of every rule with each kind of value, and each combination of rules, levels and planes."""
+#: More cases in the same form, for users who have them.
 OTHERS = Path(os.environ.get("HOLDFAST_FAULT_CASES", "no such file"))
-"""More cases in the same form, for users who have them."""
 CASE_KEYS = {
     "t", "device", "level", "chip_level", "network_level", "health", "network_health", "codes", "network_codes",
     "manually_separated", "upgrade_reasons", "frequency_count", "config",

@@ -20,8 +20,8 @@ from holdfast.model.exit_report import Outcome, WorkerExit
 from holdfast.model.gang_protocol import Ack, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.job_spec import NodeInfo
 
+#: The agent of the second node started its clock at another time.
 BEHIND = 1000.0
-"""The agent of the second node started its clock at another time."""
 
 
 Kind = TypeVar("Kind", Ack, Prepare, Stop)

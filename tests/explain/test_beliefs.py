@@ -27,6 +27,7 @@ EXPLAINING_PAGE = DOCS / "internals" / "explaining.md"
 XID_79 = FaultEvent(device="gpu0", code="Xid 79", assertion=Assertion.OCCUR, at=T - 1, node="a")
 KILLED_EXIT = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)
 
+#: What is known, the strongest first, and the phrase that it alone or with all below it gives.
 BELIEFS: list[tuple[str, dict[str, Any]]] = [
     ("StoppedByOperator", {"stop": StopRequest(reason="enough", at=T - 2)}),
     ("KilledByDiskCleaner", {"pai_errors": (
@@ -42,7 +43,6 @@ BELIEFS: list[tuple[str, dict[str, Any]]] = [
     ("GangStartTimeout", {"deadline": "start"}),
     ("Unexplained", {}),
 ]  # fmt: skip
-"""What is known, the strongest first, and the phrase that it alone or with all below it gives."""
 
 
 def test_the_page_prints_the_table() -> None:

@@ -346,13 +346,13 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "pod": each(lambda i, line: f"[pod/train-0/main] {line}"),
 }
 
+#: A fixed twelfth of all rows: the rows' own test runs every sample, this one every kind of prefix.
 SAMPLES = [
     (row, wording)
     for row in read_rows()
     for wording in row.wordings
     if wording.samples and zlib.crc32(wording.id.encode()) % 12 == 0
 ]
-"""A fixed twelfth of all rows: the rows' own test runs every sample, this one every kind of prefix."""
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -20,8 +20,8 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, WorkerExit
 
+#: Of a worker on each of the nodes.
 PID = 4242
-"""Of a worker on each of the nodes."""
 
 
 def died_on(

@@ -103,8 +103,8 @@ def test_the_ranks_are_named_that_did_not_come(said: list[str], ranks: list[int]
         assert part in report.reason
 
 
+#: How many ranks the job has, files do not tell.
 NOT_BY_FILES = {"a larger world size"}
-"""How many ranks the job has, files do not tell."""
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,7 @@ def test_dumps_are_looked_for_where_torch_writes_them(tmp_path: Path) -> None:
     assert [one.rank for one in read_flights(given, tmp_path, [0, 1, 2, 3], 0.0)] == [0]
 
 
+#: Entries as torch before 2.4 wrote them, and torch_npu does: one number, no name of the group, no `retired`.
 OLD_ENTRIES = [
     {
         "pg_id": 0, "seq_id": number, "profiling_name": "hccl:all_reduce", "time_created_us": 17 * 10**11 + number,
@@ -177,7 +178,6 @@ OLD_ENTRIES = [
     }
     for number, done in ((1, True), (2, False))
 ]  # fmt: skip
-"""Entries as torch before 2.4 wrote them, and torch_npu does: one number, no name of the group, no `retired`."""
 
 
 @pytest.mark.parametrize(

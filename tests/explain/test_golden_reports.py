@@ -46,8 +46,8 @@ from holdfast.report.text_report import render
 from places import DATA
 
 GOLDEN = DATA / "golden"
+#: When every job here begins, in seconds since the epoch.
 GOLDEN_T = 1_790_000_000.0
-"""When every job here begins, in seconds since the epoch."""
 
 
 class Story(Play):

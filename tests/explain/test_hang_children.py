@@ -17,8 +17,8 @@ WAITS_FOR_PEERS = (
     "main (/home/me/train.py:20)",
 )
 AWAITS = ("_try_wait (/usr/lib/python3.11/subprocess.py:1940)", "build (/home/me/train.py:9)")
+#: What a look sees of it. Its arguments: the number of the look, seconds since the start.
 Child = Callable[[int, float], ThreadState]
-"""What a look sees of it. Its arguments: the number of the look, seconds since the start."""
 
 
 def loops(number: int, passed_s: float) -> ThreadState:

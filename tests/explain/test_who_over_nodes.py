@@ -36,13 +36,13 @@ def of_a_peer(rank: int, node: int) -> str:
     return RANKS_PEER_CLOSED.replace("{rank}", str(rank)).replace("{node}", str(node))
 
 
+#: What the first rank ends of.
 ENDS: list[tuple[str, dict[str, Any]]] = [
     ("ValueError: bad shard 17", {"exit_code": 1}),
     ("", {"signal": 11}),
     ("", {"signal": 9, "memory": True}),
     ("RuntimeError: CUDA error: an illegal memory access was encountered", {"exit_code": 1}),
 ]
-"""What the first rank ends of."""
 WHO_AND_HOW = [(rank, end) for rank in (1, 2, 5) for end in range(len(ENDS))]
 
 

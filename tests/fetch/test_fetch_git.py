@@ -35,8 +35,8 @@ def git(where: Path, *words: str) -> str:
 
 class Remote(msgspec.Struct):
     url: str
+    #: The commit before the last one of its branch.
     first: str
-    """The commit before the last one of its branch."""
     last: str
 
 

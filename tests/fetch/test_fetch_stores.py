@@ -22,8 +22,8 @@ from fetched import PLAIN_ENVIRONMENT, fetch, nothing_counts
 from web_server import web_server
 
 pytestmark = [pytest.mark.real, pytest.mark.extras]
+#: Three ranges.
 BIG = os.urandom(20_000_000)
-"""Three ranges."""
 
 
 class S3:

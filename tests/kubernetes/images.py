@@ -15,19 +15,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+#: Static programs, from Debian's busybox-static and catatonit.
 BUSYBOX, CATATONIT = Path("/usr/bin/busybox"), Path("/usr/bin/catatonit")
-"""Static programs, from Debian's busybox-static and catatonit."""
 DIRECTORIES = ("bin", "dev", "etc", "lib", "lib64", "opt", "proc", "root", "run", "sys", "usr", "var")
+#: Each file's time: the same content makes the same image.
 ONE_DAY = 86_400
-"""Each file's time: the same content makes the same image."""
 
 
 @dataclass(frozen=True)
 class Image:
     """An image of one layer. `files`: content or a file of this machine, by path; `trees`: directories, by path."""
 
+    #: With its tag: `localhost/busybox:1`.
     name: str
-    """With its tag: `localhost/busybox:1`."""
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     trees: Mapping[str, Path] = field(default_factory=dict)

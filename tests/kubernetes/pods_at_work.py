@@ -22,9 +22,10 @@ _ELSEWHERE = {
     "labelSelector": {"matchLabels": {object_names.PART: object_names.AGENT}},
     "topologyKey": "kubernetes.io/hostname",
 }
+#: No two agents of a namespace on one node.
 APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_ELSEWHERE]}}
-"""No two agents of a namespace on one node."""
 
+#: Until the test has written `end`; who it is and where stands in a file for each attempt, rank and pod.
 TRAINER = f"""
 import os, pathlib, signal, sys, time
 rank, attempt = os.environ["RANK"], os.environ["HOLDFAST_ATTEMPT"]
@@ -34,7 +35,6 @@ print(f"rank {{rank}} of {{os.environ['WORLD_SIZE']}} in attempt {{attempt}}", f
 while not (out / "end").exists():
     time.sleep(0.05)
 """
-"""Until the test has written `end`; who it is and where stands in a file for each attempt, rank and pod."""
 
 
 class Job:

@@ -41,8 +41,8 @@ from netns import missing as missing_nodes
 
 HERE = Path(__file__).parent
 CTL, PREFIX = "ctl", "hf-kube-"
+#: A limit for what always happens: it is long since the machine may be busy.
 WAIT_S = 120.0
-"""A limit for what always happens: it is long since the machine may be busy."""
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 TOOLS = ("etcd", "containerd", "ctr", "runc", "dnsmasq", "kubectl", "openssl", "busybox")
 PACKAGES = (
@@ -50,6 +50,7 @@ PACKAGES = (
     "catatonit"
 )
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
+#: What the kubelet wants of the kernel.
 KERNEL = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -58,9 +59,8 @@ KERNEL = {
     "kernel/keys/root_maxkeys": 1000000,
     "kernel/keys/root_maxbytes": 25000000,
 }
-"""What the kubelet wants of the kernel."""
+#: Of the cluster's own network: services, the API server's among them, and the first half of pods' addresses.
 SERVICES, SERVICE, PODS = "10.96.0.0/24", "10.96.0.1", "10.244"
-"""Of the cluster's own network: services, the API server's among them, and the first half of pods' addresses."""
 Object = dict[str, Any]
 
 
@@ -71,8 +71,8 @@ def _cache() -> Path:
     return Path(cache) / f"kubernetes-1.20.2-{version}"
 
 
+#: Where `build.sh` puts the servers: another script makes another place.
 BIN = _cache()
-"""Where `build.sh` puts the servers: another script makes another place."""
 
 
 @functools.cache
@@ -567,12 +567,12 @@ def _kubelet(group: str, dns: str) -> Object:
     }
 
 
+#: So many nodes of the shared cluster, its last ones, are for tests that break nodes: no other pod goes there.
 BREAKABLE = 2
-"""So many nodes of the shared cluster, its last ones, are for tests that break nodes: no other pod goes there."""
 BREAKS = "tests/breaks"
 SHARED_NODES = 3 + BREAKABLE
+#: What the process does that has started the cluster: the nodes and daemons are its children.
 OPERATIONS = ("off", "boot", "cut", "join", "kubelet_kill", "kubelet_start", "api_kill", "api_start", "mend")
-"""What the process does that has started the cluster: the nodes and daemons are its children."""
 TOLERATES = [{"key": BREAKS, "operator": "Exists"}]
 
 

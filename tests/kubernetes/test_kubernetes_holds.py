@@ -11,8 +11,8 @@ from real_kubernetes import Object, Shared
 from holdfast.platforms.kubernetes.objects import object_names
 
 KEY = "holdfast.io/held"
+#: HBM of an Ascend NPU: HOLD, where it comes for the third time.
 FAULT = ("faults", "report", "--device", "npu0", "--code", "80E18005", "--once")
-"""HBM of an Ascend NPU: HOLD, where it comes for the third time."""
 
 
 NPU = {"env": [{"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"}]}

@@ -19,8 +19,8 @@ from roots import root
 from netns import Started
 
 SHELL, OLD, HALF, OWN = (f"localhost/{name}:1" for name in ("busybox", "debian-11", "debian-13", "python"))
+#: All of it runs there: no other node is given the large images.
 NODE = "k1"
-"""All of it runs there: no other node is given the large images."""
 HERE = {"nodeSelector": {"kubernetes.io/hostname": NODE}}
 TRAIN = b"""
 import os, sys
@@ -268,6 +268,7 @@ cd /tmp && echo weights of the model >www/model.bin
 git daemon --export-all --base-path=/tmp/git --reuseaddr --detach
 exec python3 -m http.server 8000 --directory /tmp/www
 """
+#: A pod goes with its job, and its log with it: the reader must have begun before.
 FETCHES = f"""
 name: fetches
 prerequisites:
@@ -280,7 +281,6 @@ roles:
     image: {SHELL}
     command: [sh, -c, "sh $HOLDFAST_DATA_CODE/train.sh; cat $HOLDFAST_DATA_MODEL; sleep 4"]
 """
-"""A pod goes with its job, and its log with it: the reader must have begun before."""
 
 
 def _serve(cluster: Shared, space: str) -> None:

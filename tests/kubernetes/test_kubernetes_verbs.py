@@ -153,6 +153,7 @@ def test_a_user_without_rights_is_told_which_one(kubernetes: Shared, tmp_path: P
     assert done.wait() == 0, done.err
 
 
+#: Two ranks, each of which prints a second after the other one.
 IN_TURN = """
 import os, pathlib, time
 rank, out = int(os.environ["RANK"]), pathlib.Path("/out")
@@ -166,7 +167,6 @@ for turn in range(3):
 while not (out / "end").exists():
     time.sleep(0.05)
 """
-"""Two ranks, each of which prints a second after the other one."""
 
 
 def test_the_lines_of_pods_come_by_time_with_all_that_can_be_asked(kubernetes: Shared, tmp_path: Path) -> None:

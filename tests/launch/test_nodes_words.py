@@ -18,6 +18,7 @@ from holdfast.settings.resolved_settings import Settings, resolve
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import Interface, is_loopback, offered, plain
 
+#: A machine with two networks.
 ETH = (
     Interface(name="lo", address="127.0.0.1"),
     Interface(name="lo", address="::1"),
@@ -26,7 +27,6 @@ ETH = (
     Interface(name="eth0", address="fe80::1"),
     Interface(name="ib0", address="fd00::1"),
 )
-"""A machine with two networks."""
 
 
 def typed(*words: str) -> RunOptions:

@@ -27,8 +27,8 @@ while attempt == "1":
         sys.exit(0)
 """
 )
+#: Each attempt stays until it is stopped.
 STAYS = UP + "up()\nwhile not pathlib.Path(f'end-{attempt}').exists(): time.sleep(0.05)\n"
-"""Each attempt stays until it is stopped."""
 RESET = """#!/bin/sh
 # Says what it resets, and which workers of the first attempt still live.
 alive=""

@@ -13,11 +13,12 @@ import pytest
 from conftest import Holdfast
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
+#: Bounds one command. A quiet machine needs 10 s for most of them; what is imported is most of it.
 FRAMEWORK_LIMIT_S = 120.0
-"""Bounds one command. A quiet machine needs 10 s for most of them; what is imported is most of it."""
+#: Of torchrun, which now and then fails by itself.
 TRIES = 3
-"""Of torchrun, which now and then fails by itself."""
 
+#: Every script moves its weights from 0 by 6 steps of -0.2: they end at -1.2 where no step is lost or done twice.
 TRAINS = """
 import os, pathlib, signal
 import torch
@@ -42,7 +43,6 @@ def save_steps(steps):
     pathlib.Path("fresh").write_text(str(steps))
     os.replace("fresh", "step")
 """
-"""Every script moves its weights from 0 by 6 steps of -0.2: they end at -1.2 where no step is lost or done twice."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Framework:
     needs: tuple[str, ...]
     imports: str
     text: str
+    #: What a warm start leaves to every worker, in the words of its one line; empty: nothing.
     left: str = ""
-    """What a warm start leaves to every worker, in the words of its one line; empty: nothing."""
 
 
 FRAMEWORKS = [

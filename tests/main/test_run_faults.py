@@ -17,6 +17,7 @@ from conftest import Holdfast, Ran, wait_for
 
 pytestmark = pytest.mark.real
 
+#: The first attempt stays until `go` says what to do (or nothing: it ends well); later ones are done at once.
 STAYS_UP_ONCE = """
 import os, pathlib, time
 attempt, rank = os.environ["HOLDFAST_ATTEMPT"], os.environ["RANK"]
@@ -30,7 +31,6 @@ if attempt == "1":
             break
         time.sleep(0.05)
 """
-"""The first attempt stays until `go` says what to do (or nothing: it ends well); later ones are done at once."""
 QUICK_RULES = "grace: {heal_s: 1, save_s: 5}\n"
 
 

@@ -130,6 +130,7 @@ def test_promtool_finds_no_fault_with_names_types_and_help() -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
+#: Dashboards of others ask for these names, types and labels.
 METRIC_CONTRACT = """
 build_info gauge version python
 job_state stateset job job_id state
@@ -165,7 +166,6 @@ explanations_total counter class confidence
 output_dropped_bytes_total counter stream
 journal_unsaved_bytes gauge
 """
-"""Dashboards of others ask for these names, types and labels."""
 
 
 def all_that_happens(home: Path) -> None:

@@ -52,11 +52,11 @@ for step in itertools.count():
         print("works", flush=True)
     time.sleep(0.05)
 """
+#: Expressions that have no result here, each with the reason.
 MAY_BE_EMPTY = {
     "holdfast_check_up == 0": "every check of the runs passes",
     "holdfast:ettr:ratio_1w": "it takes a series that rises while it is scraped",
 }
-"""Expressions that have no result here, each with the reason."""
 
 
 def alerts_and_records() -> list[dict[str, Any]]:

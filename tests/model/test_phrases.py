@@ -13,13 +13,13 @@ from tables import rows
 
 KNOWN = {row.phrase for row in load().rows}
 
+#: Phrases that are no rows: what holdfast says of its own code, a planted bug; and words of Kubernetes' own.
 OF_ITS_OWN = {
     "catalogue/exit_codes.py": {"AskedByComponent", "HoldfastBug", "BadUsage"},
     "holdfast_testing/broken_owners.py": {"RestartsUsedUp"},
     "platforms/kubernetes/objects/api_records.py": {"Succeeded"},
     "platforms/kubernetes/objects/pod_failures.py": {"DeletionByTaintManager", "Evicted", "Preempted"},
 }
-"""Phrases that are no rows: what holdfast says of its own code, a planted bug; and words of Kubernetes' own."""
 
 
 def _is_phrase(node: ast.expr) -> bool:

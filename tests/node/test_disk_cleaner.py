@@ -55,8 +55,8 @@ def disk_jobs(tmp_path: Path) -> Iterator[DiskJobs]:
         found.end(name)
 
 
+#: A limit that every disk is over.
 ANY = DiskLimit(size_bytes=1)
-"""A limit that every disk is over."""
 
 
 def test_the_biggest_user_is_asked_to_stop(disk_jobs: DiskJobs) -> None:

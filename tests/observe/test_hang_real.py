@@ -66,12 +66,12 @@ other = threading.Thread(target=take, args=(second, first))
 other.start()
 take(first, second)
 """
+#: Twelve equal parts: seven looks in a row do not find the same one.
 COMPUTES = (
     "".join(f"def part{part}(x):\n    return sum(i * x for i in range(20000))\n" for part in range(12))
     + "while True:\n"
     + "".join(f"    part{part}(3)\n" for part in range(12))
 )
-"""Twelve equal parts: seven looks in a row do not find the same one."""
 COMPUTES_AT_ONE_LINE = """
 while True: sum(i * i for i in range(100000))
 """

@@ -25,8 +25,8 @@ from holdfast.report.log_files import LogPart
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, Printer, merge, pattern_of
 from log_writing import Wrote, write_log
 
+#: A Python that imports what this one does.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-"""A Python that imports what this one does."""
 PATTERNS = ["a", "^b", "c$", "^$", "[^a]b", "a*", r"\Aa"]
 
 

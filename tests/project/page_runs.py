@@ -22,6 +22,7 @@ PAGE_LIMIT_S = 600.0
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "-- end of command --"
 
+#: What differs, and what a page has in its place.
 _ALIKE: tuple[tuple[str, str], ...] = (
     (r"\b\d{8}-\d{4}-[0-9a-z]{4}\b", "20261121-0910-k4xw"),
     (r"\b20\d\d-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC| ?[+-]\d\d:?\d\d)?", "2026-11-21 09:10:07 +00:00"),
@@ -30,7 +31,6 @@ _ALIKE: tuple[tuple[str, str], ...] = (
     (r"\b\d+(\.\d+)? (ms|s)\b", "0.5 s"),
     (r"[·░▒▓█◌▚▞]{2,}", "░▒▓█▞"),
 )
-"""What differs, and what a page has in its place."""
 
 
 def alike(text: str, folder: Path) -> str:

@@ -11,6 +11,7 @@ from places import ROOT
 
 SOURCES = ROOT / "src"
 
+#: Functions and constants that only something outside our code uses. (Fields are part of a format.)
 ONCE_ON_PURPOSE: dict[str, str] = {
     "_missing_": "enum calls it",
     "_fields_": "ctypes reads it",
@@ -31,7 +32,6 @@ ONCE_ON_PURPOSE: dict[str, str] = {
     "watching": "tests ask a reactor what is left",
     "can_track": "tests ask what the machine allows",
 }
-"""Functions and constants that only something outside our code uses. (Fields are part of a format.)"""
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:

@@ -16,8 +16,8 @@ PLATFORMS = ROOT / "platforms"
 FOLDERS = sorted(
     path.name for path in PLATFORMS.iterdir() if (path / "__init__.py").exists() and path.name != "submitting"
 )
+#: What a branch must not ask for. `ssh` is a job's own server too (`runtime.ssh`): only its imports are looked at.
 NAMED = re.compile(r"slurm|kube|\blsf\b|\bsrun\b", re.IGNORECASE)
-"""What a branch must not ask for. `ssh` is a job's own server too (`runtime.ssh`): only its imports are looked at."""
 READERS = {
     # They tell by names of control groups who has set a limit: data of the kernel, which no platform is asked for.
     "model/cgroups.py",

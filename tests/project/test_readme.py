@@ -18,6 +18,7 @@ URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pro
 LAUNCHERS = ("holdfast cold", "holdfast warm", "torchrun fresh store", "ft_launcher", "dlrover-run")
 OVER_NODES = ("holdfast", "holdfast warm", "torchrun", "ft_launcher", "")
 README_HEAD = ("", "holdfast", "holdfast --warm", "torchrun", "NVRx (ft_launcher)", "DLRover (dlrover-run)", "command")
+#: Of each row of the comparison: its words, where its table begins on the page of benchmarks, and the column.
 README_ROWS = (
     ("a rank is killed: until the next step, 2 ranks", "**kill, 2 ranks**", "death → common step"),
     ("the same, 8 ranks", "**kill, 8 ranks**", "death → common step"),
@@ -27,7 +28,6 @@ README_ROWS = (
     ("memory of the launcher", "**none, 2 ranks**", "of the launcher"),
     ("3 nodes, one loses power: the next step on 2", "<!-- begin nodes -->", "power cut → common step, 2 of 3 nodes"),
 )  # fmt: skip
-"""Of each row of the comparison: its words, where its table begins on the page of benchmarks, and the column."""
 
 
 def _figures(begin: str, column: str) -> dict[str, str]:

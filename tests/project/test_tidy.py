@@ -23,6 +23,7 @@ BELOW_A_RUN = frozenset({
     "fetch", "check_profiles", "check_registry",
 })
 # fmt: on
+#: Stations that are named nowhere (holdfast_testing, the registry of checks) may see all.
 MAY_SEE: dict[str, frozenset[str]] = {
     "model": frozenset({"model"}),
     "catalogue": frozenset({"model", "catalogue"}),
@@ -48,11 +49,11 @@ MAY_SEE: dict[str, frozenset[str]] = {
     "notices": frozenset({"model", "act", "record", "report", "notices"}),
     "api": frozenset({"model", "act", "record", "settings", "report", "cli", "api"}),
 }
-"""Stations that are named nowhere (holdfast_testing, the registry of checks) may see all."""
 
 OPEN_TO_ALL = frozenset({"errors", "lazy_pattern", "file_modes", "safe_text", "untrusted", "version"})
+#: What opens files, waits or starts processes may be seen by all stations that may do so.
 OPEN_TO_IMPURE = frozenset({"bundle_detection", "safe_files", "clock", "reactor", "children"})
-"""What opens files, waits or starts processes may be seen by all stations that may do so."""
+#: What `cli` and `api` may use of a run's rooms.
 DOORS = frozenset(
     {
         "explain.secret_filter",
@@ -75,7 +76,6 @@ DOORS = frozenset(
         "wire.control_socket",
     }
 )
-"""What `cli` and `api` may use of a run's rooms."""
 
 PURE = ("model", "explain", "decide")
 PURE_TOO = (*PURE, "lazy_pattern", "safe_text", "untrusted")
@@ -125,8 +125,8 @@ def _by_kind(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
     return found
 
 
+#: What the rules look at: each file is parsed and walked once for all of them.
 LOOKED_AT = (ast.Import, ast.ImportFrom, ast.Call, ast.Attribute, ast.ExceptHandler, ast.FunctionDef)
-"""What the rules look at: each file is parsed and walked once for all of them."""
 
 
 def _nodes(path: Path, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
@@ -260,8 +260,8 @@ def test_files_stand_in_an_order() -> None:
     assert _circles(_graph(_name)) == []
 
 
+#: Rooms whose files import each other at the top. All of `decide` costs 2 ms; `explain/__init__.py` is a lazy door.
 EAGER_ROOMS = ("decide", "explain")
-"""Rooms whose files import each other at the top. All of `decide` costs 2 ms; `explain/__init__.py` is a lazy door."""
 
 
 def _late_imports(path: Path) -> Iterator[str]:
@@ -397,6 +397,7 @@ def test_a_broad_except_says_why() -> None:
 
 DECODERS = frozenset({"loads", "load", "decode", "safe_load", "compose", "parse", "Decoder", "JSONDecoder", "convert"})
 OF = frozenset({"json", "yaml", "tomllib", "msgspec", "msgpack", "toml", "pickle", "marshal"})
+#: Modules that decode bytes without the door, each with the reason why they may.
 DECODES_ITSELF: dict[str, str] = {
     "untrusted.py": "the door itself",
     "worker.py": "runs in the worker, which imports nothing of ours, and reads what the supervisor wrote to it",
@@ -405,7 +406,6 @@ DECODES_ITSELF: dict[str, str] = {
     "act/warm/inside/fork_to_worker.py": "runs in the worker, in the user's Python",
     "act/warm/nursery_protocol.py": "what the nursery says, in marshal: it imports nothing more; its errors are caught",
 }
-"""Modules that decode bytes without the door, each with the reason why they may."""
 
 
 def _decoders(path: Path) -> Iterator[str]:
@@ -433,11 +433,11 @@ def test_bytes_of_others_are_decoded_at_one_door() -> None:
     _all_keep(_decodes, [path for path in FILES if _station(path) != "holdfast_testing"], instead)
 
 
+#: Files outside `explain` that make an `ExitReport`, each with the reason.
 MAKES_A_REPORT: dict[str, str] = {
     "holdfast_testing/history_generator.py": "a history for benchmarks: nothing has ended",
     "cli/show.py": "the keys of a report that is not there yet, all of them null",
 }
-"""Files outside `explain` that make an `ExitReport`, each with the reason."""
 
 
 def _reports_made(path: Path) -> Iterator[str]:
@@ -478,8 +478,8 @@ def test_every_module_says_what_it_is_for() -> None:
     _all_keep(_without_a_purpose, instead="the first line of a module says what it is for")
 
 
+#: What others than the owner's own rooms may ask of a gang.
 _OF_A_GANG = frozenset({"view", "ended", "phase", "attempt", "spec", "handle", "next_wake"})
-"""What others than the owner's own rooms may ask of a gang."""
 
 
 def _reaches_in(path: Path) -> Iterator[str]:
@@ -501,10 +501,10 @@ def test_nothing_outside_reaches_into_the_gang() -> None:
     _all_keep(_reaches_in, outside, "ask for Gang.view()")
 
 
+#: The states of a job and of an attempt, each with the one file that writes its fields.
 STATES = {"GangState": SRC / "decide" / "job_state.py", "AttemptState": SRC / "decide" / "attempt_state.py"}
-"""The states of a job and of an attempt, each with the one file that writes its fields."""
+#: Names under which other files hold one of them.
 HOLD_A_STATE = frozenset({"course", "_course", "gang", "_gang", "trial", "_trial"})
-"""Names under which other files hold one of them."""
 MUTATORS = frozenset({
     "append", "add", "pop", "popitem", "clear", "update", "discard", "remove", "extend", "insert", "setdefault",
     "sort", "reverse", "difference_update", "intersection_update", "symmetric_difference_update",
@@ -600,6 +600,7 @@ def test_a_read_or_a_call_is_no_write(line: str, tmp_path: Path) -> None:
     assert list(_writes_a_state(path)) == []
 
 
+#: Files that read a clock, each with the reason. All else is given `now`, or the run's clock.
 READS_A_CLOCK: dict[str, str] = {
     "clock.py": "the one clock of a run",
     "worker.py": "runs in the worker",
@@ -614,9 +615,8 @@ READS_A_CLOCK: dict[str, str] = {
     "holdfast_testing/fuzz_wire.py": "measures how long its cases took",
     "holdfast_testing/simulate.py": "measures how long a simulation took",
 }
-"""Files that read a clock, each with the reason. All else is given `now`, or the run's clock."""
+#: Checks measure; each command of `cli` is a process of its own.
 MEASURE = ("observe/checks", "cli/")
-"""Checks measure; each command of `cli` is a process of its own."""
 CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "clock_gettime"})
 
 
@@ -674,16 +674,16 @@ OWNERS = frozenset(
     }
 )
 NODES = frozenset({"node/node_side.py", "node/node_requests.py", "node/machine_log.py", "node/optional_parts.py"})
+#: What looks at a machine.
 NOT_THE_OWNERS = ("observe", "act", "node.devices", "node.prechecks", *(name[:-3].replace("/", ".") for name in NODES))
-"""What looks at a machine."""
+#: What other commands send to the owner's door.
 FOR_BOTH = frozenset({"wire.fault_news.FaultsLine"})
-"""What other commands send to the owner's door."""
+#: What judges the job.
 NOT_THE_NODES = (
     "record.journal", "explain.explain", "explain.funnel", "explain.attribution", "explain.explanation_rules",
     "decide.gang", "decide.owner", "decide.attempt_state", "decide.recovery", "decide.attempt_record",
     *(name[:-3].replace("/", ".") for name in OWNERS),
 )  # fmt: skip
-"""What judges the job."""
 
 
 def _of_the_other_side(path: Path) -> Iterator[str]:
@@ -702,6 +702,7 @@ def test_owner_and_node_meet_in_the_link_only() -> None:
     )
 
 
+#: Who makes processes beside the lab, and what. Others have `children.start` and `isolated.forked`.
 STARTS_PROCESSES: dict[str, str] = {
     "api/run_job.py": "the supervisor, for a program that calls `holdfast.run`",
     "children.py": "every program that is a helper",
@@ -721,7 +722,6 @@ STARTS_PROCESSES: dict[str, str] = {
     "observe/checks/worker_groups.py": "in the process of a check",
     "observe/checks/mounts.py": "in the process of a check",
 }
-"""Who makes processes beside the lab, and what. Others have `children.start` and `isolated.forked`."""
 _MAKERS = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "Popen", "check_output", "check_call", "system", "popen"}
 
 

@@ -21,6 +21,7 @@ TUTORIALS = {
     "tutorials/first-two-nodes.md": (),
     "how-to/ci.md": (),
 }
+#: Each page with the modules that it needs.
 RECIPES = {
     "how-to/accelerate.md": ("torch", "accelerate"),
     "how-to/lightning.md": ("torch", "lightning"),
@@ -28,7 +29,6 @@ RECIPES = {
     "how-to/transformers.md": ("torch", "transformers", "accelerate"),
     "how-to/wandb.md": ("wandb",),
 }
-"""Each page with the modules that it needs."""
 
 
 def _is_there(module: str) -> bool:

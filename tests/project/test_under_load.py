@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LOAD = 20
+#: They wait for leases, graces, silences and prompts, which a slow machine makes longer than the limits around them.
 DELICATE = (
     "act/test_wards.py::test_an_agent_that_is_killed_is_started_again_after_its_workers_are_dead",
     "main/test_nodes_deaths.py::test_an_agent_that_hangs_is_killed_with_its_workers_when_its_lease_is_over",
@@ -22,7 +23,6 @@ DELICATE = (
     "platforms/test_ssh_run.py::test_a_host_that_never_says_hello_is_named",
     "report/test_terminal.py::test_ctrl_c_at_a_prompt_stops_the_job_and_leaves_the_terminal_as_it_was",
 )
-"""They wait for leases, graces, silences and prompts, which a slow machine makes longer than the limits around them."""
 
 
 @pytest.mark.stress

@@ -21,11 +21,11 @@ from conftest import Holdfast
 from places import DOCS, TESTS
 
 PAGE = DOCS / "internals" / "walk.md"
+#: The link of one machine, what looks at a standstill on that link, what joins the two sides, and the one place that
+#: waits. They call what they were given, and choose nothing.
 PASSED_THROUGH = frozenset(
     {"wire/in_process_link.py", "reactor.py", "owner/idle_reporter.py", "main/single_machine_run.py"}
 )
-"""The link of one machine, what looks at a standstill on that link, what joins the two sides, and the one place that
-waits. They call what they were given, and choose nothing."""
 
 Station = tuple[str, str]
 

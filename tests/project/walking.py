@@ -15,21 +15,21 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+#: Not from places.py, which a program in this folder cannot import.
 PACKAGE = Path(__file__).parents[2] / "src" / "holdfast"
-"""Not from places.py, which a program in this folder cannot import."""
 BEGIN = ("act/host.py", "LocalHost._died")
+#: The first release after the death lets the first worker of the next attempt go.
 END = ("act/host.py", "LocalHost._release")
-"""The first release after the death lets the first worker of the next attempt go."""
+#: From here on an idle run imports nothing more; the file of notes, with the suffix `.rehearsed`, is there then.
 REHEARSED = ("node/explain_warmup.py", "ExplainWarmup._over")
-"""From here on an idle run imports nothing more; the file of notes, with the suffix `.rehearsed`, is there then."""
 
 
 class Call(NamedTuple):
     """A function that was entered."""
 
     number: int
+    #: The number of the nearest call above it that is holdfast's own; -1 where it began before the death.
     caller: int
-    """The number of the nearest call above it that is holdfast's own; -1 where it began before the death."""
     file: str
     name: str
 
@@ -71,8 +71,8 @@ class Figures(NamedTuple):
 
     files: int
     functions: int
+    #: How often the next function that was entered stood in another file than the one before it.
     switches: int
-    """How often the next function that was entered stood in another file than the one before it."""
 
 
 class Tracer:

@@ -11,8 +11,8 @@ from conftest import Holdfast
 from holdfast.record.local_time import ago, clock
 from typed_here import typed
 
+#: 2026-09-21 and 2026-11-18.
 SUMMER, WINTER = 1_790_000_000.0, 1_795_000_000.0
-"""2026-09-21 and 2026-11-18."""
 
 
 @pytest.fixture(scope="module")

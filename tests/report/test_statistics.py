@@ -13,8 +13,8 @@ from holdfast.record.job_views import JobState, JobView
 from holdfast.report.statistics.failure_statistics import by_week, failures, groups, machines, mtbf_s, mttr_s, week_of
 from holdfast.report.statistics.goodput import TimeUse, goodput
 
+#: 2026-11-16 00:00 UTC.
 MONDAY = 1_794_787_200.0
-"""2026-11-16 00:00 UTC."""
 RESTARTS, FAIL, SUCCEED, STOPS = DecisionKind.RESTART, DecisionKind.FAIL, DecisionKind.SUCCEED, DecisionKind.STOP
 
 

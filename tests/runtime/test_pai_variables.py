@@ -34,11 +34,11 @@ def names_of_peers(
     return peer_names(peers)
 
 
+#: Those of OpenPAI's own example: two roles of one task each, on two nodes.
 PORTS = {
     "one": (29877, 22353, 29076, 31903, 33486, 35953, 39080, 30643),
     "two": (32153, 32154, 20966, 21891, 32584, 22819),
 }
-"""Those of OpenPAI's own example: two roles of one task each, on two nodes."""
 
 
 def example() -> tuple[JobSpec, tuple[Seat, ...]]:

@@ -10,8 +10,8 @@ from holdfast.settings.run_options import RunOptions
 from holdfast.settings.settings_table import SETTINGS, Setting
 from holdfast.settings.value_kinds import ValueKind
 
+#: Of a setting as it is typed; every other kind is a text, which nothing has judged so far.
 TYPES: dict[ValueKind, object] = {ValueKind.FLAG: bool | None, ValueKind.FILES: tuple[str, ...]}
-"""Of a setting as it is typed; every other kind is a text, which nothing has judged so far."""
 FIELDS = {field.name: field for field in msgspec.structs.fields(RunOptions)}
 
 

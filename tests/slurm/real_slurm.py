@@ -29,20 +29,20 @@ from netns import CGROUPS, SYSTEM_PATH, Net, Node, Started
 from netns import missing as missing_nodes
 
 CTL, PREFIX = "ctl", "hf-slurm-"
+#: An ordinary user, known on all nodes.
 USER, USER_NAME = 1500, "ada"
-"""An ordinary user, known on all nodes."""
+#: A limit for what always happens: it is long since the machine may be busy.
 WAIT_S = 90.0
-"""A limit for what always happens: it is long since the machine may be busy."""
 DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "slurmdbd", "mariadbd")
 HOOKS = ("prolog", "epilog", "health")
 HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
+#: Where each node has files that its neighbours do not see.
 OWN_PLACES = (Path("/run"), Path("/var/tmp"))
-"""Where each node has files that its neighbours do not see."""
 CGROUP_LOCK = Path("/tmp/holdfast-slurm-cgroups.lock")
+#: What a job's Python needs to run holdfast and the tests' trainers.
 NEEDED = tuple({Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parent.parent.parent})
-"""What a job's Python needs to run holdfast and the tests' trainers."""
+#: What a trainer prints all the time: it would hide what holdfast has printed.
 _STEP = re.compile(r"\[\w+-\d+\] step \d+$")
-"""What a trainer prints all the time: it would hide what holdfast has printed."""
 Fields = dict[str, str]
 
 

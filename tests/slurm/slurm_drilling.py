@@ -19,15 +19,15 @@ PREEMPTION = [
     "PartitionName=high Nodes=n[1-3] PriorityTier=10 PreemptMode=OFF State=UP",
 ]
 WITHOUT_GRACE = [line.replace("GraceTime=15 ", "") for line in PREEMPTION]
+#: One cluster for all tests that take accounting: its database takes seconds to start.
 ACCOUNTING: dict[str, Any] = {
     "db": True,
     "kill_wait_s": 10,
     "lines": WITHOUT_GRACE,
     "conf": {"AccountingStoreFlags": "job_comment"},
 }
-"""One cluster for all tests that take accounting: its database takes seconds to start."""
+#: Of a trainer: three ranks that step three times as often take a sixth of a core.
 STEP_S = "0.1"
-"""Of a trainer: three ranks that step three times as often take a sixth of a core."""
 GLOO = Path(__file__).with_name("gloo_trainer.py")
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from real_slurm import HOLDFAST, USER, USER_NAME, Slurm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm.md").read_text(encoding="utf-8")
+#: A check that fails for as long as the node asks for more room than any disk has.
 BROKEN = "disk:paths={home}/data;min_free=900PB"
-"""A check that fails for as long as the node asks for more room than any disk has."""
 
 
 def checking(slurm: Slurm, *words: str, bad: str = "") -> str:

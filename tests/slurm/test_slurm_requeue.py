@@ -7,8 +7,8 @@ from slurm_drilling import Job
 
 from drilling import phrases
 
+#: KillWait in seconds. Of two, a busy slurmctld needs more than the third in which it is asked about a SIGTERM.
 PATIENT = 30
-"""KillWait in seconds. Of two, a busy slurmctld needs more than the third in which it is asked about a SIGTERM."""
 QUICK = ("--replace-wait", "1")
 APPEND = "--open-mode=append"
 
@@ -75,6 +75,8 @@ def test_runs_of_one_node_go_on_with_numbers_and_history(slurm_of: SlurmOf) -> N
     assert phrases(job.report) == ["StoppedByOperator", "StoppedByOperator", "Succeeded"]
 
 
+#: The guard looks up 0.8 s after it got SIGTERM, and the supervisor has none of its own: as on a machine without a free
+#: core.
 LATE = """
 import signal, sys, time
 def late(numbers, heard=signal.sigwaitinfo):
@@ -87,8 +89,6 @@ def deaf(how, numbers, mask=signal.pthread_sigmask):
 if sys.argv[0].endswith("/holdfast"):
     signal.sigwaitinfo, signal.pthread_sigmask = late, deaf
 """
-"""The guard looks up 0.8 s after it got SIGTERM, and the supervisor has none of its own: as on a machine without a free
-core."""
 
 
 def test_workers_that_slurms_signal_ends_before_holdfast_has_it_are_not_to_blame(slurm_of: SlurmOf) -> None:

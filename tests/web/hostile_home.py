@@ -22,8 +22,8 @@ from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.journal import Journal
 from swimlane_story import BEGAN, story
 
+#: The text that stands in the place of this name.
 Word = Callable[[str], str]
-"""The text that stands in the place of this name."""
 ENDED = "20260101-0000-host"
 HOME_AT = BEGAN + 300
 

@@ -58,8 +58,8 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 WORD_LISTS = st.lists(st.lists(st.sampled_from(ATTACKS) | ANY_TEXT, max_size=3).map("".join), min_size=5, max_size=5)
 LOG = st.lists(st.sampled_from([one.encode() for one in ATTACKS]) | st.binary(max_size=40), max_size=6).map(b"\n".join)
 LINK_ATTRIBUTES = ("href", "src", "action", "formaction", "xlink:href", "content")
+#: Attributes that say what an element does: each has its own word there. A text of others stands in none of them.
 OUR_ATTRIBUTES = ("class", "id", "type", "name", "method", "rel", "role", "http-equiv", "for", "tabindex")
-"""Attributes that say what an element does: each has its own word there. A text of others stands in none of them."""
 
 
 class Shape(HTMLParser):
@@ -124,8 +124,8 @@ def ask_site(site: WebSite, path: str, query: str = "", method: str = "GET", bod
     return RawReply(sent[0]["status"], sent[0]["headers"], b"".join(one.get("body", b"") for one in sent[1:]))
 
 
+#: Templates are compiled once for all sites: that takes four times as long as to fill them in.
 _COMPILED: dict[str, Rendering] = {}
-"""Templates are compiled once for all sites: that takes four times as long as to fill them in."""
 
 
 @functools.lru_cache(maxsize=2)

@@ -36,6 +36,7 @@ from holdfast.wire.node_messages import Moved, Recorded, Told
 
 WRONG_BY = [DAY_S, -DAY_S, 1e6, -1e6]
 
+#: Fields with a moment's name that are no `At`, each with its argument.
 NO_MOMENTS = {
     "LogExcerpt.written_at": "a file's date: excerpts never leave their node",
     "Culprit.at": "stands in a report, which reads the same on every node",
@@ -44,7 +45,6 @@ NO_MOMENTS = {
     "Member.died_at": "decide/death_dates.py has it from an age",
     "LogFrom.since": "a user's time, which means the times that a node's own clock gave the lines of its logs",
 }
-"""Fields with a moment's name that are no `At`, each with its argument."""
 
 
 def kinds_sent() -> Iterator[type]:

@@ -12,6 +12,7 @@ from typing import Any
 
 _NAMES = "Error|Exception|Interrupt|Iteration|Exit|Drift|Killed|ZipFile"
 RAISED = re.compile(rf"^(?:\[rank\d+\]:? ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:{_NAMES}))(?:: .*)?$", re.M)
+#: By the last part of an exception's name; any other one is the user's.
 CLASS_OF = {
     "ModuleNotFoundError": "ModuleNotFound",
     "ImportError": "ImportFailed",
@@ -42,7 +43,6 @@ CLASS_OF = {
     "DistNetworkError": "RendezvousFailed",
     "DistStoreError": "RendezvousTimeout",
 }
-"""By the last part of an exception's name; any other one is the user's."""
 
 
 def case() -> dict[str, Any]:

@@ -22,17 +22,17 @@ class Kind:
     retry: str = "no"
     where: tuple[str, ...] = ("plain", "torch")
     alike: bool = False
+    #: What stands in the lines that decide; empty: no line does.
     decisive: tuple[str, ...] = ()
-    """What stands in the lines that decide; empty: no line does."""
+    #: What each rank does before it meets the others.
     setup: str = ""
-    """What each rank does before it meets the others."""
     files: dict[str, str] = field(default_factory=dict)
+    #: Where it is another than the class's.
     blame: str = ""
-    """Where it is another than the class's."""
+    #: The kernel's lines about it are part of the case.
     kernel: bool = False
-    """The kernel's lines about it are part of the case."""
+    #: `memory`: a memory control group of 96 MiB ($LAB_CGROUP); `disk`: an ext4 file system of its own ($LAB_DISK).
     needs: str = ""
-    """`memory`: a memory control group of 96 MiB ($LAB_CGROUP); `disk`: an ext4 file system of its own ($LAB_DISK)."""
 
 
 KINDS: list[Kind] = []

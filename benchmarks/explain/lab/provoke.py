@@ -36,15 +36,15 @@ from kinds import KINDS, Kind
 
 HERE = Path(__file__).parent
 CASES = HERE.parent / "cases"
+#: A case takes no longer; and so long the others may take to notice, then they are ended as launchers do it.
 LIMIT_S, PATIENCE_S = 120.0, 6.0
-"""A case takes no longer; and so long the others may take to notice, then they are ended as launchers do it."""
 TEST_SHARE = 0.5
+#: A case does not say on whose machine it was provoked.
 PLACES = (
     (r"/tmp/lab-[^/\s\"']+", "/workspace"),
     (re.escape(sys.prefix), "/opt/venv"),
     (re.escape(sys.base_prefix), "/usr/local"),
 )
-"""A case does not say on whose machine it was provoked."""
 
 
 def public(text: str) -> str:

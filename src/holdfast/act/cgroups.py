@@ -22,8 +22,8 @@ from holdfast.model.job_spec import Seat
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
+#: Version 1 shows a number near 2**63 for a group without a limit.
 _NO_LIMIT = 1 << 60
-"""Version 1 shows a number near 2**63 for a group without a limit."""
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 

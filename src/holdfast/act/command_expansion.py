@@ -8,8 +8,8 @@ from pathlib import Path
 
 from holdfast.model.job_spec import Role
 
+#: The file's name, in the worker's own directory.
 SCRIPT = "command"
-"""The file's name, in the worker's own directory."""
 
 
 def expanded_variables(role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> dict[str, str]:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 from holdfast.act.console_api import ConsoleStream
 
 LIMIT_BYTES = 4 * 1024 * 1024
+#: Bytes beyond `LIMIT_BYTES`: room for holdfast's own lines when the workers' lines have filled the buffer.
 SAY_LIMIT_BYTES = 256 * 1024
-"""Bytes beyond `LIMIT_BYTES`: room for holdfast's own lines when the workers' lines have filled the buffer."""
 
 STALL_S = 5.0
+#: Seconds that an unfinished line waits for its end before it is shown: prompts and progress bars.
 HOLD_S = 0.2
-"""Seconds that an unfinished line waits for its end before it is shown: prompts and progress bars."""
 
 CHUNK_BYTES = 64 * 1024
 

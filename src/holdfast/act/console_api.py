@@ -28,8 +28,8 @@ class ConsoleStream(Protocol):
 class ConsoleScreen(Protocol):
     """The console, as its voices use it."""
 
+    #: The voice whose unfinished line is on the screen.
     owner: ConsoleStream | None
-    """The voice whose unfinished line is on the screen."""
 
     @property
     def closed(self) -> bool:

@@ -24,8 +24,8 @@ from holdfast.act import standard_streams
 from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+#: Bytes of a signal in the pipe: its number, and whether it was typed at a terminal.
 WORD = 2
-"""Bytes of a signal in the pipe: its number, and whether it was typed at a terminal."""
 SI_KERNEL = 0x80
 
 

@@ -26,22 +26,22 @@ from collections.abc import Callable, Iterable, Sequence
 from holdfast.act.guard import SI_KERNEL, end_all
 from holdfast.act.linux import become_subreaper, descendants, die_with_parent, name_process
 
+#: In a ward's pipe: a ward that is not restarted has ended.
 OVER = b"\0\0"
-"""In a ward's pipe: a ward that is not restarted has ended."""
 MOST_STARTS = 5
+#: Restarts within this time of a ward that does not come up (`ChildContext.settled`); after them it is abandoned.
 WINDOW_S = 600.0
-"""Restarts within this time of a ward that does not come up (`ChildContext.settled`); after them it is abandoned."""
+#: The same for a ward that came up each time: the cause of its deaths is outside, and costs no attempt.
 MOST_SETTLED_STARTS = 100
-"""The same for a ward that came up each time: the cause of its deaths is outside, and costs no attempt."""
+#: Seconds before each restart of those that did not come up.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
-"""Seconds before each restart of those that did not come up."""
+#: Seconds until the processes of a killed ward are dead, or in uninterruptible sleep, from which they return to no
+#: program.
 BURIED_S = 30.0
-"""Seconds until the processes of a killed ward are dead, or in uninterruptible sleep, from which they return to no
-program."""
+#: Seconds that the other wards may take to exit once the main one has ended.
 LEAVE_S = 30.0
-"""Seconds that the other wards may take to exit once the main one has ended."""
+#: Seconds after its promise in which a ward may still act by itself.
 PATIENCE_S = 1.0
-"""Seconds after its promise in which a ward may still act by itself."""
 _WORDS = 64
 
 

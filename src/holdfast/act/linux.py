@@ -15,8 +15,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
+#: This process's symbols, with the C library's, as a library.
 _ITSELF: Any = None
-"""This process's symbols, with the C library's, as a library."""
 _PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
 
 

@@ -27,19 +27,18 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
+#: Bytes of one write where it might wait: POSIX grants a pipe that much (PIPE_BUF) once poll reports it writable.
 PATIENT_BYTES = 512
-"""Bytes of one write where it might wait: POSIX grants a pipe that much (PIPE_BUF) once poll reports it writable."""
 
+#: Errors after which there will never be a reader: the reader closed, the terminal was hung up, the fd was never open.
 GONE = frozenset(
     {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
 )
-"""Errors after which there will never be a reader: the reader closed, the terminal was hung up, the fd was
-never open."""
 
 
 class OutletKind(enum.Enum):
+    #: An open file description of its own, or one that was non-blocking from the beginning.
     OWN = "own"
-    """An open file description of its own, or one that was non-blocking from the beginning."""
     FILE = "file"
     SOCKET = "socket"
     PATIENT = "patient"

@@ -17,16 +17,16 @@ from holdfast.model.job_spec import Seat
 from holdfast.runtime import openpai_variables
 from holdfast.safe_files import replace_file
 
+#: Beside the directories of an attempt's workers.
 FILE = "peers.env"
-"""Beside the directories of an attempt's workers."""
 CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
+#: Variables that workers get and a site sets.
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
-"""Variables that workers get and a site sets."""
 TMP = "HOLDFAST_TMP"
+#: The site sets it, not the job.
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
-"""The site sets it, not the job."""
+#: Names that file to the workers.
 VARIABLE = "HOLDFAST_PEERS"
-"""Names that file to the workers."""
 
 
 class PeerEnvironment:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
 
+#: How often to ask the kernel for any port, until it gives one that no attempt of this job has had.
 _TRIES = 20
-"""How often to ask the kernel for any port, until it gives one that no attempt of this job has had."""
 
 
 class Holder(Protocol):

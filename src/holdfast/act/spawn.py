@@ -37,10 +37,10 @@ class Spawned(msgspec.Struct, frozen=True):
 
     pid: int
     pidfd: int
+    #: One byte is the go. If it is closed without a byte, the process exits.
     go_fd: int
-    """One byte is the go. If it is closed without a byte, the process exits."""
+    #: `READY`; then the end of file when the program runs, or the text of the error that prevented it.
     status_fd: int
-    """`READY`; then the end of file when the program runs, or the text of the error that prevented it."""
 
 
 def spawn(

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from holdfast.act.linux import children, dispositions, is_fork
 
+#: Stands for "no signal": every process of the job has got one from outside.
 ALREADY_TOLD = 0
-"""Stands for "no signal": every process of the job has got one from outside."""
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
 

@@ -21,23 +21,23 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     job_id: str
     run_id: str
     home: Path
+    #: The parent of `attempt-N/ROLE-RANK/`.
     logs: Path
-    """The parent of `attempt-N/ROLE-RANK/`."""
     cwd: Path
     environment: Mapping[str, str]
     master_addr: str = "127.0.0.1"
+    #: The port of the first attempt; later ones, and all where it is None, get a fresh port.
     master_port: int | None = None
-    """The port of the first attempt; later ones, and all where it is None, get a fresh port."""
+    #: The first and last of the ports that may be chosen; None: any.
     port_range: tuple[int, int] | None = None
-    """The first and last of the ports that may be chosen; None: any."""
+    #: There are workers on other nodes: the port is held from its choice until rank 0 may open it.
     far: bool = False
-    """There are workers on other nodes: the port is held from its choice until rank 0 may open it."""
     virtual_local_rank: bool = False
+    #: This machine's devices, in their order.
     devices: tuple[str, ...] = ()
-    """This machine's devices, in their order."""
     streams: Streams = msgspec.field(default_factory=Streams)
+    #: The job as JSON, for its workers: without secrets.
     config: Callable[[], bytes] = bytes
-    """The job as JSON, for its workers: without secrets."""
 
     def directory(self, attempt: int, seat: Seat) -> Path:
         """The directory of a worker."""

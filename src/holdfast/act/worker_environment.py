@@ -14,15 +14,15 @@ from holdfast.model.environment_diff import kept
 from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat
 from holdfast.safe_files import read_file, write_file
 
+#: In a worker's directory: the notice to save and exit (`holdfast.act.drain_notice`).
 DRAIN = "drain"
-"""In a worker's directory: the notice to save and exit (`holdfast.act.drain_notice`)."""
 
+#: Bytes of a worker's error file that are read.
 MOST_BYTES = 64 * 1024
-"""Bytes of a worker's error file that are read."""
 
+#: Where the surroundings list devices by these variables, a worker that sees only its own device gets that one of the
+#: list.
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-"""Where the surroundings list devices by these variables, a worker that sees only its own device gets that one of the
-list."""
 
 
 def worker_environment(

@@ -24,15 +24,15 @@ class Ticket(msgspec.Struct, frozen=True):
     seat: Seat
     attempt: int
     command: tuple[str, ...]
+    #: The command as submitted: names in it are equal for all workers of a role.
     written: tuple[str, ...]
-    """The command as submitted: names in it are equal for all workers of a role."""
     env: Mapping[str, str]
     cwd: Path
+    #: Stays the caller's, unlike the four below.
     stdin_fd: int
-    """Stays the caller's, unlike the four below."""
     out: tuple[int, int]
+    #: Read and write end of its pipes.
     err: tuple[int, int]
-    """Read and write end of its pipes."""
     directory: Path
     groups: tuple[Path, ...]
 
@@ -91,8 +91,8 @@ class Started(msgspec.Struct, frozen=True):
     ticket: Ticket
     process: Spawned | None
     error: str = ""
+    #: A nursery has forked it.
     warm: bool = False
-    """A nursery has forked it."""
 
 
 class Nurseries(Protocol):
@@ -117,12 +117,12 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[WarmStart]: ...
 
 
+#: Seconds by which rank 0 runs earlier than the others, where each worker still has its imports to do.
 COLD_HEAD_START_S = 0.03
-"""Seconds by which rank 0 runs earlier than the others, where each worker still has its imports to do."""
+#: The same where the imports are done.
 WARM_HEAD_START_S = 0.015
-"""The same where the imports are done."""
+#: After so many seconds the others run, whether rank 0 is up or not: only a late worker is to be reported as late.
 LONGEST_HEAD_START_S = 1.0
-"""After so many seconds the others run, whether rank 0 is up or not: only a late worker is to be reported as late."""
 
 
 def head_start_s(*, warm: bool) -> float:

@@ -29,11 +29,11 @@ class Worker(msgspec.Struct):
     started_at: float
     env: Mapping[str, str]
     warm: bool = False
+    #: On its status pipe.
     said: bytes = b""
-    """On its status pipe."""
     status_open: bool = True
+    #: When it was seen dying, before its end was reported.
     dying_at: float | None = None
-    """When it was seen dying, before its end was reported."""
 
     @property
     def start_error(self) -> str:

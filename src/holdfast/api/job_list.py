@@ -23,20 +23,20 @@ from holdfast.record.state_directory import home_of, job_dir
 from holdfast.report.log_follow import LogWatch
 from holdfast.untrusted import Malformed, json_leniently
 
+#: Events are read in pieces: a slow reader holds at most so many of them.
 _MOST_AT_ONCE = 1000
-"""Events are read in pieces: a slow reader holds at most so many of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
     """One event of a job, as its journal has it."""
 
+    #: Seconds since the epoch.
     at: float
-    """Seconds since the epoch."""
+    #: `agent_reported`: the name of the event (docs/reference/records.md) in small letters.
     kind: str
-    """`agent_reported`: the name of the event (docs/reference/records.md) in small letters."""
+    #: Its fields; without secrets.
     data: Mapping[str, Any]
-    """Its fields; without secrets."""
 
     def __repr__(self) -> str:
         return f"<holdfast.JobEvent {self.kind} at {self.at:.3f}>"
@@ -48,17 +48,17 @@ class Job:
 
     id: str
     name: str
+    #: `running`, `queued`, `ended` or `out of sight` (on another machine).
     state: JobState
-    """`running`, `queued`, `ended` or `out of sight` (on another machine)."""
     created: float
     ended: float | None
+    #: None until it has ended.
     outcome: Outcome | None
-    """None until it has ended."""
     code: int | None
+    #: The failure class; empty until it has ended.
     phrase: str
-    """The failure class; empty until it has ended."""
+    #: How many have ended.
     attempts: int
-    """How many have ended."""
     home: Path = field(repr=False)
     _view: JobView = field(repr=False, compare=False)
 

@@ -23,42 +23,42 @@ class Report:
     `outcome`, `blame` and `rerun` are texts too: `report.outcome == "failed"`.
     """
 
+    #: `succeeded`, `failed` or `stopped`.
     outcome: Outcome
-    """`succeeded`, `failed` or `stopped`."""
+    #: The final code: the exit status of `holdfast run`. 0 for a success.
     code: int
-    """The final code: the exit status of `holdfast run`. 0 for a success."""
+    #: The failure class: `AcceleratorOutOfMemory`.
     phrase: str
-    """The failure class: `AcceleratorOutOfMemory`."""
+    #: One or more sentences.
     reason: str
-    """One or more sentences."""
+    #: What to do.
     solution: str
-    """What to do."""
+    #: `workload`, `hardware`, `network`, `storage`, `platform`, `external`, `operator` or `unknown`.
     blame: Blame
-    """`workload`, `hardware`, `network`, `storage`, `platform`, `external`, `operator` or `unknown`."""
+    #: Whether another attempt helps: `now`, `later`, `elsewhere`, `never` or `unknown`.
     rerun: Rerun
-    """Whether another attempt helps: `now`, `later`, `elsewhere`, `never` or `unknown`."""
+    #: The rank that failed first of its own cause, where it is known.
     rank: int | None
-    """The rank that failed first of its own cause, where it is known."""
+    #: That rank's node; empty where it is not known.
     node: str
-    """That rank's node; empty where it is not known."""
+    #: That rank's own exit status, where it had one.
     exit_code: int | None
-    """That rank's own exit status, where it had one."""
+    #: The signal that ended that rank, by name (`SIGKILL`); empty where none did.
     signal: str
-    """The signal that ended that rank, by name (`SIGKILL`); empty where none did."""
+    #: The type of the exception; empty where there was none.
     exception: str
-    """The type of the exception; empty where there was none."""
+    #: 0 to 1: the confidence that this rank is the culprit.
     confidence: float
-    """0 to 1: the confidence that this rank is the culprit."""
+    #: Equal for equal failures.
     fingerprint: str
-    """Equal for equal failures."""
+    #: The lines and facts that prove it, the strongest first.
     evidence: tuple[str, ...]
-    """The lines and facts that prove it, the strongest first."""
+    #: How many attempts the job had; 1 for a log.
     attempts: int
-    """How many attempts the job had; 1 for a log."""
+    #: Empty for a log.
     job_id: str
-    """Empty for a log."""
+    #: The job's name; empty for a log.
     name: str
-    """The job's name; empty for a log."""
     _of: JobReport | ExitReport = field(compare=False)
 
     @property

@@ -31,8 +31,8 @@ from holdfast.untrusted import MOST_BYTES, Malformed, json_as
 
 Option = str | int | float | bool | Path | Sequence[str] | None
 
+#: Bytes of the last lines on stderr: a refusal is among them.
 _KEPT_LINES = 60
-"""Bytes of the last lines on stderr: a refusal is among them."""
 _READ = 65536
 _JOB_FILE = "job.yaml"
 _SCHEMA = "holdfast schema jobfile"

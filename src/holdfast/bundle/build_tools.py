@@ -11,8 +11,8 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 
 LAUNCHER = Path(__file__).with_name("launcher.c")
+#: Compilers that can link an executable without libraries. musl's is 34 kB, the GNU C library's 20 times that.
 _STATIC = (("musl-gcc",), ("gcc",), ("cc",))
-"""Compilers that can link an executable without libraries. musl's is 34 kB, the GNU C library's 20 times that."""
 _GIVEN_S = 300.0
 
 

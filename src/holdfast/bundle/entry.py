@@ -11,11 +11,10 @@ TYPE_CHECKING = False  # `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: By the launcher's name, the module whose `main` gets the arguments.
+#:
+#: It is named here, and not imported above: the command line has `prepare`, which has this package.
 HANDS_ON = {"run": "holdfast.cli.container_task", "holdfast": "holdfast.cli"}
-"""By the launcher's name, the module whose `main` gets the arguments.
-
-It is named here, and not imported above: the command line has `prepare`, which has this package.
-"""
 
 
 def main(argv: Sequence[str]) -> None:

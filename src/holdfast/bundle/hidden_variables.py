@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
+#: As in launcher.c.
 HIDDEN = "__HOLDFAST_HIDDEN_"
-"""As in launcher.c."""
 
 
 def give_back(process_name: str) -> None:

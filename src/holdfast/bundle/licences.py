@@ -35,12 +35,12 @@ class LicensedPart(Noun, frozen=True, kw_only=True):
 
     name: str
     version: str
+    #: As its author names it; where there are many, the first dozen.
     licence: str
-    """As its author names it; where there are many, the first dozen."""
+    #: The address of this version's source.
     source: str
-    """The address of this version's source."""
+    #: Texts, beside the manifest.
     files: tuple[str, ...]
-    """Texts, beside the manifest."""
 
 
 def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[LicensedPart]:

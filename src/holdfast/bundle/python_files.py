@@ -13,10 +13,10 @@ from pathlib import Path
 from holdfast import version
 from holdfast.bundle.build_tools import NotBuilt
 
+#: Packages of the tree beside holdfast. Instead of `cryptography` it has OpenSSL's library (wire/ed25519.py).
 SHIPPED = ("click", "msgspec", "PyYAML", "google-re2")
-"""Packages of the tree beside holdfast. Instead of `cryptography` it has OpenSSL's library (wire/ed25519.py)."""
+#: Of holdfast's extras, those for the node on which workers run.
 IF_THERE = ("nvidia-ml-py", "py-spy")
-"""Of holdfast's extras, those for the node on which workers run."""
 
 _NOT_WANTED = frozenset({
     # Other people's tests, and what makes programs.
@@ -39,11 +39,11 @@ _NO_PART = re.compile(
     r"(^|/)(tests?|__pycache__)(/|$)|\.(pyc|pyx|pxd|c|h|pyi|md|typed|a|whl|exe)$"
     r"|\.dist-info/|^[^/]*__editable__"
 )
+#: What the workers' own Python of any version runs: these stay as they were written.
 SOURCES = (
     "holdfast/__init__.py", "holdfast/version.py", "holdfast/worker.py", "holdfast/act/alongside/",
     "holdfast/act/warm/door/", "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
 )  # fmt: skip
-"""What the workers' own Python of any version runs: these stay as they were written."""
 
 
 def standard_library() -> Path:

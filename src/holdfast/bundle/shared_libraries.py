@@ -12,11 +12,11 @@ from holdfast.bundle.build_tools import NotBuilt, tool_output
 
 _LINE = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+#: What a library of the image may want that our Python opens later (NVML): it cannot use the image's C library.
 FOR_OTHERS = (
     "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2",
     "libnss_dns.so.2", "libnss_files.so.2",
 )  # fmt: skip
-"""What a library of the image may want that our Python opens later (NVML): it cannot use the image's C library."""
 PRELOAD = b"/etc/ld.so.preload\0"
 _NO_PRELOAD = b"/etc/ld.so.pre-off\0"
 

@@ -31,11 +31,11 @@ from holdfast.bundle.shared_libraries import closure, copy_libraries, strip
 from holdfast.bundle.tree_manifest import LOADERS, Tree, sha256, write_tree
 
 LAUNCHERS = ("run", "bin/holdfast", "bin/python3")
+#: A tree must be able to import these before it counts as one.
 IMPORTED = (
     "_ctypes", "click", "ctypes", "holdfast.main.run_command", "holdfast.wire.peer_identity", "msgspec", "re2",
     "sqlite3", "ssl", "yaml", "zlib",
 )  # fmt: skip
-"""A tree must be able to import these before it counts as one."""
 _DOOR = '"""Of the tree: a Python that holdfast starts has the image\'s environment."""\n'
 _DOOR += "from holdfast.bundle.hidden_variables import give_back\n\ngive_back('python3')\n"
 

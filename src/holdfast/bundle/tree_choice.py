@@ -12,8 +12,8 @@ from holdfast.version import __version__
 
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3
+#: The tree's place in the holdfast image.
 IN_IMAGE = Path("/opt/holdfast/tree")
-"""The tree's place in the holdfast image."""
 
 
 def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> Path:

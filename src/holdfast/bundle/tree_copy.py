@@ -24,13 +24,13 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.untrusted import Malformed
 
+#: The folder of the exchange directory with everything except `run`.
 OWN = "holdfast"
-"""The folder of the exchange directory with everything except `run`."""
 NOW, RUN = "now", "run"
 _DRAFT = ".laying-"
 _DIGITS = 16
+#: Bytes beside the tree itself: for directories and for the first files of a job.
 _ROOM_BYTES = 4 << 20
-"""Bytes beside the tree itself: for directories and for the first files of a job."""
 
 
 class TreeNotInstalled(HoldfastError):
@@ -46,12 +46,12 @@ class InstalledTree(Noun, frozen=True, kw_only=True):
 
     run: Path
     tree: Tree
+    #: The tree's own directory.
     place: Path
-    """The tree's own directory."""
+    #: A file was written now; False: everything was present, and nothing was touched.
     fresh: bool
-    """A file was written now; False: everything was present, and nothing was touched."""
+    #: The version that `run` had before, where it was another tree.
     before: str = ""
-    """The version that `run` had before, where it was another tree."""
 
 
 def lay_down(source: Path, into: Path) -> InstalledTree:

@@ -17,8 +17,8 @@ from holdfast.safe_files import read_file, write_file
 from holdfast.untrusted import json_as
 
 NAME = "TREE.json"
+#: By `uname -m`, the dynamic loader of the GNU C library; launcher.c has the same names.
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
-"""By `uname -m`, the dynamic loader of the GNU C library; launcher.c has the same names."""
 _MOST_BYTES = 4 << 20
 _BLOCK_BYTES = 1 << 20
 
@@ -38,16 +38,16 @@ class TreeFile(Noun, frozen=True, array_like=True):
 class Tree(Noun, frozen=True, kw_only=True):
     """A whole tree. Paths are relative to its top."""
 
+    #: The release of holdfast.
     version: str
-    """The release of holdfast."""
     python: str
+    #: The processor, as `uname -m` has it.
     machine: str
-    """The processor, as `uname -m` has it."""
+    #: The digest of all that follows: two trees with one digest are the same.
     digest: str
-    """The digest of all that follows: two trees with one digest are the same."""
     files: dict[str, TreeFile]
+    #: Symbolic links with their targets.
     links: dict[str, str] = {}
-    """Symbolic links with their targets."""
 
     @property
     def size_bytes(self) -> int:

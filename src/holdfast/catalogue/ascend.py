@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.catalogue.fault_codes import FaultCode, listed_by, rules_text
 
+#: Who may report public faults unless the settings say otherwise.
 PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
-"""Who may report public faults unless the settings say otherwise."""
 
 
 def shipped_codes() -> dict[str, FaultCode]:

@@ -10,12 +10,13 @@ from holdfast.model.phrases import Phrase
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import ExitRow
 
+#: Left to the worker: 200 to 209 say that another attempt may help, 210 to 219 that it cannot.
 CONTRACT = range(200, 220)
-"""Left to the worker: 200 to 209 say that another attempt may help, 210 to 219 that it cannot."""
 
+#: 128 + N, for the signals 1 to 31. Real-time signals have no code of their own: theirs would be hardware's.
 SIGNALS = range(128 + 1, 128 + 32)
-"""128 + N, for the signals 1 to 31. Real-time signals have no code of their own: theirs would be hardware's."""
 
+#: The codes that a row may have, by its blame.
 BLOCKS: dict[Blame, tuple[range, ...]] = {
     Blame.HARDWARE: (range(160, 180),),
     Blame.NETWORK: (range(180, 190),),
@@ -27,7 +28,6 @@ BLOCKS: dict[Blame, tuple[range, ...]] = {
     Blame.OPERATOR: (range(250, 251),),
     Blame.UNKNOWN: (range(160, 200), range(220, 255)),
 }
-"""The codes that a row may have, by its blame."""
 
 
 def in_words(blocks: tuple[range, ...]) -> str:

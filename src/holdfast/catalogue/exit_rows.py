@@ -76,8 +76,8 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_file
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
 
+#: Raised when the meaning of the stored rows changes: it is part of the cache's key.
 FORMAT = 6
-"""Raised when the meaning of the stored rows changes: it is part of the cache's key."""
 
 
 class Strength(enum.StrEnum):
@@ -108,11 +108,11 @@ class Wording(Noun, frozen=True, kw_only=True):
     where: Where = Where.ANY
     blame: Blame | None = None
     rerun: Rerun | None = None
+    #: What the writer of the row knows; `rerun` is what decides.
     transient: bool | None = None
-    """What the writer of the row knows; `rerun` is what decides."""
     samples: tuple[str, ...] = ()
+    #: Worked out when rows are stored (`holdfast.catalogue.pattern_atoms`); not written by hand.
     atoms: tuple[str, ...] | None = None
-    """Worked out when rows are stored (`holdfast.catalogue.pattern_atoms`); not written by hand."""
 
 
 class ExitRow(Noun, frozen=True, kw_only=True):

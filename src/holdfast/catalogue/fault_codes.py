@@ -17,11 +17,11 @@ from holdfast.model.noun_base import Noun
 
 HERE = Path(__file__).parent
 
+#: Ascend codes of the network plane, in canonical form.
 NETWORK_CODES = frozenset({"81078603", "81078607", "110000002", "110001024"})
-"""Ascend codes of the network plane, in canonical form."""
 
+#: The link fault with defaults and limits of its own.
 LINK_DOWN = "81078603"
-"""The link fault with defaults and limits of its own."""
 
 _CANONICAL: dict[str, str] = {}
 _CANONICAL_MOST = 65_536

@@ -17,8 +17,8 @@ class Nvlink5Rule(Noun, frozen=True, kw_only=True):
 
     xid: int
     units: tuple[str, ...]
+    #: (mask, value): the rule holds where `intrinfo & mask == value`.
     old: tuple[int, int]
-    """(mask, value): the rule holds where `intrinfo & mask == value`."""
     new: tuple[int, int]
     error_status: int
     resolution: str

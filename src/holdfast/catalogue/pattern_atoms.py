@@ -16,10 +16,10 @@ from typing import Any
 
 SHORTEST = 3
 MOST = 96
+#: Of one stretch of a pattern (`[Ll]ink (?:up|down)`): more are not spelt out.
 _MOST_SPELLINGS = 64
-"""Of one stretch of a pattern (`[Ll]ink (?:up|down)`): more are not spelt out."""
+#: Written otherwise where a log is wrapped in JSON.
 _ESCAPED = '"\\\t\n'
-"""Written otherwise where a log is wrapped in JSON."""
 
 _ORDINARY = frozenset(
     """
@@ -36,11 +36,11 @@ _ORDINARY = frozenset(
     """.split()  # noqa: SIM905 - a list of words is easier to read than a list of strings
 )
 _LOGGERS = frozenset({"nccl", "hccl", "info", "warn", "warning", "error", "debug"})
+#: `NCCL INFO` fills logs, `NCCL WARN` is what a row asks for.
 _TROUBLED = frozenset({"warn", "error"})
-"""`NCCL INFO` fills logs, `NCCL WARN` is what a row asks for."""
 _HEX = frozenset("abcdef")
+#: A number of so many digits is not met by chance.
 _TELLING_DIGITS = 6
-"""A number of so many digits is not met by chance."""
 
 
 def ordinary(atom: str) -> bool:

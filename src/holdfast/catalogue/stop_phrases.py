@@ -16,8 +16,8 @@ BY_CLEANER = Phrase.KILLED_BY_DISK_CLEANER
 CLEANER_CODE = 198
 LEGAL = (range(160, 200), range(220, 255))
 MOST_PHRASE = 64
+#: Whose trouble a code is where no row says: the first whose block has it.
 _BLAMES = (Blame.HARDWARE, Blame.PLATFORM, Blame.WORKLOAD, Blame.OPERATOR, Blame.EXTERNAL)
-"""Whose trouble a code is where no row says: the first whose block has it."""
 
 
 def is_cleaner(who: str) -> bool:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from holdfast.model.events import ChecksFinished
     from holdfast.node.check_entry import CheckRound
 
+#: The exit status of a failed check: the code of CheckFailed.
 FAILED = 252
-"""The exit status of a failed check: the code of CheckFailed."""
 
 
 def state_of(progress: Any, finding: Any) -> str:

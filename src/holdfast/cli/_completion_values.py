@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
+#: The name of the variable that click reads for a command called holdfast.
 VARIABLE = "_HOLDFAST_COMPLETE"
-"""The name of the variable that click reads for a command called holdfast."""
 _MOST_JOBS = 200
 
 

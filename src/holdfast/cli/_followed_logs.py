@@ -13,10 +13,10 @@ from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, merge
 
+#: Bytes that may be on their way here at most.
 ON_ITS_WAY_BYTES = 8 << 20
-"""Bytes that may be on their way here at most."""
+#: Seconds. Lines from several nodes within this time are put in order.
 GATHERING_S = 0.1
-"""Seconds. Lines from several nodes within this time are put in order."""
 
 
 class _Followed:

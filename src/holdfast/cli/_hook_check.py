@@ -60,8 +60,8 @@ class NodeCheckOptions:
     as_json: bool
     drains: bool
     gives_back: bool
+    #: User ids whose jobs' reports about devices count; None: every user's.
     believes: Collection[int] | None
-    """User ids whose jobs' reports about devices count; None: every user's."""
 
 
 def believes(users: str | None) -> Collection[int] | None:

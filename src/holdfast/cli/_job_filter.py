@@ -21,12 +21,12 @@ class JobFilter(Noun, frozen=True, kw_only=True):
     """Each may be empty or None: any."""
 
     states: tuple[str, ...] = ()
+    #: Jobs that began at this moment or later: seconds since the epoch.
     since: float | None = None
-    """Jobs that began at this moment or later: seconds since the epoch."""
+    #: A pattern, as a shell has for files.
     name: str = ""
-    """A pattern, as a shell has for files."""
+    #: A failure class, or a pattern; upper and lower case are equal.
     phrase: str = ""
-    """A failure class, or a pattern; upper and lower case are equal."""
     most: int | None = None
 
     @property

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
+#: A file in the state directory: its time is that of the last pruning.
 MARK = "pruned"
-"""A file in the state directory: its time is that of the last pruning."""
 _EVERY_S = 86_400.0
+#: Jobs removed after one run at most, so that no user waits long for it.
 _AT_MOST = 100
-"""Jobs removed after one run at most, so that no user waits long for it."""
 
 
 def keep_of(settings: Settings) -> RetentionLimits:

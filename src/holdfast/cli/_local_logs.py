@@ -56,10 +56,10 @@ class LocalLogFile(Noun, frozen=True, kw_only=True):
 
     part: LogPart
     path: str
+    #: In bytes.
     size: int
-    """In bytes."""
+    #: The node of the job; empty: here.
     node: str = ""
-    """The node of the job; empty: here."""
 
 
 def files_here(parts: Sequence[LogPart]) -> list[LocalLogFile]:

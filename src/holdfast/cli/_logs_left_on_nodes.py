@@ -15,8 +15,8 @@ from holdfast.record.owner_address import OwnerAddress
 from holdfast.report.log_files import LogPart, attempts_of
 from holdfast.report.terminal_text import harmless
 
+#: How many are named in one message.
 MOST_NODES = 4
-"""How many are named in one message."""
 
 
 def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:

@@ -27,12 +27,12 @@ class QueuedJob(Noun, frozen=True, kw_only=True):
     platform: PlatformJob
     name: str
     submitted: float
+    #: The platform's word in lower case: `pending`; `queued` where the platform does not answer.
     state: str
-    """The platform's word in lower case: `pending`; `queued` where the platform does not answer."""
     reason: str = ""
     begins: float | None = None
+    #: The id of the whole array; empty: it belongs to none.
     array: str = ""
-    """The id of the whole array; empty: it belongs to none."""
     output: str = ""
 
 
@@ -40,10 +40,10 @@ class Queues(Noun, frozen=True, kw_only=True):
     """All jobs, and the answers of the platform's queue."""
 
     survey: Survey
+    #: Jobs that have not begun, the newest first.
     waiting: tuple[QueuedJob, ...] = ()
-    """Jobs that have not begun, the newest first."""
+    #: For the jobs that wait to be started again, by id: the platform's answer.
     again: dict[str, str] = {}
-    """For the jobs that wait to be started again, by id: the platform's answer."""
 
 
 def queues() -> Queues:
@@ -91,10 +91,10 @@ class _QueueLook(NamedTuple):
     """What one platform's queue has answered."""
 
     rows: list[QueuedJob]
+    #: Why jobs wait to be started again, by id.
     reasons: Mapping[str, str] = {}
-    """Why jobs wait to be started again, by id."""
+    #: Jobs that were to be started again, and are in the queue no more.
     dropped: Sequence[str] = ()
-    """Jobs that were to be started again, and are in the queue no more."""
 
 
 def _at_platform(

@@ -30,8 +30,8 @@ from holdfast.report.merged_logs import LogCursor, block_bytes, merge
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
 
+#: Sentences about logs that cannot be read.
 MOST_SAID = 8
-"""Sentences about logs that cannot be read."""
 
 
 class RemoteLog:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 class RunOption(msgspec.Struct, frozen=True):
     """One option as it is typed. `off` is the form that switches a flag off."""
 
+    #: The name of its value: `nproc_per_node`.
     param: str
-    """The name of its value: `nproc_per_node`."""
     forms: tuple[str, ...]
     flag: bool = False
     off: str = ""
     repeated: bool = False
     metavar: str = ""
     help: str = ""
+    #: The default value; repeated options have (). `RunOptions` has the same.
     unset: bool | None = None
-    """The default value; repeated options have (). `RunOptions` has the same."""
 
 
 #: torchrun's own options that have a meaning here, and the two ways around a script.
@@ -58,8 +58,8 @@ TORCHRUN: tuple[RunOption, ...] = (
 )
 # fmt: on
 
+#: torchrun's names for some of the settings.
 ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
-"""torchrun's names for some of the settings."""
 
 
 def settings() -> Iterator[RunOption]:
@@ -78,8 +78,8 @@ def ignored() -> Iterator[RunOption]:
         yield RunOption(name, (f"--{name.replace('_', '-')}",))
 
 
+#: The settings, or other names of settings, that torchrun has too.
 OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
-"""The settings, or other names of settings, that torchrun has too."""
 
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:

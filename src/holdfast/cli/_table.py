@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+#: A shortened word keeps at least so many letters.
 _LEAST = 8
-"""A shortened word keeps at least so many letters."""
 
 
 def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | None = None) -> str:

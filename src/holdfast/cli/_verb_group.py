@@ -10,6 +10,7 @@ import click
 from holdfast.cli._printing import print_line, say
 from holdfast.version import __version__
 
+#: Every verb and its one line; `holdfast.cli.<verb>` has its `command`. Help imports no verb.
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
     "submit": "Hand a job file to a cluster's queue.",
@@ -32,16 +33,15 @@ VERBS: dict[str, str] = {
     "completion": "Print what a shell needs to complete words.",
     "man": "Print a page of the manual.",
 }
-"""Every verb and its one line; `holdfast.cli.<verb>` has its `command`. Help imports no verb."""
 
+#: Other tools' names for some of the verbs.
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
-"""Other tools' names for some of the verbs."""
 
+#: Verbs above the command line in the import order: their modules use it.
 ELSEWHERE: dict[str, str] = {"web": "holdfast.web.web_command"}
-"""Verbs above the command line in the import order: their modules use it."""
 
+#: Verbs that holdfast starts on other machines, and no person types.
 STARTED = ("agent",)
-"""Verbs that holdfast starts on other machines, and no person types."""
 
 
 class _Verbs(click.Group):

@@ -18,6 +18,7 @@ from holdfast.cli._shared_options import pipeable
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__
 
+#: Each extra, and the modules it brings.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "stacks": ("py_spy",),
     "nvidia": ("pynvml",),
@@ -27,7 +28,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "otel": ("opentelemetry",),
     "data": ("fsspec", "s3fs", "requests", "zstandard"),
 }
-"""Each extra, and the modules it brings."""
 
 _FILES_WANTED = 4096
 _SHM_BYTES = 1 << 30
@@ -39,10 +39,10 @@ class DoctorFinding(Noun, frozen=True, kw_only=True):
     name: str
     ok: bool
     found: str
+    #: What is not possible without it.
     purpose: str
-    """What is not possible without it."""
+    #: The command that mends it.
     command: str = ""
-    """The command that mends it."""
 
 
 @click.command()

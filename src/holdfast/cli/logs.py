@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from holdfast.record.owner_address import OwnerAddress
     from holdfast.report.merged_logs import LogLineFilter
 
+#: Seconds between two looks at the queue, while the user waits for the logs of a job that has not begun.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
-"""Seconds between two looks at the queue, while the user waits for the logs of a job that has not begun."""
 
 
 @click.command()

@@ -14,8 +14,8 @@ from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase
 from holdfast.report.terminal_text import columns
 
+#: Characters of a sentence: the file takes at most 4096 bytes.
 MOST_WORDS = 1000
-"""Characters of a sentence: the file takes at most 4096 bytes."""
 PATH = click.Path(path_type=Path)
 
 

@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parent.parent / "report" / "schemas"
 JOB_FILE = "jobfile"
 
 
+#: What each command prints with `--json`, by the names of the schemas.
 PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("report", "event"),
     "submit": ("submitted", "would-submit"),
@@ -36,14 +37,13 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "doctor": ("doctor",),
 }
-"""What each command prints with `--json`, by the names of the schemas."""
+#: Commands without `--json`, each with the reason.
 NO_DATA: dict[str, str] = {
     "web": "each page of the server has a twin in JSON",
     "schema": "what it prints is JSON",
     "completion": "a shell reads what it prints",
     "man": "what it prints is a page of a manual",
 }
-"""Commands without `--json`, each with the reason."""
 
 
 def names() -> list[str]:

@@ -134,8 +134,8 @@ def _of_platform(known: JobDetail) -> str:
 
 
 _MOST_CONFIG_BYTES = 1 << 20
+#: Workers that the output names as open for ssh, at most.
 _HOSTS = 4
-"""Workers that the output names as open for ssh, at most."""
 
 
 def _entry(home: Path, job: str) -> list[str]:

@@ -151,8 +151,8 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
 
 
 _JOB = "JOB.yaml"
+#: Options of run that must agree with the request to Slurm (nodes, an array): submit has its own.
 _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
-"""Options of run that must agree with the request to Slurm (nodes, an array): submit has its own."""
 
 
 def _of_run(words: list[str]) -> RunOptions:

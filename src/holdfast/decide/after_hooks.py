@@ -14,8 +14,8 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exit_report import Outcome
 from holdfast.model.sidecar_ends import AttemptEnd, hooks_after_s
 
+#: How long the nodes may take to answer, beyond the time limits of their hooks.
 ANSWER_S = 10.0
-"""How long the nodes may take to answer, beyond the time limits of their hooks."""
 
 
 class AfterHooks:

@@ -20,12 +20,12 @@ from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 
+#: How long the nodes may take for their evidence: well below the time after which the gang goes on without it.
 EVIDENCE_S = 10.0
-"""How long the nodes may take for their evidence: well below the time after which the gang goes on without it."""
+#: How long the nodes may take to answer, beyond the time limits of the hooks.
 HOOKS_S = 5.0
-"""How long the nodes may take to answer, beyond the time limits of the hooks."""
+#: Readers see a running round change at most this often.
 MOVED_S = 0.2
-"""Readers see a running round change at most this often."""
 
 Question = RunChecks | CollectEvidence | RunHooks
 Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
@@ -35,8 +35,8 @@ class _OpenQuestion(msgspec.Struct):
     """A question that not all nodes have answered."""
 
     question: Question
+    #: The nodes, in their order.
     waits_for: dict[str, None]
-    """The nodes, in their order."""
     limit_s: float
     due: float
     answers: dict[str, Answer] = {}

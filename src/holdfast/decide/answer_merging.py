@@ -27,10 +27,11 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence
 from holdfast.model.faults import ActiveFault
 
+#: The owner keeps all that the logs of so many ranks say, those that died first; of the others the best clue.
 MOST_READ = 1000
-"""The owner keeps all that the logs of so many ranks say, those that died first; of the others the best clue."""
+#: A fault that its node reports and the gang knows already is the same fault if the dates differ by at most this.
 SAME_FAULT_S = 2.0
-"""A fault that its node reports and the gang knows already is the same fault if the dates differ by at most this."""
+#: Of one check's states on several nodes, the report shows the first of these.
 _WORST_FIRST = (
     "failed",
     "running",
@@ -40,7 +41,6 @@ _WORST_FIRST = (
     "passed",
     "not run",
 )
-"""Of one check's states on several nodes, the report shows the first of these."""
 
 
 def named(names: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
 
+#: Decisions after which another attempt follows.
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
-"""Decisions after which another attempt follows."""
 
 
 class AttemptRecorder:

@@ -22,8 +22,9 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.phrases import Phrase
 from holdfast.model.sidecar_ends import hooks_before_s
 
+#: The report names the last reports about so many of the workers that were not ready in time.
 LATE_NAMED = 8
-"""The report names the last reports about so many of the workers that were not ready in time."""
+#: What the last report about a worker said.
 _HEARD_OF = {
     None: "was not heard of",
     MemberState.NONE: "had not begun",
@@ -31,7 +32,6 @@ _HEARD_OF = {
     MemberState.PREPARED: "was ready and waited",
     MemberState.GOING: "was let go and did not run yet",
 }
-"""What the last report about a worker said."""
 
 
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:

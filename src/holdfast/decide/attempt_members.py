@@ -14,12 +14,12 @@ from holdfast.model.human_format import ranks
 from holdfast.model.job_spec import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
+#: Has exited by itself.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-"""Has exited by itself."""
+#: Has been prepared; an owner whose journal lost its tail may find that it was let go already.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
-"""Has been prepared; an owner whose journal lost its tail may find that it was let go already."""
+#: Has obeyed its GO, also where it died then (a failure that counts ends the attempt).
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
-"""Has obeyed its GO, also where it died then (a failure that counts ends the attempt)."""
 
 
 class KnownRank(msgspec.Struct):

@@ -12,11 +12,11 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exit_report import Blame, ExitReport, Outcome
 from holdfast.model.phrases import Phrase
 
+#: The order of an attempt's parts in time.
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
     "queued", "done", "first_output",
 )  # fmt: skip
-"""The order of an attempt's parts in time."""
 
 
 def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:

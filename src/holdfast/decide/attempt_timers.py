@@ -17,27 +17,27 @@ from holdfast.model import job_spec as model
 from holdfast.model.job_spec import JobSpec
 
 MOST_BEAT_S = 5.0
+#: A node is lost after so many missed beats.
 BEATS = 6
-"""A node is lost after so many missed beats."""
+#: The shortest lease where the owner has a machine of its own that its platform replaces: the workers outlive that.
 LEASE_APART_S = 30.0
-"""The shortest lease where the owner has a machine of its own that its platform replaces: the workers outlive that."""
 
 
 class TimerKind(enum.StrEnum):
+    #: The phase has lasted as long as it may.
     DEADLINE = "deadline"
-    """The phase has lasted as long as it may."""
+    #: Enough nodes have joined, and no more came for a while.
     LAST_CALL = "last call"
-    """Enough nodes have joined, and no more came for a while."""
+    #: Repeat the phase's command to each node that has not obeyed.
     RESEND = "resend"
-    """Repeat the phase's command to each node that has not obeyed."""
+    #: Workers that only blamed a peer have waited long enough for the peer's own report.
     PEER_WAIT = "peer wait"
-    """Workers that only blamed a peer have waited long enough for the peer's own report."""
+    #: Late evidence of a drained attempt has had its time.
     SETTLE = "settle"
-    """Late evidence of a drained attempt has had its time."""
+    #: The end is explained. The decision is a step of its own, whose moment is later by the time of explaining.
     DECIDE = "decide"
-    """The end is explained. The decision is a step of its own, whose moment is later by the time of explaining."""
+    #: Every agent should have reported since the owner came back.
     CONFIRM = "confirm"
-    """Every agent should have reported since the owner came back."""
 
 
 def timers_for(spec: JobSpec) -> model.Timers:

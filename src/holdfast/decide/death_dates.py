@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from holdfast.model.gang_protocol import Member, Report
 
+#: How much faster one clock may run than another: far more than any two clocks differ.
 CREEP = 0.01
-"""How much faster one clock may run than another: far more than any two clocks differ."""
 
 
 class AgentClocks:

@@ -20,8 +20,8 @@ class WorkerShare(msgspec.Struct, frozen=True):
     """The devices and CPUs of one worker."""
 
     devices: tuple[str, ...] = ()
+    #: A list in the kernel's form, `0-3,8`; empty: the worker is not bound.
     cpus: str = ""
-    """A list in the kernel's form, `0-3,8`; empty: the worker is not bound."""
 
 
 class FreeDevices:

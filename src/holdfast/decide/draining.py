@@ -29,10 +29,10 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
+#: How long background children of a finished job may take to exit: no worker waits for them.
 LEFTOVER_GRACE_S = 5.0
-"""How long background children of a finished job may take to exit: no worker waits for them."""
+#: How long the nodes may take to collect evidence; then the owner makes the report from what it knows itself.
 EVIDENCE_S = 30.0
-"""How long the nodes may take to collect evidence; then the owner makes the report from what it knows itself."""
 
 
 class AttemptJudge:

@@ -40,8 +40,8 @@ from holdfast.model.job_spec import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
+#: Phases that the job's time limit does not end: they end by themselves.
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
-"""Phases that the job's time limit does not end: they end by themselves."""
 
 
 class Gang(GangState):

@@ -14,18 +14,18 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
 
+#: Up to so many missing ranks are listed with their places.
 FEW = 3
-"""Up to so many missing ranks are listed with their places."""
+#: A sentence lists up to so many ranks or nodes by name.
 NAMED = 8
-"""A sentence lists up to so many ranks or nodes by name."""
 
 
 class MemberView(Noun, frozen=True, kw_only=True):
     """One rank of the present attempt."""
 
     seat: Seat
+    #: None: the state is unknown, never reported or not since the owner came back.
     state: MemberState | None = None
-    """None: the state is unknown, never reported or not since the owner came back."""
     exit: WorkerExit | None = None
 
 
@@ -35,21 +35,21 @@ class GangView(Noun, frozen=True, kw_only=True):
     job_id: str = ""
     phase: Phase
     attempt: int
+    #: When the present attempt began.
     started_at: At = 0.0
-    """When the present attempt began."""
+    #: The completion policy is met: only the other workers are left to stop.
     completed: bool = False
-    """The completion policy is met: only the other workers are left to stop."""
     members: tuple[MemberView, ...] = ()
+    #: Nodes and devices that this job does not use.
     avoid: frozenset[str] = frozenset()
-    """Nodes and devices that this job does not use."""
+    #: What has to happen before the phase ends, in words; empty while RUNNING and when DONE.
     waits_for: str = ""
-    """What has to happen before the phase ends, in words; empty while RUNNING and when DONE."""
     next_wake: At | None = None
     term: int = 1
+    #: The present attempt has not ended yet.
     pending: bool = False
-    """The present attempt has not ended yet."""
+    #: Why the owner asks the platform to start the job again, while it is QUEUED.
     asked: str = ""
-    """Why the owner asks the platform to start the job again, while it is QUEUED."""
 
     @property
     def running(self) -> int | None:

@@ -30,16 +30,16 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     """One check of the plan. Times in seconds."""
 
     name: str
+    #: How often the check is retried after it failed or gave no result.
     retries: int = 3
-    """How often the check is retried after it failed or gave no result."""
     interval_s: float = 5.0
+    #: For the check with all its retries, counted from its first start.
     limit_s: float = 60.0
-    """For the check with all its retries, counted from its first start."""
+    #: It must not run in parallel with another.
     alone: bool = True
-    """It must not run in parallel with another."""
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
+    #: A failure is shown to the user, and the job starts all the same.
     only_warn: bool = False
-    """A failure is shown to the user, and the job starts all the same."""
 
 
 class GatePlan(Noun, frozen=True, kw_only=True):
@@ -48,14 +48,14 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     attempt: int = 1
     round: int = 1
     nodes: tuple[str, ...] = ()
+    #: Empty: DISABLED.
     steps: tuple[CheckStep, ...] = ()
-    """Empty: DISABLED."""
+    #: How many nodes the job needs. Where leaving nodes out leaves fewer, the gate asks for a replacement instead.
     needed: int = 1
-    """How many nodes the job needs. Where leaving nodes out leaves fewer, the gate asks for a replacement instead."""
+    #: For the whole round, from its start.
     deadline_s: float | None = None
-    """For the whole round, from its start."""
+    #: Run every check even after one has failed (`holdfast check`).
     keep_going: bool = False
-    """Run every check even after one has failed (`holdfast check`)."""
 
 
 class Answered(Message, frozen=True, kw_only=True):
@@ -114,8 +114,8 @@ class _CheckProgress:
     tried: int = 0
     deadline: float = 0.0
     due: float = 0.0
+    #: The last answer that was not a pass.
     bad: Finding | None = None
-    """The last answer that was not a pass."""
     final: Finding | None = None
     action: FailedAction | None = None
     warnings: list[str] = field(default_factory=list)

@@ -25,17 +25,17 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen, WantLastWords
 from holdfast.model.job_spec import Seat
 
+#: How long a node may take to answer: longer than its own limit for the stacks of a few ranks.
 ANSWER_S = 10.0
-"""How long a node may take to answer: longer than its own limit for the stacks of a few ranks."""
+#: Added for each further rank of a node whose stacks are wanted: it looks at some in parallel, each 5 s at most.
 STACK_S = 1.5
-"""Added for each further rank of a node whose stacks are wanted: it looks at some in parallel, each 5 s at most."""
+#: This is added where the frames of machine code are wanted.
 NATIVE_S = 15.0
-"""This is added where the frames of machine code are wanted."""
+#: The evidence keeps the looks at the ranks that differ, and at so many others.
 SHOWN = 64
-"""The evidence keeps the looks at the ranks that differ, and at so many others."""
 
+#: What to ask every node, or the hang that was found.
 Next = LookAtRanks | WantLastWords | HangFound
-"""What to ask every node, or the hang that was found."""
 
 
 class _OpenLook(msgspec.Struct):

@@ -16,14 +16,14 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
+#: How many times the owner looks at a silent gang within the whole time.
 PARTS = 4
-"""How many times the owner looks at a silent gang within the whole time."""
+#: How long a look may take: no step waits for it.
 ANSWER_S = 60.0
-"""How long a look may take: no step waits for it."""
+#: A rank whose use of CPU changes by this many cores has moved.
 CHANGE_CORES = 0.25
-"""A rank whose use of CPU changes by this many cores has moved."""
+#: A rank that moved this many bytes between two looks reads or writes data.
 MOVED_BYTES = 1 << 20
-"""A rank that moved this many bytes between two looks reads or writes data."""
 
 Look = tuple[RankSnapshot, ...]
 

@@ -40,25 +40,25 @@ __all__ = [
     "standings",
 ]
 
+#: A RETRY_REQUEST fault does not touch an inference job while the fault is at most this old.
 RETRY_WAIT_S = 60.0
-"""A RETRY_REQUEST fault does not touch an inference job while the fault is at most this old."""
 
 
 class LevelConsequence(Noun, frozen=True, kw_only=True):
     """What a device's level means for a job that uses the device."""
 
+    #: Stop the attempt.
     stop: bool = False
-    """Stop the attempt."""
+    #: The next attempt may not use the device.
     avoid: bool = False
-    """The next attempt may not use the device."""
+    #: The next attempt uses other devices if it can, while the fault lasts.
     elsewhere: bool = False
-    """The next attempt uses other devices if it can, while the fault lasts."""
+    #: Reset the device before it is used again.
     reset: bool = False
-    """Reset the device before it is used again."""
+    #: Workers that listen get time to save before the stop.
     save: bool = True
-    """Workers that listen get time to save before the stop."""
+    #: Look again at that moment: the fault may be over.
     wait_until: float | None = None
-    """Look again at that moment: the fault may be over."""
     why: str = ""
 
 

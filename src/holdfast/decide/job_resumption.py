@@ -12,8 +12,8 @@ from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
+#: How many statements of the platform are kept about one attempt.
 MOST_SAID = 16
-"""How many statements of the platform are kept about one attempt."""
 
 
 class Resuming:

@@ -31,10 +31,10 @@ from holdfast.model.peer_addresses import ports_needed
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
+#: How many of its moves a gang keeps in its story.
 STORY = 256
-"""How many of its moves a gang keeps in its story."""
+#: Characters of the reason for one move that the story keeps.
 STORY_TEXT = 200
-"""Characters of the reason for one move that the story keeps."""
 
 
 class PendingRequeue(msgspec.Struct, frozen=True):

@@ -25,23 +25,23 @@ from holdfast.model.human_format import natural, with_address
 from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.pair_search import Pair, PairSearch
 
+#: The check's name, as users choose it and read it.
 NAME = "links"
-"""The check's name, as users choose it and read it."""
 SIZE = 1 << 20
+#: How long one exchange may take, with the opening of a port and the message's way.
 WAIT_S = 5.0
-"""How long one exchange may take, with the opening of a port and the message's way."""
+#: How long the links of all nodes may take together.
 ALL_S = 20.0
-"""How long the links of all nodes may take together."""
+#: More waves would show no more. After two waves without a working exchange, none is tried of more nodes.
 MOST_WAVES = 8
-"""More waves would show no more. After two waves without a working exchange, none is tried of more nodes."""
+#: An exchange is slow when it takes this many times as long as the fast quarter. That is a warning.
 SLOW_FACTOR = 8.0
-"""An exchange is slow when it takes this many times as long as the fast quarter. That is a warning."""
 SLACK_S = 0.1
 
 Word = PortOpen | PeerMeasured
 Order = OpenPort | MeasurePeer | ClosePort
+#: Node and order.
 Orders = list[tuple[str, Order]]
-"""Node and order."""
 
 
 class LinkVerdict(msgspec.Struct, frozen=True):

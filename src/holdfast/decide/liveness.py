@@ -16,8 +16,8 @@ import msgspec
 from holdfast.model.events import NodeFenced, NodeSilent
 from holdfast.model.job_spec import Timers
 
+#: How many heartbeats before the last one are remembered for each node.
 HISTORY = 3
-"""How many heartbeats before the last one are remembered for each node."""
 
 
 class _Word(msgspec.Struct):
@@ -26,8 +26,8 @@ class _Word(msgspec.Struct):
     boot: int
     heard_at: float
     said_at: float | None = None
+    #: When the heartbeats before it arrived: the report of a lost node shows them.
     before: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=HISTORY))
-    """When the heartbeats before it arrived: the report of a lost node shows them."""
 
 
 class Liveness:

@@ -13,8 +13,8 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
+#: The story names up to so many joining nodes one by one; beyond that it gives a rounded number.
 SAID = 32
-"""The story names up to so many joining nodes one by one; beyond that it gives a rounded number."""
 
 
 class Assembly:

@@ -13,8 +13,8 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
+#: A PREPARE that lists all peers is sent to so many nodes within `resend_s`, however many ports they have.
 AT_ONCE = 100
-"""A PREPARE that lists all peers is sent to so many nodes within `resend_s`, however many ports they have."""
 
 
 class Orders:

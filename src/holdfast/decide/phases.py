@@ -43,8 +43,8 @@ class PhaseTrigger(enum.StrEnum):
     RESUMED = "the platform has started the job again"
 
 
+#: A job begins as if its first attempt had just been decided, with no delay.
 FIRST = Phase.BACKOFF
-"""A job begins as if its first attempt had just been decided, with no delay."""
 
 TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.BACKOFF, PhaseTrigger.DUE): Phase.CHECKING,
@@ -81,8 +81,8 @@ TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
 
+#: How many of the last moves the message of an `InvalidTransition` has.
 SHOWN_MOVES = 20
-"""How many of the last moves the message of an `InvalidTransition` has."""
 
 
 class InvalidTransition(RuntimeError):
@@ -115,8 +115,8 @@ MEANING: dict[Phase, str] = {
     Phase.DONE: "the job's one report is final",
 }
 
+#: Phases in which workers of the attempt may live and no stop was requested.
 LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
-"""Phases in which workers of the attempt may live and no stop was requested."""
 
 
 def diagram() -> str:

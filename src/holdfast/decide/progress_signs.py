@@ -14,8 +14,8 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.progress_facts import RESTORING, Count, Sign, SignKind
 
 LONGER_FACTOR = 2.0
+#: A run must be longer than every earlier attempt by this factor, and by these seconds.
 LONGER_S = 60.0
-"""A run must be longer than every earlier attempt by this factor, and by these seconds."""
 EPOCH = "epoch"
 
 

@@ -19,12 +19,12 @@ from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
 
+#: The user's budget pays for these. The wider platform budget pays for everything else.
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
-"""The user's budget pays for these. The wider platform budget pays for everything else."""
+#: The rendezvous port is a new one in each attempt: a port that is taken twice in a row belongs to the program.
 OWN_PORT = Phrase.ADDRESS_IN_USE
-"""The rendezvous port is a new one in each attempt: a port that is taken twice in a row belongs to the program."""
+#: Before such a failure all ranks only waited: a long attempt does not show that it was healthy.
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
-"""Before such a failure all ranks only waited: a long attempt does not show that it was healthy."""
 
 
 def recover(

@@ -10,8 +10,8 @@ from holdfast.decide import restart_budgets
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.job_spec import JobSpec
 
+#: How long the platform may take to end this run after the owner asked for a new one, in seconds.
 ANSWER_S = 300.0
-"""How long the platform may take to end this run after the owner asked for a new one, in seconds."""
 
 
 class RequeueBudget(msgspec.Struct, frozen=True):
@@ -19,8 +19,8 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
     spent: int
     limit: int
+    #: Why there is no other run; empty where no platform starts jobs again; None: there may be one.
     refusal: str | None
-    """Why there is no other run; empty where no platform starts jobs again; None: there may be one."""
 
     def cost(self) -> str:
         """`restart 3 of 20 (platform budget, not yours)`"""

@@ -19,11 +19,11 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
+#: Seconds. Deaths closer together than this are ordered by their evidence, not by which one holdfast noticed first.
 SAME_INSTANT_S = 0.2
-"""Seconds. Deaths closer together than this are ordered by their evidence, not by which one holdfast noticed first."""
+#: Seconds. The same limit where the first worker exited without a line: the gang then waits half a second for the
+#: others, and printing a traceback takes time.
 AFTER_SILENCE_S = 0.6
-"""Seconds. The same limit where the first worker exited without a line: the gang then waits half a second for the
-others, and printing a traceback takes time."""
 
 
 class EvidenceStrength(enum.IntEnum):
@@ -32,8 +32,8 @@ class EvidenceStrength(enum.IntEnum):
     OWN = 1
     SILENT = 2
     PEERS = 3
+    #: The worker exited with status 0, or holdfast stopped it.
     NONE = 4
-    """The worker exited with status 0, or holdfast stopped it."""
 
 
 class Suspect(msgspec.Struct):
@@ -59,16 +59,16 @@ class Attribution(msgspec.Struct):
     """The culprit, the ranks that ended like it, and the ranks that ended because of it."""
 
     culprit: Suspect | None
+    #: Half a sentence for the reason, where the choice of the culprit needs one.
     why: str = ""
-    """Half a sentence for the reason, where the choice of the culprit needs one."""
     also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
+    #: The culprit exited with status 0 while the other ranks still waited for it.
     left_early: bool = False
-    """The culprit exited with status 0 while the other ranks still waited for it."""
+    #: The culprit was the only rank that still ran, and it had accused no rank, when all others stopped waiting for a
+    #: peer.
     missing: Suspect | None = None
-    """The culprit was the only rank that still ran, and it had accused no rank, when all others stopped waiting for a
-    peer."""
 
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:

@@ -28,15 +28,15 @@ from holdfast.model.exit_report import (
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, UncaughtException, Weight
 
+#: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: signals that a program's own code causes.
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
-"""ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: signals that a program's own code causes."""
 
+#: What shells and timeout(1) mean by a status: the phrase, its words, and a rerun class that differs from the row's.
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
     127: (Phrase.COMMAND_NOT_FOUND, "a command that it runs does not exist", None),
 }
-"""What shells and timeout(1) mean by a status: the phrase, its words, and a rerun class that differs from the row's."""
 
 
 def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException | None = None) -> str:

@@ -23,15 +23,15 @@ from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, RaisedException, Weight
 
+#: The report lists the ends of at most so many ranks.
 _SHOWN = 8
-"""The report lists the ends of at most so many ranks."""
 
 
+#: Seconds. Deaths further apart have different reasons although the exception is the same: nothing stopped the later
+#: rank in between.
 _TOGETHER_S = 5.0
-"""Seconds. Deaths further apart have different reasons although the exception is the same: nothing stopped the later
-rank in between."""
+#: The standing of an exception that ended its program.
 _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
-"""The standing of an exception that ended its program."""
 
 
 def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:

@@ -40,8 +40,8 @@ _NODE = {
     "PCIE-NONFATAL": Phrase.ACCELERATOR_FAULT,
     "NODE-MEMORY-KILL": Phrase.HOST_OUT_OF_MEMORY_KILLED,
 }
+#: Seconds after which a momentary fault no longer explains a death; a fault that is still active always does.
 BEFORE_S = 600.0
-"""Seconds after which a momentary fault no longer explains a death; a fault that is still active always does."""
 
 
 def phrase_of(fault: ActiveFault) -> str:

@@ -15,9 +15,10 @@ from holdfast.model.secret_hints import may_hold
 
 T = TypeVar("T")
 
+#: Characters. For longer texts a search with re2 first is cheaper.
 _LONG = 600
-"""Characters. For longer texts a search with re2 first is cheaper."""
 
+#: Wider than each pattern of `mask`, and cheap: re2 finds the lines that `mask` has to check.
 _CLOSER = (
     r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)\\*[\"']?(?:\s*[:=]|\s+[\"'])"
     r"|--?[\w-]*(?:token|passw(?:or)?d|secret|api[-_]?key|access[-_]?key)[ =]"
@@ -28,7 +29,6 @@ _CLOSER = (
     r"|[sr]k_(?:live|test)_|dapi[0-9a-f]{32}|\d:AA[\w-]{33}|SG\.[\w-]{16}"
     r"|(?:wandb|api|key|login|token)\b.{0,24}?\s(?:[0-9a-f]{40}|[0-9a-f]{32})\b"
 )
-"""Wider than each pattern of `mask`, and cheap: re2 finds the lines that `mask` has to check."""
 
 
 def mask_text(text: str) -> str:

@@ -12,8 +12,8 @@ from holdfast.model.exit_report import signal_name
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, Weight, WorkerReading
 
+#: Signals of crashes that a program does not send to itself.
 HARD = CRASHES - {6}
-"""Signals of crashes that a program does not send to itself."""
 _ABORTED = Lazy(r"srun: Job step aborted|error: \*\*\* (?:STEP|JOB) \S+ .{0,80}CANCELLED")
 _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 

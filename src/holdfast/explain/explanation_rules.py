@@ -31,12 +31,12 @@ from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest,
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
+#: Sources of stop requests that only follow a finding: the finding is the cause.
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
-"""Sources of stop requests that only follow a finding: the finding is the cause."""
 _OF_ITS_OWN = frozenset({EvidenceStrength.OWN, EvidenceStrength.SILENT})
+#: Triggers of answers that a user's rows of another schema may replace: none of them is something that holdfast itself
+#: saw.
 _MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
-"""Triggers of answers that a user's rows of another schema may replace: none of them is something that holdfast itself
-saw."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,7 @@ def only_logs(case: ExplanationCase) -> ReportDraft | None:
     return worker_cause.of_logs(case.readings, case.evidence, case.matcher)
 
 
+#: What comes first is believed before what comes later. The last rule always answers.
 BELIEFS: tuple[Rule, ...] = (
     failed_beside,
     asked_to_stop,
@@ -203,7 +204,6 @@ BELIEFS: tuple[Rule, ...] = (
     all_finished_after_all,
     only_logs,
 )
-"""What comes first is believed before what comes later. The last rule always answers."""
 
 
 def kernel_log(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
@@ -238,6 +238,7 @@ def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     return told or unmet(draft, case.evidence, case.readings, case.matcher)
 
 
+#: In this order, each over the answer of the one before.
 SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] = (
     kernel_log,
     port_of_rank_0,
@@ -245,9 +246,9 @@ SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] 
     reason_in_a_file,
     rows_of_openpai,
 )
-"""In this order, each over the answer of the one before."""
 
 
+#: The rules of the reports that no function above makes by itself.
 OTHER_RULES: dict[OtherRule, str] = {
     OtherRule.EXIT_STATUS: "The signal or the exit status of the worker alone; no line of its log counted.",
     OtherRule.OWNER_DIED: "The owner of the job died without a report, and its guard or a later command wrote one.",
@@ -255,7 +256,6 @@ OTHER_RULES: dict[OtherRule, str] = {
     OtherRule.OWNER_ABSENT: "A node's agent never reached the owner of its job.",
     OtherRule.BUG: "Explaining failed inside holdfast: the report has the exit status only.",
 }
-"""The rules of the reports that no function above makes by itself."""
 
 
 def believe(case: ExplanationCase) -> ReportDraft:

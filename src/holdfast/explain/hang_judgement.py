@@ -20,24 +20,24 @@ from holdfast.model.noun_base import Noun
 
 Look = tuple[RankSnapshot, ...]
 
+#: Looks before a judgement when no rank uses the CPU.
 LOOKS = 2
-"""Looks before a judgement when no rank uses the CPU."""
+#: The same when some ranks spin in a collective and another one stands.
 SPIN_LOOKS = 3
-"""The same when some ranks spin in a collective and another one stands."""
+#: The same when every rank spins in a collective: a loop that mostly communicates looks like this for a while.
 ALL_SPIN_LOOKS = 6
-"""The same when every rank spins in a collective: a loop that mostly communicates looks like this for a while."""
 ALL_SPIN_FACTOR = 2.0
+#: The same when the others wait in a collective for ranks that burn CPU at the same place: an endless loop.
 LOOP_LOOKS = 7
-"""The same when the others wait in a collective for ranks that burn CPU at the same place: an endless loop."""
 LOOP_FACTOR = 2.0
+#: The same when the others wait for a rank whose child burns CPU: no stack shows whether the child moves.
 CHILD_FACTOR = 3.0
-"""The same when the others wait for a rank whose child burns CPU: no stack shows whether the child moves."""
+#: The same when ranks burn CPU at one line and no rank waits for them: an endless loop, or one long computation.
 SAME_LINE_LOOKS = 10
-"""The same when ranks burn CPU at one line and no rank waits for them: an endless loop, or one long computation."""
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
+#: Looks kept as evidence: the first, the one before the last, and the last.
 KEPT_LOOKS = 3
-"""Looks kept as evidence: the first, the one before the last, and the last."""
 _TELLING_GAP_S = 1.0
 
 _STANDS = (Manner.STOPPED, Manner.ASLEEP, Manner.IDLE)

@@ -20,8 +20,8 @@ from holdfast.explain.rank_motion import Manner, last_word, view
 from holdfast.model.hang_messages import Closeness
 
 _MOST_LOOKS = 64
+#: Holdfast looks at ranks that are only quiet less and less often, down to one look in 2^4 / 2 time-outs.
 _MOST_CALM = 4
-"""Holdfast looks at ranks that are only quiet less and less often, down to one look in 2^4 / 2 time-outs."""
 
 
 class NativeLook(enum.Enum):

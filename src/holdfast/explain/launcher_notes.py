@@ -27,14 +27,14 @@ class ExitNote(NamedTuple):
     signal: int | None = None
     host: str = ""
     pid: int | None = None
+    #: A line of a shell, or the log's last line, that does not show whose end it was.
     shell: bool = False
-    """A line of a shell, or the log's last line, that does not show whose end it was."""
+    #: The program that logged it: `Slurm`.
     by: str = ""
-    """The program that logged it: `Slurm`."""
+    #: The launcher names this process as the first that failed.
     root: bool = False
-    """The launcher names this process as the first that failed."""
+    #: The file with its exception.
     error_file: str = ""
-    """The file with its exception."""
 
 
 _WORDS = {
@@ -215,6 +215,7 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
     return found
 
 
+#: Every sentence that is looked for has one of these words.
 _CLUES = (
     "exitcode", "srun: ", "rank ", "bort(", "ABORT", "terminated", "subprocess", "return code", "returncode",
     "xit code",
@@ -222,9 +223,8 @@ _CLUES = (
     "|TIMEOUT",
     "|CANCEL",
 )  # fmt: skip
-"""Every sentence that is looked for has one of these words."""
+#: Summaries begin with these lines.
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
-"""Summaries begin with these lines."""
 
 
 def telling(found: Sequence[EndNote]) -> EndNote | None:

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
+#: Frames may be missing in a log that was shortened for a reader.
 _LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-"""Frames may be missing in a log that was shortened for a reader."""
+#: A frame of the same writer is looked for within so many lines: ranks write between each other's lines.
 _NEAR = 40
-"""A frame of the same writer is looked for within so many lines: ranks write between each other's lines."""
 _LONGEST = 120
 _MOST_FORMS = 16
+#: Prefixes that the reader of tracebacks knows already: an exception group's frame, torchrun's box.
 _DRAWN = re.compile(r"[\s+|]*(?:traceback\s*: )?(?:Exception Group )?")
-"""Prefixes that the reader of tracebacks knows already: an exception group's frame, torchrun's box."""
 _RANK = re.compile(r"(?i)\brank[ _=:]{0,2}(\d{1,9})\b")
 _DIGITS = re.compile(r"\d+")
 

@@ -42,21 +42,21 @@ _TROUBLE = Lazy(
 )
 
 
+#: The row's further fields are searched in so many lines on either side of a hit.
 _CONTEXT_LINES = 10
-"""The row's further fields are searched in so many lines on either side of a hit."""
+#: At most so many lines of an exception's message are kept.
 _MESSAGE_LINES = 12
-"""At most so many lines of an exception's message are kept."""
+#: With so many signs of progress after a line, its writer survived it.
 _WENT_ON = 1
-"""With so many signs of progress after a line, its writer survived it."""
+#: So many ordinary lines of a log prove the same.
 _WENT_ON_ORDINARY = 3
-"""So many ordinary lines of a log prove the same."""
+#: How much more of both must follow a line that is fatal by its nature: a progress bar is drawn once more after it, and
+#: other ranks go on until they meet the dead one.
 _WENT_FAR = 10
-"""How much more of both must follow a line that is fatal by its nature: a progress bar is drawn once more after it, and
-other ranks go on until they meet the dead one."""
 
 
+#: Outer exceptions that only state that there were inner ones.
 _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
-"""Outer exceptions that only state that there were inner ones."""
 
 
 class Text:

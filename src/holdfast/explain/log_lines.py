@@ -19,26 +19,26 @@ from holdfast.explain.time_stamps import Origin
 class Line(NamedTuple):
     """One line of a log."""
 
+    #: The line's number in the text as given, from 1.
     number: int
-    """The line's number in the text as given, from 1."""
+    #: Without prefixes, colours and trailing blanks; with its indentation.
     text: str
-    """Without prefixes, colours and trailing blanks; with its indentation."""
+    #: With its prefixes, without colours.
     raw: str
-    """With its prefixes, without colours."""
     rank: int | None
+    #: The writer of the line: equal for lines of one writer, empty where it is not known.
     stream: str
-    """The writer of the line: equal for lines of one writer, empty where it is not known."""
+    #: Seconds. Only differences within one text have a meaning; `moment` is a time.
     at: float | None
-    """Seconds. Only differences within one text have a meaning; `moment` is a time."""
+    #: D, I, W, E, F, or empty.
     level: str
-    """D, I, W, E, F, or empty."""
     kernel: bool = False
+    #: With the logger's level and place still in front, where that differs from `text`.
     logged: str = ""
-    """With the logger's level and place still in front, where that differs from `text`."""
+    #: Whether `at` is a moment, and neither a clock time without a date nor the kernel's seconds since boot.
     dated: bool = False
-    """Whether `at` is a moment, and neither a clock time without a date nor the kernel's seconds since boot."""
+    #: The file of the line, from the origin of its text.
     source: str = ""
-    """The file of the line, from the origin of its text."""
 
     @property
     def moment(self) -> float | None:

@@ -29,8 +29,8 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
+#: Accusations count in so many last lines.
 _BLAMING_LINES = 200
-"""Accusations count in so many last lines."""
 _SIGKILL = 9
 
 
@@ -217,8 +217,8 @@ def _words_of_error_file(text: str) -> str:
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
 
 
+#: An exception that the program survived is not the cause of the exception behind it.
 _TRIED_AGAIN = Lazy(r"(?i)\bretrying\b.{0,80}\b(?:ok|succeeded)$|\b(?:re-?connected|recovered)\b")
-"""An exception that the program survived is not the cause of the exception behind it."""
 
 
 def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:

@@ -13,14 +13,14 @@ import msgspec
 from holdfast.catalogue.exit_rows import Where
 from holdfast.explain.row_matcher import Matcher
 
+#: Bytes. With its derived data a block is small enough for a processor's cache.
 BLOCK_BYTES = 256 << 10
-"""Bytes. With its derived data a block is small enough for a processor's cache."""
 BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
+#: Lines of one block that are cut out for the same wording, at most.
 MOST_OF_ONE = 4
-"""Lines of one block that are cut out for the same wording, at most."""
 
 
 class Cutting(msgspec.Struct):

@@ -13,12 +13,12 @@ from holdfast.explain.peer_errors import first_hand
 from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
+#: Workers whose logs are always read whole: those that died first.
 MOST_WHOLE = 2
-"""Workers whose logs are always read whole: those that died first."""
+#: The same, for workers of which the time of death is not known.
 MOST_UNDATED = 64
-"""The same, for workers of which the time of death is not known."""
+#: Further workers of which the ends are read, where the first have no cause of their own.
 MOST_TAILS = 28
-"""Further workers of which the ends are read, where the first have no cause of their own."""
 TAIL_CHARS = 4096
 
 

@@ -11,12 +11,13 @@ from itertools import pairwise
 
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
+#: CPU share. One thread that never waits uses one core, and its parent uses almost none.
 MOST_CORES = 1.2
-"""CPU share. One thread that never waits uses one core, and its parent uses almost none."""
+#: Seconds of CPU time to which the kernel's counts are exact.
 _TICK_S = 0.01
-"""Seconds of CPU time to which the kernel's counts are exact."""
+#: Bytes per second, for the whole tree of the rank; a parent that looks at a pipe once a second moves fewer.
 STILL_BYTES_PER_S = 1024
-"""Bytes per second, for the whole tree of the rank; a parent that looks at a pipe once a second moves fewer."""
+#: Programs that compute for minutes without reading or writing a byte: a rank that waits for one is not hung.
 _AT_WORK = frozenset(
     {
         "as", "cc1", "cc1plus", "cicc", "clang", "clang++", "collect2", "cudafe++", "fatbinary", "gzip", "hipcc", "ld",
@@ -24,7 +25,6 @@ _AT_WORK = frozenset(
         "xz", "zstd",
     }
 )  # fmt: skip
-"""Programs that compute for minutes without reading or writing a byte: a rank that waits for one is not hung."""
 
 
 def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:

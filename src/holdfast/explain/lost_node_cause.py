@@ -10,8 +10,8 @@ from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, 
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
+#: The reason names at most so many nodes.
 NAMED = 8
-"""The reason names at most so many nodes."""
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:

@@ -14,16 +14,16 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Weight
 
+#: Phrases about what is between workers: one worker's own trouble comes before them.
 ABOUT_PEERS = frozenset({
     Phrase.PEER_LOST, Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.COLLECTIVE_TIMEOUT, Phrase.COLLECTIVE_SYSTEM_ERROR,
     Phrase.COLLECTIVE_CONNECT_FAILED, Phrase.NETWORK_LOST, Phrase.COLLECTIVE_MISMATCH,
 })  # fmt: skip
-"""Phrases about what is between workers: one worker's own trouble comes before them."""
 
+#: Faults that no process survives: the device refuses all further work from it.
 FATAL = frozenset({
     Phrase.DEVICE_SIDE_ASSERT, Phrase.ILLEGAL_MEMORY_ACCESS, Phrase.ILLEGAL_INSTRUCTION, Phrase.KERNEL_LAUNCH_FAILED,
 })  # fmt: skip
-"""Faults that no process survives: the device refuses all further work from it."""
 
 _WRAPPERS = Lazy(
     r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|RayTaskError|SystemExit"
@@ -44,12 +44,12 @@ _LAUNCHERS_OWN = Lazy(
     r"^(?:RuntimeError|ValueError|AssertionError|KeyError|TypeError|OSError|FileNotFoundError|ImportError): "
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
+#: Phrases that state how a process ended, not why: a phrase with a cause comes before them.
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
-"""Phrases that state how a process ended, not why: a phrase with a cause comes before them."""
 
 
+#: Phrases that only name the library that failed: any other phrase of equal standing is better.
 BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})
-"""Phrases that only name the library that failed: any other phrase of equal standing is better."""
 
 
 def weakness(hit: Hit) -> float:

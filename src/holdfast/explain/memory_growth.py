@@ -12,8 +12,8 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, QuotedLine
 
+#: The lines before the end in which amounts of memory are looked for.
 LINES = 40
-"""The lines before the end in which amounts of memory are looked for."""
 _SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = Lazy(r"(?<!\d)(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[KMGT])i?B\b")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -28,11 +28,11 @@ _MOST = 8
 class MissingRanks(Noun, frozen=True, kw_only=True):
     """The dumps' account of one collective."""
 
+    #: Ranks that never joined it, or called another one in its place.
     ranks: tuple[int, ...]
-    """Ranks that never joined it, or called another one in its place."""
     why: str
+    #: Ranks that called another one.
     other: bool = False
-    """Ranks that called another one."""
 
 
 def missing(flights: Sequence[FlightDump]) -> MissingRanks | None:

@@ -13,8 +13,8 @@ from holdfast.explain.reading_limits import bounded
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.worker_reading import WorkerReading
 
+#: The last line is kept for at most so many workers that were not read, where none died of its own cause.
 MOST_LAST_LINES = 64
-"""The last line is kept for at most so many workers that were not read, where none died of its own cause."""
 
 
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:

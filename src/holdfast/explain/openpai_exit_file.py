@@ -17,8 +17,8 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Trigger, signal_name
 
+#: The limit of the whole file, with landmarks and line ends. With one more byte a kubelet drops the first landmark.
 MOST_BYTES = 4096
-"""The limit of the whole file, with landmarks and line ends. With one more byte a kubelet drops the first landmark."""
 START = "[PAI_RUNTIME_ERROR_START]"
 END = "[PAI_RUNTIME_ERROR_END]"
 
@@ -29,8 +29,8 @@ _PLAIN = Lazy(
 )
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
+#: Bytes of these keys that are kept until no other key can give any more.
 _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
-"""Bytes of these keys that are kept until no other key can give any more."""
 
 
 def quoted(text: str) -> str:
@@ -58,8 +58,8 @@ class _Part:
 
     key: str
     text: str
+    #: The end that a cut keeps: head, tail or middle.
     keep: str = "head"
-    """The end that a cut keeps: head, tail or middle."""
 
     def size(self) -> int:
         return len(quoted(self.text).encode())

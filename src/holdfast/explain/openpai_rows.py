@@ -22,8 +22,8 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
+#: Keys that distinguish a row of OpenPAI's schema from one of ours.
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
-"""Keys that distinguish a row of OpenPAI's schema from one of ours."""
 
 
 class PaiPattern(Noun, frozen=True, kw_only=True):
@@ -32,16 +32,16 @@ class PaiPattern(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     user_log: str = ""
     platform_log: str = ""
+    #: Fields for which holdfast has no evidence: such a pattern never matches, and lint reports it.
     unknown: tuple[str, ...] = ()
-    """Fields for which holdfast has no evidence: such a pattern never matches, and lint reports it."""
 
 
 class PaiRow(Noun, frozen=True, kw_only=True):
     """One row of the spec, with its classification in holdfast's words and a code of holdfast's block."""
 
     row: ExitRow
+    #: OpenPAI's own exit code. It is kept as evidence: the codes of that spec collide with other blocks here.
     number: int
-    """OpenPAI's own exit code. It is kept as evidence: the codes of that spec collide with other blocks here."""
     patterns: tuple[PaiPattern, ...] = ()
 
 

@@ -10,8 +10,8 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Because, Blame, ExitReport, Original, Rerun
 from holdfast.model.phrases import Phrase
 
+#: The rule by which the funnel gives the same answer.
 SUCCESS_RULE = "all_finished"
-"""The rule by which the funnel gives the same answer."""
 
 
 def plain_success(evidence: AttemptEvidence) -> ExitReport | None:

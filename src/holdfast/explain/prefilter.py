@@ -23,24 +23,24 @@ import re2
 from holdfast.catalogue.exit_rows import Wording
 from holdfast.catalogue.pattern_atoms import atoms, ordinary
 
+#: Bytes for an automaton: re2 builds it as the text needs it and drops it when it is full.
 SET_MEMORY = 64 << 20
-"""Bytes for an automaton: re2 builds it as the text needs it and drops it when it is full."""
+#: Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then.
 MOST_STOPS = 32
-"""Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then."""
+#: With more wordings than this in one block, they are a crowd.
 _FEW = 24
-"""With more wordings than this in one block, they are a crowd."""
 _PIECE_BYTES = 8 << 10
+#: A wording that so many lines may hold is searched in all of them at once, not line by line.
 _SCANNED = 64
-"""A wording that so many lines may hold is searched in all of them at once, not line by line."""
 MOST_COUNTED = 4096
+#: A word that stops the gate so many times within one block is usual in that log.
 USUAL = 8
-"""A word that stops the gate so many times within one block is usual in that log."""
+#: How often the gate is rebuilt without the words that are usual in a log.
 MOST_LEARNT = 8
-"""How often the gate is rebuilt without the words that are usual in a log."""
 KNOWN_MOST = 4096
+#: Lines that are kept with their likely wordings: at most so many, and only short ones; most lines of a log differ in
+#: digits only.
 KNOWN_LINE = 512
-"""Lines that are kept with their likely wordings: at most so many, and only short ones; most lines of a log differ in
-digits only."""
 
 _ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
 _GAP = re.compile(r"(\[\^\\n\]|(?<!\\)\.)\{\d+,\d*\}\??")

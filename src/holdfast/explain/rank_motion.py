@@ -11,13 +11,13 @@ from holdfast.explain.wait_rules import Wait, WaitFrame, WaitTarget, call_of, ch
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.model.noun_base import Noun
 
+#: CPU share over a look's gap below which a rank uses none: watchdogs and heartbeats of a waiting process use about 1
+#: %.
 IDLE_CORES = 0.05
-"""CPU share over a look's gap below which a rank uses none: watchdogs and heartbeats of a waiting process use about 1
-%."""
+#: Bytes per second through files above which a rank is at a download or a checkpoint, and does not hang.
 IO_MOVES_BYTES_PER_S = 256 * 1024
-"""Bytes per second through files above which a rank is at a download or a checkpoint, and does not hang."""
+#: A loop shows at most so many different stacks of functions over all looks.
 LOOP_OUTLINES = 3
-"""A loop shows at most so many different stacks of functions over all looks."""
 _STOPPED = ("T", "t")
 _ON_OTHERS = (WaitTarget.PEERS, WaitTarget.DEVICE)
 
@@ -25,24 +25,24 @@ _ON_OTHERS = (WaitTarget.PEERS, WaitTarget.DEVICE)
 class Manner(enum.StrEnum):
     """How a rank spends its time, from the surest sign of trouble to none."""
 
+    #: Stopped by a signal or a debugger: it cannot continue by itself.
     STOPPED = "stopped"
-    """Stopped by a signal or a debugger: it cannot continue by itself."""
+    #: No CPU use, the same place, and that place is in its own code.
     ASLEEP = "asleep"
-    """No CPU use, the same place, and that place is in its own code."""
+    #: No CPU use; no stack shows the place.
     IDLE = "idle"
-    """No CPU use; no stack shows the place."""
+    #: No CPU use, inside a collective or a receive.
     IN_PEERS = "waits for peers"
-    """No CPU use, inside a collective or a receive."""
+    #: Burns CPU, inside a collective, at the same place in every look.
     SPINS_IN_PEERS = "spins for peers"
-    """Burns CPU, inside a collective, at the same place in every look."""
+    #: Burns CPU at the same place in every look; it may well compute.
     SAME_LINE = "same line"
-    """Burns CPU at the same place in every look; it may well compute."""
+    #: Burns CPU in the same few functions in every look; it may well compute.
     LOOPS = "loops"
-    """Burns CPU in the same few functions in every look; it may well compute."""
+    #: Waits for one child that burns CPU, moves no byte and starts no process; the child may well compute.
     CHILD_LOOPS = "child loops"
-    """Waits for one child that burns CPU, moves no byte and starts no process; the child may well compute."""
+    #: Burns CPU; no stack shows the place.
     BUSY = "busy"
-    """Burns CPU; no stack shows the place."""
     MOVING = "moving"
 
 
@@ -51,19 +51,19 @@ class View(Noun, frozen=True, kw_only=True):
 
     rank: int
     manner: Manner
+    #: Seconds since its last output or step, at the last look.
     silent_s: float
-    """Seconds since its last output or step, at the last look."""
+    #: It printed a line or reported a step between the looks.
     spoke: bool
-    """It printed a line or reported a step between the looks."""
+    #: It has printed a line or reported a step at all in this attempt.
     heard: bool
-    """It has printed a line or reported a step at all in this attempt."""
     step: int | None
+    #: The thread that shows the rank's place, at the last look.
     main: ThreadState
-    """The thread that shows the rank's place, at the last look."""
+    #: For a rank whose child loops: the child, `612 (python)`.
     child: str = ""
-    """For a rank whose child loops: the child, `612 (python)`."""
+    #: What it waits for, as far as its frames and the kernel show.
     wait: Wait | None = None
-    """What it waits for, as far as its frames and the kernel show."""
 
     @property
     def frames(self) -> tuple[str, ...]:

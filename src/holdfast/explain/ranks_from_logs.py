@@ -28,8 +28,8 @@ _NAME = Lazy(
 _STOPS = Lazy(r"Sending process \d+ closing signal SIG[A-Z]+")
 _WORDS_CHARS = 8192
 _SIGTERM = 15
+#: Launchers whose numbers are ranks; Slurm's tasks may each be a launcher.
 _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")
-"""Launchers whose numbers are ranks; Slurm's tasks may each be a launcher."""
 
 
 def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+#: Characters of a line that are read: both ends of a longer one.
 MOST_LINE = 32_768
-"""Characters of a line that are read: both ends of a longer one."""
+#: At most so many lines are made from one line that holds a whole traceback.
 _MOST_UNFOLDED = 400
-"""At most so many lines are made from one line that holds a whole traceback."""
 
 _ANSI = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\\u001b\[[0-9;]*m|\^\[\[[0-9;]*m"
@@ -19,25 +19,28 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
 _TRACEBACK = "Traceback (most recent call last):"
 _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
+#: The place where another writer's line begins, behind a progress bar without a line end.
 _AFTER_BAR = re.compile(
     r"(?<=[\]%|=)])\s*(?=(?:\[[Rr]ank\d+\]:\s*)?(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b"
     r"|slurmstepd: |srun: |terminate called |Fatal Python error|Segmentation fault|Bus error|Killed$|\*\*\* "
     r"|\[E\d{3,4} ))"
 )
-"""The place where another writer's line begins, behind a progress bar without a line end."""
 _MPI_INSIDE = re.compile(
     r"(?<=\S)\s*(?=\[(?:(?:[\w.-]{1,80}@)?(?:job)?\d+,(?:mpirank:)?)?\d{1,9}(?:,[\w.-]{1,80})?\]<std(?:out|err)>:)"
 )
+#: What mpirun writes before its tag.
 _MPI_DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}$")
-"""What mpirun writes before its tag."""
+#: A line end inside a quoted traceback: before an indented line, another traceback, or the exception's own line.
 _FOLDED = re.compile(
     r"\\n(?=\s|Traceback|During handling|The above exc|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b)"
 )
-"""A line end inside a quoted traceback: before an indented line, another traceback, or the exception's own line."""
 _JSON_TRACEBACK = re.compile(r'"\w+"\s*:\s*"((?:[^"\\]|\\.)*Traceback \(most recent call last\):(?:[^"\\]|\\.)*)"')
 _QUOTED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _PLAIN = {"n": "", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 
+#: Tags without a bracket: `POD CONTAINER words`, `HOST RANK: words` and pdsh's `HOST: words`.
+#:
+#: They count only where most lines have one. A device name of the kernel is no host.
 _SHARED = (
     re.compile(r"(?P<tag>[a-z0-9][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*)(?: (?=.)|$)"),
     re.compile(r"(?P<tag>[A-Za-z][\w.-]*\d[\w.-]* (?P<rank>\d{1,6})):(?: (?=.)|$)"),
@@ -46,10 +49,6 @@ _SHARED = (
         r"[A-Za-z][\w.-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}):(?: (?=.)|$)"
     ),
 )
-"""Tags without a bracket: `POD CONTAINER words`, `HOST RANK: words` and pdsh's `HOST: words`.
-
-They count only where most lines have one. A device name of the kernel is no host.
-"""
 _SHARED_PART = 0.6
 _SHARED_LEAST = 3
 _MOST_TAGS = 4096

@@ -24,23 +24,23 @@ from holdfast.model.worker_reading import (
     WorkerReading,
 )
 
+#: Larger ranks, line numbers and statuses are not valid and are dropped.
 LARGEST = 2**31
-"""Larger ranks, line numbers and statuses are not valid and are dropped."""
+#: Characters that are kept of the name of a type, a host or a file.
 _NAME = 200
-"""Characters that are kept of the name of a type, a host or a file."""
+#: Bytes by which a reading may grow in transit: a whole number in a field for fractions comes back as `3.0`.
 _SLACK = 128
-"""Bytes by which a reading may grow in transit: a whole number in a field for fractions comes back as `3.0`."""
+#: Longer patterns of a user's rows are not sent.
 _PATTERN = 400
-"""Longer patterns of a user's rows are not sent."""
 
 
 class _Limits(NamedTuple):
     """How much of a reading is kept. Lengths are in characters."""
 
+    #: Of each text of the strongest clue.
     best: int
-    """Of each text of the strongest clue."""
+    #: Of each other text.
     text: int
-    """Of each other text."""
     clues: int
     weaker: int
     notes: int
@@ -48,6 +48,7 @@ class _Limits(NamedTuple):
     fields: int
 
 
+#: The sizes to try: the first whose result is small enough is taken, and the last always is.
 _STEPS = (
     _Limits(best=2000, text=2000, clues=16, weaker=8, notes=16, ranks=512, fields=16),
     _Limits(best=2000, text=600, clues=16, weaker=8, notes=16, ranks=512, fields=16),
@@ -56,7 +57,6 @@ _STEPS = (
     _Limits(best=300, text=160, clues=2, weaker=1, notes=2, ranks=16, fields=4),
     _Limits(best=100, text=60, clues=1, weaker=0, notes=1, ranks=4, fields=2),
 )
-"""The sizes to try: the first whose result is small enough is taken, and the last always is."""
 
 
 def bounded(said: WorkerReading) -> WorkerReading:

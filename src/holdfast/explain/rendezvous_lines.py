@@ -17,8 +17,8 @@ _ATOMS = (
     "Unable to find address for", "did not connect", "did not join", "not joined", "not connected",
 )  # fmt: skip
 _MOST = 4
+#: Bytes of a stream's end that are read: a failed start is near the end, or the job got further.
 _MOST_CHARS = 256 * 1024
-"""Bytes of a stream's end that are read: a failed start is near the end, or the job got further."""
 
 _TRIED = Lazy(
     r"(?:failed to connect to|trying to connect to|connect/validate to host|addresses of)\s+"
@@ -34,11 +34,11 @@ _BARRIER = Lazy(
     r"store based barrier on rank:? ?(?P<rank>\d{1,6})[^\n]{0,200}?world_size=(?P<of>\d{1,6}), "
     r"(?:num_)?workers?_(?:num_)?joined=(?P<joined>\d{1,6})"
 )
+#: A count that the program itself made. Whether it counts itself is not known, so it gives no world size.
 _SHORT = Lazy(
     r"\b(?P<missing>\d{1,6}) of (?P<of>\d{1,6}) (?:peers|ranks|workers|processes|clients|nodes|participants) "
     r"(?:did not|have not|has not|are not|is not) (?:connect|join|come|arrive|register)"
 )
-"""A count that the program itself made. Whether it counts itself is not known, so it gives no world size."""
 _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface )(?P<name>[\w.@-]{1,32})\b")
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
 

@@ -32,8 +32,8 @@ from holdfast.model.worker_reading import Clue, QuotedLine, RaisedException, Unc
 MOST_ITEMS = 12
 MOST_TEXT = 2000
 MOST_UNANSWERED = 4
+#: Characters of one evidence item: with the changes of the mask still under 2 KiB of mostly plain text.
 UNEXPLAINED = 255
-"""Characters of one evidence item: with the changes of the mask still under 2 KiB of mostly plain text."""
 
 
 class ReportDraft(msgspec.Struct):
@@ -48,13 +48,13 @@ class ReportDraft(msgspec.Struct):
     blame: Blame | None = None
     rerun: Rerun | None = None
     cause: Clue | None = None
+    #: The wording that matched the cause's line.
     wording: Wording | None = None
-    """The wording that matched the cause's line."""
+    #: The culprit's evidence, where one worker is to blame.
     worker: WorkerEvidence | None = None
-    """The culprit's evidence, where one worker is to blame."""
     exit: WorkerExit | None = None
+    #: The culprit's end, where only a log names the culprit.
     rank: int | None = None
-    """The culprit's end, where only a log names the culprit."""
     original: Original | None = None
     evidence: list[Evidence] = msgspec.field(default_factory=list)
     collateral: tuple[int, ...] = ()
@@ -63,18 +63,18 @@ class ReportDraft(msgspec.Struct):
     devices: tuple[str, ...] = ()
     hint: str | None = None
     fields: dict[str, str] = msgspec.field(default_factory=dict)
+    #: Added to the reason: why this rank was chosen.
     remark: str = ""
-    """Added to the reason: why this rank was chosen."""
+    #: The conventional meaning of the status, as a clause: `as timeout(1) gives when its time is over`.
     meaning: str = ""
-    """The conventional meaning of the status, as a clause: `as timeout(1) gives when its time is over`."""
+    #: Ranks that ended in the same way at the same time: they are no culprits and no victims.
     alike: tuple[int, ...] = ()
-    """Ranks that ended in the same way at the same time: they are no culprits and no victims."""
+    #: The rule that gave this answer. Empty: the function of `holdfast.explain.explanation_rules` that returns it.
     rule: str = ""
-    """The rule that gave this answer. Empty: the function of `holdfast.explain.explanation_rules` that returns it."""
+    #: The line that decided, where `cause` has none.
     line: DecidingLine | None = None
-    """The line that decided, where `cause` has none."""
+    #: The id of the wording that matches `line`.
     line_wording: str = ""
-    """The id of the wording that matches `line`."""
 
 
 _UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)

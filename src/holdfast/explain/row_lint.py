@@ -19,25 +19,25 @@ from holdfast.untrusted import Malformed, convert, yaml_value
 
 
 class Grade(enum.StrEnum):
+    #: The row, or this part of it, is not used.
     ERROR = "error"
-    """The row, or this part of it, is not used."""
+    #: The row is used, and probably not as its author meant.
     WARNING = "warning"
-    """The row is used, and probably not as its author meant."""
 
 
 class RowProblem(Noun, frozen=True, kw_only=True):
     """One mistake."""
 
     grade: Grade
+    #: bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing, matches-everything, shadowed,
+    #: duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key, advice-alone, unknown-field
     rule: str
-    """bad-file, bad-row, bad-code, empty-solution, bad-regex,
-    matches-nothing, matches-everything, shadowed, duplicate-phrase, duplicate-id,
-    missing-sample, sample-differs, unknown-key, advice-alone, unknown-field"""
+    #: The row and the wording.
     where: str
-    """The row and the wording."""
     message: str
 
 
+#: Ordinary lines: a row that matches one of them would see deaths everywhere.
 ORDINARY = (
     "step 120 loss 2.3269 (0.02s)",
     "2026-11-20 22:02:33,186 [INFO] trainer: starting, 8 ranks",
@@ -45,7 +45,6 @@ ORDINARY = (
     "x",
     "    return fn(*args, **kwargs)",
 )
-"""Ordinary lines: a row that matches one of them would see deaths everywhere."""
 
 
 def rows_of(text: str | bytes) -> list[Any]:

@@ -14,12 +14,12 @@ import re2
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Wording, load
 from holdfast.explain.prefilter import KNOWN_LINE, KNOWN_MOST, Prefilter, is_blind, options, shape
 
+#: What a program writes while its work goes on, as it stands in a block of raw text; the reader judges single lines
+#: more closely.
 PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
     r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
 )
-"""What a program writes while its work goes on, as it stands in a block of raw text; the reader judges single lines
-more closely."""
 
 
 class Hit(NamedTuple):
@@ -28,10 +28,10 @@ class Hit(NamedTuple):
     row: ExitRow
     wording: Wording
     fields: dict[str, str]
+    #: Length of the match: of two wordings in one line the longer is the more specific.
     span: int = 0
-    """Length of the match: of two wordings in one line the longer is the more specific."""
+    #: A user's own row: it comes before the built-in ones.
     chosen: bool = False
-    """A user's own row: it comes before the built-in ones."""
 
 
 def refused(pattern: str) -> str:

@@ -14,8 +14,8 @@ from holdfast.model.secret_hints import may_hold_anywhere
 
 T = TypeVar("T")
 
+#: A shorter secret is not masked: it would be found in words that have nothing to do with it.
 LEAST = 6
-"""A shorter secret is not masked: it would be found in words that have nothing to do with it."""
 _known: list[str] = []
 
 

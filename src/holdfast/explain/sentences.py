@@ -31,8 +31,8 @@ def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
     return None if missing else text
 
 
+#: A smaller number of seconds counts from a boot: it is no date.
 _EARLIEST_S = 1_000_000.0
-"""A smaller number of seconds counts from a boot: it is no date."""
 
 
 def clock(at: float | None, zone: Zone = utc) -> str:

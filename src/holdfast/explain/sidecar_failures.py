@@ -10,8 +10,8 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.runtime_plan import HookMoment
 from holdfast.model.sidecar_ends import SideFailure, SideKind
 
+#: Characters of the output that are kept.
 LAST_LINES = 10
-"""Characters of the output that are kept."""
 
 
 def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> ReportDraft | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+#: Windows' statuses of crashes, and the signal with the same meaning on Linux.
 _NT = {0xC0000005: 11, 0xC00000FD: 11, 0xC0000374: 6, 0xC0000409: 6, 0xC000001D: 4, 0xC0000094: 8, 0xC000013A: 2}
-"""Windows' statuses of crashes, and the signal with the same meaning on Linux."""
+#: The largest number of a signal.
 _REAL_TIME = 64
-"""The largest number of a signal."""
 
 
 def signal_of(code: int) -> int | None:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _LINE = Lazy(
     r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION|PHRASE|CODE)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL
 )
+#: The exit code of a stop where the commands on two nodes do not fit together.
 BAD_USAGE = 2
-"""The exit code of a stop where the commands on two nodes do not fit together."""
+#: Characters of a reason or a solution that are kept.
 MOST_TEXT = 2000
-"""Characters of a reason or a solution that are kept."""
 
 
 class KillOrder(Noun, frozen=True, kw_only=True):

@@ -25,10 +25,10 @@ from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKi
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
+#: The reason quotes the last line of at most so many late workers.
 LATE_TOLD = 2
-"""The reason quotes the last line of at most so many late workers."""
+#: The reason names at most so many nodes.
 _NODES = 6
-"""The reason names at most so many nodes."""
 
 
 def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
@@ -135,8 +135,8 @@ _WITHOUT_STACKS = (
 )
 
 
+#: Candidates that a report lists.
 MOST_ALSO = 16
-"""Candidates that a report lists."""
 
 
 def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
@@ -186,8 +186,8 @@ def stacks(hang: HangEvidence) -> list[Evidence]:
 _NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
+#: A name in a command that holdfast fills in when the worker starts.
 _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
-"""A name in a command that holdfast fills in when the worker starts."""
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 

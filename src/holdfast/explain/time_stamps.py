@@ -11,35 +11,35 @@ import datetime
 import re
 from typing import NamedTuple
 
+#: Seconds by which a stamp may be later than the last write to its file: another zone, or a clock that is ahead.
 SLACK_S = 86_400.0
-"""Seconds by which a stamp may be later than the last write to its file: another zone, or a clock that is ahead."""
 
 MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+#: The prefixes of the pattern's groups: one for each way to write a date.
 _FORMS = ("", "g", "s", "c", "a", "v", "n")
-"""The prefixes of the pattern's groups: one for each way to write a date."""
 
 
 class Origin(NamedTuple):
     """The origin of a text."""
 
+    #: `worker-1 stderr`, or a file's name.
     source: str = ""
-    """`worker-1 stderr`, or a file's name."""
+    #: When the file was last written, in seconds since the epoch; None where it is not known, and then the year is not
+    #: known either.
     written_at: float | None = None
-    """When the file was last written, in seconds since the epoch; None where it is not known, and then the year is not
-    known either."""
+    #: Local time minus UTC at that moment, in seconds.
     utc_offset_s: float = 0.0
-    """Local time minus UTC at that moment, in seconds."""
 
 
 class Stamp(NamedTuple):
     """The content of a time stamp."""
 
+    #: Seconds since the epoch where `dated`; otherwise only differences between stamps of one kind mean something.
     at: float
-    """Seconds since the epoch where `dated`; otherwise only differences between stamps of one kind mean something."""
     dated: bool
+    #: The level's letter of a glog stamp.
     level: str = ""
-    """The level's letter of a glog stamp."""
 
 
 def read_stamp(match: re.Match[str], origin: Origin) -> Stamp | None:

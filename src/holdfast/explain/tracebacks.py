@@ -27,13 +27,14 @@ _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
 _GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
+#: Lines of launchers, shells and trackers: they come after an exception, and are no part of its message.
 _SOMEBODY_ELSE = Lazy(
     r"^(?:srun|slurmstepd|salloc|sbatch|scontrol|mpirun|mpiexec|prterun|orterun|wandb|pdsh@\S+|kubectl|bash|sh|g?make)"
     r"(?:\[\d+\])?: "
     r"|^(?:mpirun|prterun|Primary job) |^\+ |^-{20,}$|^={20,}$|^\[entrypoint\]|^\S+: line \d+: |^\(raylet\)"
 )
-"""Lines of launchers, shells and trackers: they come after an exception, and are no part of its message."""
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
+#: Beginnings of lines that continue the message above them, in the libraries of this field.
 _CONTINUES = Lazy(
     r"CUDA kernel errors might|For debugging,? (?:consider|set|use)|Compile with|Device-side assert"
     r"|Exception raised from|frame #\d|C\+\+ CapturedTraceback|Search for `|nccl[A-Z]\w+Error|Last error:"
@@ -42,9 +43,8 @@ _CONTINUES = Lazy(
     r"|To (?:fix|resolve|suppress|avoid) |(?:HINT|Hint|Tip|NOTE|Note): |Did you mean|Of the allocated|Make sure "
     r"|\[(?:ERROR|PID)|E[A-Z]\d{4}|EI\d{4}|\^+$"
 )
-"""Beginnings of lines that continue the message above them, in the libraries of this field."""
+#: What no exception's line looks like: code from a traceback that was pasted without its indentation.
 _CODE = Lazy(r"^(?:self|cls)\.|^\w+: *[\w.\[\], |]+ = |[({\[,]$|^\w[\w.]*\(")
-"""What no exception's line looks like: code from a traceback that was pasted without its indentation."""
 _RAISE = Lazy(r"^\s*raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\((?P<rest>.*)$")
 _LITERAL = Lazy(r"""[rRbBfF]{0,2}(?P<quote>\"\"\"|'|\")(?P<text>.*?)(?:(?P=quote)|$)""")
 _PANIC = Lazy(r"^(?:panic|fatal error): (?P<message>.+)")
@@ -66,18 +66,18 @@ class Raised(msgspec.Struct):
 
     type: str
     message: str
+    #: The line that names it.
     line: Line
-    """The line that names it."""
+    #: Index of its first line in the stream, its header's where it has one.
     first: int
-    """Index of its first line in the stream, its header's where it has one."""
+    #: Index of the last line of its message.
     last: int
-    """Index of the last line of its message."""
+    #: Outermost first: file, line, function.
     frames: list[tuple[str, int, str]] = msgspec.field(default_factory=list)
-    """Outermost first: file, line, function."""
+    #: The naming line and the rest of the message.
     lines: list[Line] = msgspec.field(default_factory=list)
-    """The naming line and the rest of the message."""
+    #: The type is read from the source line that raises it: the log ends before the exception's own line.
     guessed: bool = False
-    """The type is read from the source line that raises it: the log ends before the exception's own line."""
 
     @property
     def short(self) -> str:
@@ -134,10 +134,10 @@ class Chain(msgspec.Struct):
     """Exceptions that belong together, the original one first."""
 
     raised: list[Raised]
+    #: For each link: True where the later one happened while the earlier was handled, False for a direct cause.
     during: list[bool] = msgspec.field(default_factory=list)
-    """For each link: True where the later one happened while the earlier was handled, False for a direct cause."""
+    #: Python itself states that the program went on ("Exception ignored in").
     ignored: bool = False
-    """Python itself states that the program went on ("Exception ignored in")."""
     thread: bool = False
 
     @property
@@ -213,8 +213,8 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
     return found
 
 
+#: Lines between an exception of Java and its cause, at most.
 _FAR = 200
-"""Lines between an exception of Java and its cause, at most."""
 
 
 def _foreign(lines: Sequence[Line], index: int) -> Raised | None:

@@ -20,8 +20,8 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue
 
 CONFIDENCE = 0.8
+#: The reason names at most so many nodes.
 NAMED = 6
-"""The reason names at most so many nodes."""
 _MEETING = frozenset(
     {Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST}
 )
@@ -31,8 +31,8 @@ _TRIED = Lazy(
     r"(?:[^(]{0,40}\((?:errno|system error): \d+ - (?P<why>[^).]{1,80}))?"
 )
 
+#: Host and port.
 Place = tuple[str, str]
-"""Host and port."""
 
 
 def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft | None:

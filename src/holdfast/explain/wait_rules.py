@@ -15,28 +15,27 @@ from collections.abc import Sequence
 from holdfast.explain.wait_facts import CALLS, CHANNELS, ROWS
 from holdfast.model.noun_base import Noun
 
+#: Innermost frames of Python in which a collective's name counts: wrappers and loggers lie between it and the wait.
 DEPTH = 8
-"""Innermost frames of Python in which a collective's name counts: wrappers and loggers lie between it and the wait."""
 
 
 class WaitTarget(enum.StrEnum):
     """What a rank that stands waits for."""
 
+    #: Other ranks: it stands because they do not come.
     PEERS = "peers"
-    """Other ranks: it stands because they do not come."""
+    #: Work queued on an accelerator, which may be a collective: alone it does not distinguish a rank from the others.
     DEVICE = "device"
-    """Work queued on an accelerator, which may be a collective: alone it does not distinguish a rank from the
-    others."""
     DISK = "disk"
     CHILD = "child"
     LOCK = "lock"
     PERSON = "person"
+    #: An answer from outside the job.
     SERVICE = "service"
-    """An answer from outside the job."""
+    #: A thread or task of its own process.
     THREAD = "thread"
-    """A thread or task of its own process."""
+    #: It sleeps, or waits for an event that only its own code can bring.
     ITSELF = "itself"
-    """It sleeps, or waits for an event that only its own code can bring."""
 
 
 class WaitPattern(Noun, frozen=True, kw_only=True):
@@ -45,15 +44,15 @@ class WaitPattern(Noun, frozen=True, kw_only=True):
     function: re.Pattern[str]
     file: re.Pattern[str] | None
     waits: WaitTarget
+    #: `a row of its data loader's workers`: the end of "it waits for …".
     what: str
-    """`a row of its data loader's workers`: the end of "it waits for …"."""
+    #: The argument for the row.
     why: str
-    """The argument for the row."""
     weak: bool = False
+    #: Counts also for a rank that burns CPU at the frame in every look; else only for one that uses none.
     spins: bool = True
-    """Counts also for a rank that burns CPU at the frame in every look; else only for one that uses none."""
+    #: Counts also with frames of the user's code further in.
     through: bool = False
-    """Counts also with frames of the user's code further in."""
 
 
 class Wait(Noun, frozen=True, kw_only=True):
@@ -61,8 +60,8 @@ class Wait(Noun, frozen=True, kw_only=True):
 
     waits: WaitTarget
     what: str
+    #: The index of the frame that shows it; -1 where the kernel shows it.
     index: int = -1
-    """The index of the frame that shows it; -1 where the kernel shows it."""
     spins: bool = False
     weak: bool = False
 

@@ -253,11 +253,11 @@ def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
     return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
 
+#: What a program reports when the device under it has failed.
 _BYHARDWARE = frozenset({
     Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
     Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,
 })  # fmt: skip
-"""What a program reports when the device under it has failed."""
 _VICTIM = Lazy(r"Killed process \d+|oom-kill:.*\bpid=\d+")
 _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 

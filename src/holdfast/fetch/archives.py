@@ -23,8 +23,8 @@ from holdfast.fetch.local_source import within
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
 from holdfast.model.phrases import Phrase
 
+#: Without a limit of the user's: an archive that unpacks to more than so many times its size is a bomb.
 RATIO = 200
-"""Without a limit of the user's: an archive that unpacks to more than so many times its size is a bomb."""
 LEAST_LIMIT_BYTES = 1 << 30
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.model.phrases import Phrase
 
+#: After these another try may succeed.
 PASSING = frozenset(
     {
         Phrase.DNS_FAILED,
@@ -27,7 +28,6 @@ PASSING = frozenset(
         Phrase.OBJECT_STORE_THROTTLED,
     }
 )
-"""After these another try may succeed."""
 
 
 class FetchError(Exception):

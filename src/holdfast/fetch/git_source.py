@@ -23,6 +23,7 @@ from holdfast.model.phrases import Phrase
 _RECEIVED = re.compile(r"Receiving objects:\s+\d+% .*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+#: The meanings of git's messages; the first that matches counts.
 _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"couldn't find remote ref|[Rr]emote branch \S+ not found|not our ref", Phrase.GIT_REF_NOT_FOUND),
     (r"unadvertised object|unknown revision|pathspec .* did not match|bad object", Phrase.GIT_REF_NOT_FOUND),
@@ -43,7 +44,6 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"[Tt]imed out|[Tt]imeout|too slow", Phrase.DOWNLOAD_TIMED_OUT),
     (r"No route to host|Network is unreachable", Phrase.NETWORK_UNREACHABLE),
 )
-"""The meanings of git's messages; the first that matches counts."""
 
 
 class Checkout:

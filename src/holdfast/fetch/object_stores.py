@@ -21,8 +21,8 @@ from holdfast.fetch.web_source import BUNDLES
 from holdfast.model.phrases import Phrase
 
 RANGE_BYTES = 8 << 20
+#: Ranges requested at once: 32 MiB of memory.
 AHEAD = 4
-"""Ranges requested at once: 32 MiB of memory."""
 CONNECT_S = 15.0
 WEBHDFS_PORT = 9870
 

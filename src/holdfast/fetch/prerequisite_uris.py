@@ -50,12 +50,12 @@ class Uri(Noun, frozen=True, kw_only=True):
 
     kind: UriKind
     url: str
+    #: The printed form: without user, password, and the values of its query.
     shown: str
-    """The printed form: without user, password, and the values of its query."""
     user: str = ""
     password: str = ""
+    #: Git: a branch, a tag or a commit; empty: the repository's own choice.
     ref: str = ""
-    """Git: a branch, a tag or a commit; empty: the repository's own choice."""
     options: dict[str, str] = {}
 
     @property

@@ -8,20 +8,20 @@ from typing import Protocol
 from holdfast.model.noun_base import Noun
 
 BLOCK = 1 << 20
+#: Files of one tree.
 MOST_ENTRIES = 1_000_000
-"""Files of one tree."""
 
 
 class Entry(Noun, frozen=True, kw_only=True):
     """One file of a tree, or the one file."""
 
+    #: Relative to the tree, with `/`; empty: the prerequisite itself is a file.
     path: str
-    """Relative to the tree, with `/`; empty: the prerequisite itself is a file."""
     size: int | None = None
+    #: Different content has a different mark; empty: the source has none.
     mark: str = ""
-    """Different content has a different mark; empty: the source has none."""
+    #: The target, where it is a symbolic link.
     link: str = ""
-    """The target, where it is a symbolic link."""
     is_dir: bool = False
     executable: bool = False
 

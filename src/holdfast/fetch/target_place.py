@@ -27,8 +27,8 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 MOST_RECORD_BYTES = 1 << 16
+#: The task's user, who may be another one, must be able to read the fetched files.
 READABLE = 0o644
-"""The task's user, who may be another one, must be able to read the fetched files."""
 
 
 class Record(Noun, frozen=True, kw_only=True):

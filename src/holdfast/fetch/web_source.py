@@ -23,8 +23,8 @@ from holdfast.fetch.source_api import BLOCK, Entry, Opened
 from holdfast.model.phrases import Phrase
 from holdfast.version import __version__
 
+#: Variables that name a file of certificate authorities; the authorities of all these files are trusted.
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
-"""Variables that name a file of certificate authorities; the authorities of all these files are trusted."""
 _SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MOST_WAIT_S = 300.0
 

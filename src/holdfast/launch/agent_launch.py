@@ -36,51 +36,51 @@ _DIAL_S = 5.0
 class AgentOrder(Noun, frozen=True, kw_only=True):
     """The order to an agent."""
 
+    #: The version of holdfast.
     version: str
-    """The version of holdfast."""
+    #: The name of the platform that starts the agent.
     by: str
-    """The name of the platform that starts the agent."""
+    #: The typed options that are sent.
     options: RunOptions
-    """The typed options that are sent."""
+    #: The name of the job.
     name: str
-    """The name of the job."""
     environment: dict[str, str]
+    #: The directory in which the user typed the command.
     directory: str
-    """The directory in which the user typed the command."""
     plan: NodePlan
+    #: The host as it was listed: the node gets this name. Empty: the machine's own name.
     host: str = ""
-    """The host as it was listed: the node gets this name. Empty: the machine's own name."""
+    #: None: as many workers as the user typed for each node.
     slots: int | None = None
-    """None: as many workers as the user typed for each node."""
+    #: The place in a list that the user has ordered.
     rank: int | None = None
-    """The place in a list that the user has ordered."""
+    #: The addresses of the owner's machine, the likeliest first.
     addresses: tuple[str, ...]
-    """The addresses of the owner's machine, the likeliest first."""
+    #: The user has typed one of the addresses.
     typed_address: bool
-    """The user has typed one of the addresses."""
     port: int = 0
+    #: 32 bytes as hexadecimal digits.
     key: str
-    """32 bytes as hexadecimal digits."""
+    #: The id of this run of the command: a node has one agent of it at a time.
     run: str
-    """The id of this run of the command: a node has one agent of it at a time."""
 
 
 class AgentJoin(Noun, frozen=True, kw_only=True):
     """What an agent knows about its place from its starter, besides the typed options."""
 
     order: AgentOrder
+    #: The address at which the owner answers.
     address: str
-    """The address at which the owner answers."""
+    #: Its end means that the connection to the starter has ended; None: the starter has none.
     starter_fd: int | None
-    """Its end means that the connection to the starter has ended; None: the starter has none."""
+    #: Only one agent lives in it at a time.
     place: str
-    """Only one agent lives in it at a time."""
+    #: The node's neighbourhood, as the platform reports it.
     labels: tuple[str, ...] = ()
-    """The node's neighbourhood, as the platform reports it."""
+    #: How the platform passes the job's key, for messages.
     key_from: str = ""
-    """How the platform passes the job's key, for messages."""
+    #: How long the agent waits for a lost owner unless the user says it.
     owner_wait_s: float = 60.0
-    """How long the agent waits for a lost owner unless the user says it."""
 
 
 def order_for_agents(

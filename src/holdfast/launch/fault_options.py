@@ -15,11 +15,11 @@ class FaultOptions(msgspec.Struct, frozen=True):
     codes: str | None = None
     rules: str | None = None
     kernel_log: str = KERNEL_LOG
+    #: None: `faults.sock` in the job's directory.
     socket: Path | None = None
-    """None: `faults.sock` in the job's directory."""
+    #: None: `faults.jsonl` in the job's directory.
     file: Path | None = None
-    """None: `faults.jsonl` in the job's directory."""
     ascend_events: Path | None = None
     reset_command: str | None = None
+    #: So many neighbouring devices can only be reset together.
     reset_group: int = 1
-    """So many neighbouring devices can only be reset together."""

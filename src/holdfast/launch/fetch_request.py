@@ -17,8 +17,8 @@ from holdfast.model.job_spec import JobSpec
 from holdfast.model.runtime_plan import Prerequisite
 from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
+#: Where prerequisites with a relative `into` lie, in a variable of the node.
 FETCH_DIR = "HOLDFAST_FETCH_DIR"
-"""Where prerequisites with a relative `into` lie, in a variable of the node."""
 _KEY_DIGITS = 16
 
 

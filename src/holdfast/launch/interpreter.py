@@ -15,8 +15,8 @@ from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import Interpreter
 
 OLDEST_WARM = (3, 9)
+#: Where a Python without holdfast finds the modules of holdfast that workers import.
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
-"""Where a Python without holdfast finds the modules of holdfast that workers import."""
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
 _ASK_S = 30.0
 

@@ -53,19 +53,19 @@ class Interpreter(msgspec.Struct, frozen=True):
     """A Python for the workers."""
 
     path: str
+    #: It is the Python that runs holdfast.
     own: bool = True
-    """It is the Python that runs holdfast."""
+    #: The note about the choice.
     note: str = ""
-    """The note about the choice."""
+    #: Why its workers cannot start warm; empty: they can.
     cold: str = ""
-    """Why its workers cannot start warm; empty: they can."""
 
 
 class Starter(Protocol):
     """Starts agents on other nodes."""
 
+    #: Where the owner reads news of the agents (`holdfast.wire.starter_reports`); negative: it gets none.
     news_fd: int
-    """Where the owner reads news of the agents (`holdfast.wire.starter_reports`); negative: it gets none."""
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Start them, and return the exit status when the last one has left.
@@ -81,52 +81,52 @@ class Starter(Protocol):
 class NodesOrder(msgspec.Struct, frozen=True):
     """This machine's part in a job over many nodes. `spec.nodes` says how many nodes there are."""
 
+    #: The endpoint's host as the user typed it, without brackets: where agents connect to the owner.
     host: str
-    """The endpoint's host as the user typed it, without brackets: where agents connect to the owner."""
+    #: The endpoint's port. 0: any free one (only where a starter gives the number to the others).
     port: int
-    """The endpoint's port. 0: any free one (only where a starter gives the number to the others)."""
+    #: The job's 32 bytes.
     key: bytes
-    """The job's 32 bytes."""
+    #: The place where the key was found (its path), for messages: the key itself is never shown.
     key_from: str
-    """The place where the key was found (its path), for messages: the key itself is never shown."""
+    #: What two runs must have in common to be one job: `--rdzv-id`, else the job's name and its script.
     job: str
-    """What two runs must have in common to be one job: `--rdzv-id`, else the job's name and its script."""
+    #: `--nproc-per-node` of this node; the `count` of a role with `per_node` is the same.
     slots: int
-    """`--nproc-per-node` of this node; the `count` of a role with `per_node` is the same."""
+    #: This machine hosts the owner (`holdfast.launch.owner_placement.part`); where the port is held already, it dials
+    #: it.
     hosts: bool = False
-    """This machine hosts the owner (`holdfast.launch.owner_placement.part`); where the port is held already, it dials
-    it."""
+    #: The reason, as a clause: `its --node-rank is 0`.
     hosts_why: str = ""
-    """The reason, as a clause: `its --node-rank is 0`."""
+    #: It hosts the owner, though the endpoint is no address of this machine.
     elsewhere: bool = False
-    """It hosts the owner, though the endpoint is no address of this machine."""
+    #: As typed (`--rdzv-conf is_host=1`, or `--master-addr` and a node rank); None: `hosts` follows from the rest.
     is_host: bool | None = None
-    """As typed (`--rdzv-conf is_host=1`, or `--master-addr` and a node rank); None: `hosts` follows from the rest."""
     node_rank: int | None = None
+    #: The address at which peers reach this node, as the user typed it; empty: the address that a peer has reached.
     local_addr: str = ""
-    """The address at which peers reach this node, as the user typed it; empty: the address that a peer has reached."""
+    #: First and last port: MASTER_PORT and the ports of pairwise checks are in this range. None: any port.
     port_range: tuple[int, int] | None = None
-    """First and last port: MASTER_PORT and the ports of pairwise checks are in this range. None: any port."""
+    #: How long an agent whose lease has ended tries to reach the owner again.
     owner_wait_s: float = 60.0
-    """How long an agent whose lease has ended tries to reach the owner again."""
     #: The same where nobody has set `owner-wait`.
     usual_owner_wait_s: float = 60.0
+    #: None: the user typed the command on every node.
     starter: Starter | None = None
-    """None: the user typed the command on every node."""
+    #: This machine has workers; otherwise it only hosts the owner.
     takes_part: bool = True
-    """This machine has workers; otherwise it only hosts the owner."""
+    #: The name of this node, where a list of hosts has it; empty: the machine's own name.
     name: str = ""
-    """The name of this node, where a list of hosts has it; empty: the machine's own name."""
+    #: The node's neighbourhood as the platform reports it, the outermost first: ranks follow it.
     labels: tuple[str, ...] = ()
-    """The node's neighbourhood as the platform reports it, the outermost first: ranks follow it."""
+    #: For an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
+    #: over too, the agent stops dialling.
     starter_fd: int | None = None
-    """For an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
-    over too, the agent stops dialling."""
+    #: The agent's name, where a starter allows one agent at a time on a node: the next one there takes its seat. Empty:
+    #: a random number.
     agent: str = ""
-    """The agent's name, where a starter allows one agent at a time on a node: the next one there takes its seat. Empty:
-    a random number."""
+    #: The owner's terminal shows what is printed here: so the report is printed there, once, and not here.
     quiet: bool = False
-    """The owner's terminal shows what is printed here: so the report is printed there, once, and not here."""
 
     def __repr__(self) -> str:
         return f"NodesOrder({self.host}:{self.port}, key from {self.key_from})"
@@ -138,69 +138,69 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     spec: JobSpec
     home: Path
     cwd: Path
+    #: How the report looks on the terminal.
     render: Render
-    """How the report looks on the terminal."""
     environment: Mapping[str, str]
     redirects: StdChoice
     tee: StdChoice
+    #: Local ranks whose output goes to the terminal; None: all.
     shown_ranks: frozenset[int] | None = None
-    """Local ranks whose output goes to the terminal; None: all."""
     #: Resolved on this node; those of scope `job` are the owner's once it has let this node in. The fields below have
     #: what a setting becomes where it has to be read, loaded or checked before anything starts.
     settings: Settings = DEFAULTS
+    #: None: DISABLED.
     checks: CheckPlan | None = None
-    """None: DISABLED."""
     log_dir: Path | None = None
     report_path: Path | None = None
+    #: The file for Prometheus metrics; None: none is written.
     metrics_path: Path | None = None
-    """The file for Prometheus metrics; None: none is written."""
+    #: Who is notified about the job while it runs and at its end; None: only the terminal shows it.
     notices: NoticePlan | None = None
-    """Who is notified about the job while it runs and at its end; None: only the terminal shows it."""
+    #: The file that a container's engine reads when the container has ended; None: none is written.
     termination_log: Path | None = None
-    """The file that a container's engine reads when the container has ended; None: none is written."""
+    #: The file in which an engine reports about the job's container; None: there is none.
     container_status: Path | None = None
-    """The file in which an engine reports about the job's container; None: there is none."""
+    #: The run exits with the user's own exit status, where the job failed with one.
     users_status: bool = False
-    """The run exits with the user's own exit status, where the job failed with one."""
+    #: A process or a FIFO: when it ends, the job ends; None: there is none.
     outer: str | None = None
-    """A process or a FIFO: when it ends, the job ends; None: there is none."""
     as_json: bool = False
+    #: The terminal shows the long report.
     verbose: bool = False
-    """The terminal shows the long report."""
+    #: Events are printed on stdout, one per line; the last one has the report.
     as_events: bool = False
-    """Events are printed on stdout, one per line; the last one has the report."""
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
+    #: LOCAL_RANK is 0 in every worker, which sees one device of its own.
     virtual_local_rank: bool = False
-    """LOCAL_RANK is 0 in every worker, which sees one device of its own."""
+    #: The Python that runs the workers, where their command does not name one.
     python: str = sys.executable
-    """The Python that runs the workers, where their command does not name one."""
+    #: Why workers cannot start warm under it; empty: they can.
     no_warmth: str = ""
-    """Why workers cannot start warm under it; empty: they can."""
     #: Finds the Python of a user's container, which only a warm start needs to know; None: `python` is the one.
     image_python: Callable[[], Interpreter] | None = None
+    #: The rank that reads holdfast's stdin; None: no rank does.
     stdin: int | None = 0
-    """The rank that reads holdfast's stdin; None: no rank does."""
+    #: How devices are watched.
     faults: FaultOptions = FaultOptions()
-    """How devices are watched."""
+    #: Lines to print first: options that have no meaning here.
     notes: tuple[str, ...] = ()
-    """Lines to print first: options that have no meaning here."""
+    #: None: every worker starts cold.
     warm: WarmStartOptions | None = None
-    """None: every worker starts cold."""
     #: `warm` and `preload` of the job file.
     warm_in_file: bool | None = None
     preload_in_file: tuple[str, ...] = ()
+    #: The rotation of the workers' logs; None: they grow without a limit.
     rotation: Rotation | None = None
-    """The rotation of the workers' logs; None: they grow without a limit."""
+    #: How many attempts' logs each node keeps, with the present one; None: all.
     kept_attempts: int | None = None
-    """How many attempts' logs each node keeps, with the present one; None: all."""
+    #: The limit of the disk cleaner; None: off.
     disk_limit: Limit | None = None
-    """The limit of the disk cleaner; None: off."""
+    #: The rows that explain exits; None: the built-in ones.
     catalogue: Catalogue | None = None
-    """The rows that explain exits; None: the built-in ones."""
+    #: None: the job stays on this machine.
     nodes: NodesOrder | None = None
-    """None: the job stays on this machine."""
 
     @property
     def prints_json(self) -> bool:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from holdfast.observe.log_file import Rotation
     from holdfast.settings.resolved_settings import Settings
 
+#: A log is rotated at this size or more.
 LEAST_LOG_BYTES = 4096
-"""A log is rotated at this size or more."""
 
 
 def rotation_of(settings: Settings) -> Rotation | None:

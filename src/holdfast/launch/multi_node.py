@@ -18,8 +18,8 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import interfaces, is_loopback, offered, plain
 
+#: torchrun's own defaults, where an endpoint has no port.
 C10D_PORT, STATIC_PORT = 29400, 29500
-"""torchrun's own defaults, where an endpoint has no port."""
 _RANKS = 100_000
 _USED = ("is_host", "join_timeout", "last_call_timeout")
 _FLAGS = {"1": True, "true": True, "t": True, "yes": True, "y": True,

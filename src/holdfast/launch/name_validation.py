@@ -20,16 +20,16 @@ from holdfast.runtime.name_expansion import (
 )
 
 OURS = ("PAI_", "HOLDFAST_")
+#: The names that each worker gets, besides OpenPAI's variables and its environment.
 OF_WORKERS = (
     "HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_HOME", "HOLDFAST_PROGRESS", "HOLDFAST_DRAIN", "HOLDFAST_PEERS",
     "HOLDFAST_SSH_CONFIG",
     "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_LOGS", "HOLDFAST_ERRORS", "HOLDFAST_CONFIG",
     "PAI_OUTPUT_DIR", "HOLDFAST_CPUS",
 )  # fmt: skip
-"""The names that each worker gets, besides OpenPAI's variables and its environment."""
 
+#: Until the number of a role's workers is known, names are made for up to so many.
 MOST_NAMED = 10_000
-"""Until the number of a role's workers is known, names are made for up to so many."""
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
 

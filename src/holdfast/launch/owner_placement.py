@@ -14,10 +14,10 @@ class OwnerPlacement(Noun, frozen=True, kw_only=True):
     """Whether this machine hosts the owner, and why. Where its port is held already, it joins that owner instead."""
 
     hosts: bool
+    #: A clause: `fd00::2 is an address of its eth0`.
     why: str
-    """A clause: `fd00::2 is an address of its eth0`."""
+    #: The endpoint's name resolves to an address already.
     resolved: bool = True
-    """The endpoint's name resolves to an address already."""
 
 
 def part(

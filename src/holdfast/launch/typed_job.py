@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 class RunPlace(Noun, frozen=True, kw_only=True):
     """What a run's platform provides, as far as a job file is read differently for it."""
 
+    #: The platform runs the images of a job.
     images: bool = False
-    """The platform runs the images of a job."""
+    #: This process hosts the owner, and the workers run on other machines.
     hosts_only: bool = False
-    """This process hosts the owner, and the workers run on other machines."""
+    #: A platform charges the job to a virtual cluster.
     charged: bool = False
-    """A platform charges the job to a virtual cluster."""
 
 
 def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool, place: RunPlace) -> JobFile:

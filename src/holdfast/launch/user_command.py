@@ -15,10 +15,10 @@ from holdfast.settings.run_options import RunOptions
 
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
+#: Where images without a /bin/sh have a shell (distroless, `:debug`).
 OTHER_SHELLS = ("/busybox/sh",)
-"""Where images without a /bin/sh have a shell (distroless, `:debug`)."""
+#: The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one).
 LONGEST_FIRST_LINE = 255
-"""The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one)."""
 
 
 def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobSpec:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.launch.launch_spec import MultiNodeRunner, Render
 
 MOST_ORDER_BYTES = 8 << 20
+#: Used instead of the guard's descriptor: this process becomes the guard of its node.
 ITSELF = -1
-"""Used instead of the guard's descriptor: this process becomes the guard of its node."""
 
 
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
@@ -98,8 +98,8 @@ def _read_order() -> AgentJoin | None:
     return AgentJoin(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
 
 
+#: Held for as long as a process of this node's part lives.
 _held: list[socket.socket] = []
-"""Held for as long as a process of this node's part lives."""
 
 
 def _alone(place: str, starter_fd: int) -> bool:

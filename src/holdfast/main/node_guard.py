@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 AGENT = "holdfast-agent"
+#: What is told to the agent: the rest asks for the end of the job.
 OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-"""What is told to the agent: the rest asks for the end of the job."""
 
 
 def take_part(launch: LaunchSpec, guard_fd: int | None) -> int:

@@ -18,8 +18,8 @@ from holdfast.launch.jobfile.job_file_reader import parsed, text_of
 from holdfast.safe_files import replace_file
 
 EXCHANGE = Path("/usr/local/pai")
+#: In the exchange directory: the job of the task's container.
 JOB = "job.yaml"
-"""In the exchange directory: the job of the task's container."""
 
 
 def prepare(

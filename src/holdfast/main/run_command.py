@@ -191,8 +191,8 @@ def _unused_settings(home: Path) -> tuple[str, ...]:
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
+#: The most files a supervisor has open: its own, per worker (pipes, logs, times, pidfd), per node (socket, ssh).
 _FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
-"""The most files a supervisor has open: its own, per worker (pipes, logs, times, pidfd), per node (socket, ssh)."""
 
 
 def _room_for_files(workers: int, nodes: int) -> None:
@@ -208,8 +208,8 @@ def _room_for_files(workers: int, nodes: int) -> None:
         )
 
 
+#: Names that a hint proposes for the file of an option.
 _NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
-"""Names that a hint proposes for the file of an option."""
 
 
 def _new_file(option: str, text: str | None) -> Path | None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 _SIGKILL = 9
+#: Used instead of a descriptor: this process is the guard, and has no guard itself.
 ITSELF = -1
-"""Used instead of a descriptor: this process is the guard, and has no guard itself."""
 
 
 def under_guard(carry: Callable[[int], int]) -> int:
@@ -40,8 +40,8 @@ def under_guard(carry: Callable[[int], int]) -> int:
     return guarded(carry, lambda pid, number: lost(pid, number, counted), lambda: carry(ITSELF))
 
 
+#: In the usual mounts: the file of v2, and that of v1.
 _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgroup/memory%s/memory.oom_control"))
-"""In the usual mounts: the file of v2, and that of v1."""
 
 
 def memory_kills() -> int | None:

@@ -16,8 +16,8 @@ from holdfast.clock import Clock
 from holdfast.metrics.prometheus_text import metrics_text
 from holdfast.safe_files import not_a_file, replace_file
 
+#: node exporter is another user.
 MODE = 0o644
-"""node exporter is another user."""
 
 
 def main(words: list[str]) -> int:

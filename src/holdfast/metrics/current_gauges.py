@@ -27,12 +27,12 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     import sqlite3
 
+#: Jobs without an end that have gauges: the newest ones.
 MOST_LIVE = 200
-"""Jobs without an end that have gauges: the newest ones."""
+#: Ranks whose steps are looked at.
 MOST_RANKS = 4096
-"""Ranks whose steps are looked at."""
+#: Pairs of a node and a check.
 MOST_CHECKED = 2000
-"""Pairs of a node and a check."""
 MOST_DEVICES = 2000
 
 _STATES = tuple(state.value.replace(" ", "_") for state in JobState if state is not JobState.ENDED)

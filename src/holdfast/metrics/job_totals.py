@@ -14,15 +14,15 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries
 
+#: So many jobs and so many nodes are values of labels, the first ones; further ones count as `OTHERS`.
 MOST_NAMES = 500
-"""So many jobs and so many nodes are values of labels, the first ones; further ones count as `OTHERS`."""
 OTHERS = "(other names)"
+#: A confidence from this value on is high.
 SURE = 0.8
-"""A confidence from this value on is high."""
+#: Parts that lie beside the others, or take no time.
 _BESIDE = ("first_output", "done")
-"""Parts that lie beside the others, or take no time."""
+#: How a check of a round ended, and its label. A check that did not run has none.
 CHECKED = {"passed": "passed", "passed with a warning": "warning", "failed": "failed"}
-"""How a check of a round ended, and its label. A check that did not run has none."""
 
 
 class LabelNames:

@@ -27,8 +27,8 @@ class Metric(Noun, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     help: str
     states: bool = False
+    #: Upper bounds in seconds; +Inf is not among them.
     buckets: tuple[float, ...] = ()
-    """Upper bounds in seconds; +Inf is not among them."""
 
 
 _SHORT = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
@@ -132,6 +132,7 @@ CHECK_AT = _metric("check_last_run_timestamp_seconds", _G, "node check", "When t
 STANDING = _states("device_standing", "node device standing", "1 for where a device or node stands.")
 STANDING_SINCE = _metric("device_standing_since_timestamp_seconds", _G, "node device", "Since when it stands there.")
 
+#: In the order in which they are written.
 METRICS = (
     BUILD, READ_AT, JOURNAL_UP,
     JOB_STATE, JOB_START, JOB_ATTEMPT, BUDGET, STEP, PROGRESS_AT, WORKERS,
@@ -139,4 +140,3 @@ METRICS = (
     NODE_FAILURES, HANGS, MEMORY_KILLS, EXPLANATIONS, CHECK_RUNS, UNSHOWN, UNSAVED,
     CHECK_UP, CHECK_SECONDS, CHECK_AT, STANDING, STANDING_SINCE, FAULTS, RESETS,
 )  # fmt: skip
-"""In the order in which they are written."""

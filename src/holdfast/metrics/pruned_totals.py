@@ -21,23 +21,23 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 FILE_NAME = "totals.json"
+#: A job that its platform starts again has begun to run within this time.
 AFTER_S = 86_400.0
-"""A job that its platform starts again has begun to run within this time."""
 MOST_BYTES = 64 * 1024 * 1024
 
 
 class Kept(Noun, frozen=True, kw_only=True):
     """What has been counted already."""
 
+    #: The jobs among them that the journal still had when this was written.
     jobs: tuple[str, ...] = ()
-    """The jobs among them that the journal still had when this was written."""
+    #: Series, its labels, and what it has come to.
     counts: tuple[tuple[str, tuple[str, ...], float], ...] = ()
-    """Series, its labels, and what it has come to."""
+    #: The names of jobs that are labels, in the order of their first use; and those of nodes.
     names: tuple[str, ...] = ()
-    """The names of jobs that are labels, in the order of their first use; and those of nodes."""
     nodes: tuple[str, ...] = ()
+    #: The last entry of the fault log that is counted.
     faults_seq: int = 0
-    """The last entry of the fault log that is counted."""
 
 
 def kept_in(home: Path) -> Kept:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from holdfast.metrics.metric_table import METRICS, Metric, MetricKind
 
 Labels = tuple[str, ...]
+#: Characters of a label's value: a longer one is cut.
 MOST_LABEL = 128
-"""Characters of a label's value: a longer one is cut."""
 INFINITE = float("inf")
+#: How many labels each series has.
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS
     for end in (("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
-"""How many labels each series has."""
 
 
 class Samples:

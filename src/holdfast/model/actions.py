@@ -14,8 +14,8 @@ from holdfast.model.sidecar_ends import AttemptEnd
 class Act(Message, frozen=True, kw_only=True):
     """What every action has."""
 
+    #: The event that caused the action, `agent-reported:17`: its kind, and its number in the job's journal.
     cause: str = ""
-    """The event that caused the action, `agent-reported:17`: its kind, and its number in the job's journal."""
 
 
 class RunChecks(Act, frozen=True, kw_only=True):
@@ -24,16 +24,16 @@ class RunChecks(Act, frozen=True, kw_only=True):
     attempt: int
     round: int
     nodes: tuple[str, ...]
+    #: None: the default set; (): none.
     checks: tuple[CheckChoice, ...] | None
-    """None: the default set; (): none."""
     deadline_s: float
+    #: Seconds that the job's prerequisites may take behind the checks; 0: there are none.
     fetch_s: float = 0.0
-    """Seconds that the job's prerequisites may take behind the checks; 0: there are none."""
+    #: The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: no node
+    #: does.
     meet_on: str = ""
-    """The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: no node
-    does."""
+    #: Node → how many ports it reserves for this attempt's workers; the node answers with them.
     ports: dict[str, int] = {}
-    """Node → how many ports it reserves for this attempt's workers; the node answers with them."""
 
 
 class Send(Act, frozen=True, kw_only=True):
@@ -67,12 +67,12 @@ class RunHooks(Act, frozen=True, kw_only=True):
     attempt: int
     nodes: tuple[str, ...]
     end: AttemptEnd
+    #: Seconds that all hooks of a node may take together.
     limit_s: float
-    """Seconds that all hooks of a node may take together."""
+    #: Hooks that still run at this moment are killed, even within their own limit.
     within_s: float | None = None
-    """Hooks that still run at this moment are killed, even within their own limit."""
+    #: A stop was requested: running hooks are asked to exit, and no further hook starts.
     stop: bool = False
-    """A stop was requested: running hooks are asked to exit, and no further hook starts."""
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
@@ -93,11 +93,11 @@ class Requeue(Act, frozen=True, kw_only=True):
     Where the platform has already started a run after `run`, there is nothing to do.
     """
 
+    #: The run that asks.
     run: int
-    """The run that asks."""
     reason: str
+    #: Nodes that the job must not get again.
     without: tuple[str, ...] = ()
-    """Nodes that the job must not get again."""
 
 
 class Say(Act, frozen=True, kw_only=True):

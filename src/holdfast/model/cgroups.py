@@ -18,25 +18,25 @@ _UNIT = Lazy(r".*/(?P<unit>[^/]+\.(?:service|scope|slice))(?:/|$)")
 class Mount(Noun, frozen=True, kw_only=True):
     """One mounted hierarchy (a line of /proc/self/mountinfo)."""
 
+    #: 1 or 2.
     version: int
-    """1 or 2."""
+    #: The group that is mounted at `point`: `/`, or a container's own where the mount was bound.
     root: str
-    """The group that is mounted at `point`: `/`, or a container's own where the mount was bound."""
     point: str
+    #: The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`.
     controllers: tuple[str, ...] = ()
-    """The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`."""
 
 
 class MemoryGroup(Noun, frozen=True, kw_only=True):
     """A group whose memory kills count as evidence."""
 
     directory: str
+    #: 1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`.
     version: int
-    """1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`."""
+    #: The worker that it contains; None: the group that holdfast itself runs in, or one above it.
     rank: int | None = None
-    """The worker that it contains; None: the group that holdfast itself runs in, or one above it."""
+    #: Whether it is the highest visible group: a container's own, or the machine's root.
     is_top: bool = False
-    """Whether it is the highest visible group: a container's own, or the machine's root."""
 
 
 def limit_in_words(directory: str) -> str:

@@ -56,8 +56,8 @@ class Node:
 class DiagnosisAction:
     """What a failed check asks for. `nodes` empty means the result's abnormal nodes."""
 
+    #: None: the action changes nothing about the failure.
     kind: ActionKind | None = None
-    """None: the action changes nothing about the failure."""
 
     def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
         self.reason = reason or str(more.get("msg") or more.get("event_msg") or "")
@@ -161,8 +161,8 @@ class PreCheckResult:
 
     result: int = 0
     result_msg: str = ""
+    #: `Node` objects, names, or indices into the nodes of the job.
     abnormal_nodes: list[Any] = field(default_factory=list)
-    """`Node` objects, names, or indices into the nodes of the job."""
 
     def is_success(self) -> bool:
         return self.result == 0
@@ -179,8 +179,8 @@ class Verdict(PreCheckResult):
     blame: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
+    #: The check could not decide. This is neither good nor bad.
     inconclusive: bool = False
-    """The check could not decide. This is neither good nor bad."""
 
 
 class PreCheckOperator(ABC):
@@ -196,8 +196,8 @@ class PreCheckOperator(ABC):
     blame = "unknown"
     solution = ""
     independent = False
+    #: `warn` or `fail`; None leaves it to the job's policy.
     inconclusive: str | None = None
-    """`warn` or `fail`; None leaves it to the job's policy."""
 
     @classmethod
     def get_retry_interval_secs(cls) -> float:

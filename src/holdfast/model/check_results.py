@@ -32,15 +32,15 @@ class CheckState(enum.StrEnum):
 class ActionKind(enum.IntEnum):
     """What a failed check asks for, from mild to hard; compared with `<`."""
 
+    #: Print it and go on: the job starts with a warning.
     NOTE = 0
-    """Print it and go on: the job starts with a warning."""
     RETRY = 1
+    #: Leave the abnormal nodes out.
     AVOID = 2
-    """Leave the abnormal nodes out."""
+    #: Leave them out and ask the platform for others in their place.
     REPLACE = 3
-    """Leave them out and ask the platform for others in their place."""
+    #: The job must not start anywhere.
     STOP = 4
-    """The job must not start anywhere."""
 
 
 class FailedAction(Noun, frozen=True, kw_only=True):
@@ -48,10 +48,10 @@ class FailedAction(Noun, frozen=True, kw_only=True):
 
     kind: ActionKind
     reason: str = ""
+    #: The nodes that the action is about; empty: the result's abnormal nodes.
     nodes: tuple[str, ...] = ()
-    """The nodes that the action is about; empty: the result's abnormal nodes."""
+    #: For RETRY, the number of further tries; 0: the check's own limit holds.
     times: int = 0
-    """For RETRY, the number of further tries; 0: the check's own limit holds."""
 
 
 class CheckOutcome(enum.StrEnum):
@@ -59,9 +59,8 @@ class CheckOutcome(enum.StrEnum):
 
     GOOD = "good"
     BAD = "bad"
+    #: The check crashed, passed its time limit, or reported itself that it cannot decide: this is never a silent pass.
     INCONCLUSIVE = "inconclusive"
-    """The check crashed, passed its time limit, or reported itself that it cannot decide: this is never a
-    silent pass."""
 
 
 class InconclusivePolicy(enum.StrEnum):
@@ -76,50 +75,50 @@ class Finding(Noun, frozen=True, kw_only=True):
 
     check: str
     answer: CheckOutcome
+    #: The machine on which it ran.
     node: str = ""
-    """The machine on which it ran."""
+    #: The check's own result code; 0 is good.
     result: int = 0
-    """The check's own result code; 0 is good."""
+    #: One line: node, number and unit. `node-3: 11.2 of 900 GB free on /data, 50 GB asked`.
     message: str = ""
-    """One line: node, number and unit. `node-3: 11.2 of 900 GB free on /data, 50 GB asked`."""
     solution: str = ""
     blame: str = "unknown"
+    #: The abnormal nodes.
     nodes: tuple[str, ...] = ()
-    """The abnormal nodes."""
     actions: tuple[FailedAction, ...] = ()
+    #: Measured values by name; each name has its unit as a suffix.
     figures: dict[str, Any] = {}
-    """Measured values by name; each name has its unit as a suffix."""
     took_s: float = 0.0
+    #: Abnormal devices, where the check can name them.
     devices: tuple[str, ...] = ()
-    """Abnormal devices, where the check can name them."""
 
 
 class CheckLine(Noun, frozen=True, kw_only=True):
     """The state of one check of a round, for readers of the journal and the report."""
 
     name: str
+    #: waiting, running, paused until the next try, passed, passed with a warning, failed, not run.
     state: str
-    """waiting, running, paused until the next try, passed, passed with a warning, failed, not run."""
+    #: The sentence of its last result.
     message: str = ""
-    """The sentence of its last result."""
     tries: int = 0
+    #: Seconds of its last run.
     took_s: float = 0.0
-    """Seconds of its last run."""
 
 
+#: The node whose lines a round keeps apart.
 MOST_NODES = 64
-"""The node whose lines a round keeps apart."""
 
 
 class ChecksTaken(Noun, frozen=True, kw_only=True):
     """An attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
     state: CheckState
+    #: No check ran: the checks passed a moment ago, and nothing has blamed the machine since.
     reused: bool = False
-    """No check ran: the checks passed a moment ago, and nothing has blamed the machine since."""
     checks: tuple[CheckLine, ...] = ()
+    #: In a round over several nodes, the lines of each node, at most `MOST_NODES`: those that failed first.
     by_node: dict[str, tuple[CheckLine, ...]] = {}
-    """In a round over several nodes, the lines of each node, at most `MOST_NODES`: those that failed first."""
 
     def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
         """The lines by node; a round of one node ran on `host`."""
@@ -139,43 +138,43 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     """One check that can be chosen, as `holdfast check --list` shows it."""
 
     name: str
+    #: What it asks about the machine, as one question.
     question: str
-    """What it asks about the machine, as one question."""
+    #: About how long it takes: `2 ms`, `1 s with two processes`.
     cost: str = "unknown"
-    """About how long it takes: `2 ms`, `1 s with two processes`."""
+    #: built-in, entry point, plugin file or executable, with its place.
     source: str = "built-in"
-    """built-in, entry point, plugin file or executable, with its place."""
     by_default: bool = False
+    #: It loads the machine or the network: it runs alone, after the cheap ones.
     needs_gang: bool = False
-    """It loads the machine or the network: it runs alone, after the cheap ones."""
     during_job: bool = False
+    #: Seconds between two runs during a job, where it may run then.
     interval_s: float = 0.0
-    """Seconds between two runs during a job, where it may run then."""
+    #: The time limit in seconds with all its retries, unless one is given.
     limit_s: float = 0.0
-    """The time limit in seconds with all its retries, unless one is given."""
     params: tuple[ParamInfo, ...] = ()
+    #: It accepts any parameter (a check with `**kwargs`, an executable).
     open_params: bool = False
-    """It accepts any parameter (a check with `**kwargs`, an executable)."""
 
 
 class Site(Noun, frozen=True, kw_only=True):
     """Where a check runs: its keyword `site`, beside the context of DLRover's interface."""
 
+    #: This machine's name in the job.
     node: str
-    """This machine's name in the job."""
     cwd: str = "."
+    #: Holdfast's state directory.
     home: str = ""
-    """Holdfast's state directory."""
+    #: The number of the job's workers on this node.
     workers: int = 1
-    """The number of the job's workers on this node."""
+    #: The port at which the first attempt's workers will meet, if the user chose one; later attempts take any free
+    #: port.
     port: int | None = None
-    """The port at which the first attempt's workers will meet, if the user chose one; later attempts take any free
-    port."""
+    #: The job runs: this is a periodic look, away from the workers' cores.
     running: bool = False
-    """The job runs: this is a periodic look, away from the workers' cores."""
+    #: Devices of this node that holdfast remembers as faulty; None: not read yet, and the check that needs it reads it.
+    #:
+    #: A process that has the journal open must read it itself: SQLite in a fork of such a process waits for locks that
+    #: the
+    #: fork believes it holds.
     kept_out: tuple[DeviceStanding, ...] | None = None
-    """Devices of this node that holdfast remembers as faulty; None: not read yet, and the check that needs it reads it.
-
-    A process that has the journal open must read it itself: SQLite in a fork of such a process waits for locks that the
-    fork believes it holds.
-    """

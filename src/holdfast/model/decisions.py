@@ -13,8 +13,8 @@ from holdfast.model.progress_facts import Count, Sign
 class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
+    #: The platform starts the whole job again, and the attempts continue there.
     REQUEUE = "requeue"
-    """The platform starts the whole job again, and the attempts continue there."""
     FAIL = "fail"
     SUCCEED = "succeed"
     STOP = "stop"
@@ -25,12 +25,12 @@ class Decision(Noun, frozen=True, kw_only=True):
 
     kind: DecisionKind
     reason: str
+    #: Whether the restart is charged to the user's budget (`--max-restarts`). Hardware and platform failures spend a
+    #: wider one.
     charged: bool = False
-    """Whether the restart is charged to the user's budget (`--max-restarts`). Hardware and platform failures spend a
-    wider one."""
     delay_s: float = 0.0
+    #: Devices or nodes the next attempt must not use.
     avoid: tuple[str, ...] = ()
-    """Devices or nodes the next attempt must not use."""
 
 
 class Bound(Noun, frozen=True, kw_only=True):
@@ -39,36 +39,36 @@ class Bound(Noun, frozen=True, kw_only=True):
     rank: int
     role: str
     node: str
+    #: `0-3,8`; empty: it was bound to no CPU.
     cpus: str = ""
-    """`0-3,8`; empty: it was bound to no CPU."""
+    #: None: it saw all devices that the node may use.
     devices: tuple[str, ...] | None = None
-    """None: it saw all devices that the node may use."""
 
 
+#: The record of an attempt lists so many workers, the first ones.
 MOST_BOUND = 1024
-"""The record of an attempt lists so many workers, the first ones."""
 
 
 class Tally(Noun, frozen=True, kw_only=True):
     """What is counted about an attempt beside its report. Records of holdfast 0.1 have none of it."""
 
+    #: The lowest first step over all ranks that reported one: the step from which the attempt continued.
     first_step: int | None = None
-    """The lowest first step over all ranks that reported one: the step from which the attempt continued."""
+    #: The lowest over all ranks that reported a step as saved: the next attempt would continue from it.
     saved_step: int | None = None
-    """The lowest over all ranks that reported a step as saved: the next attempt would continue from it."""
+    #: All its workers were forked with their imports done; None: it had no workers.
     warm: bool | None = None
-    """All its workers were forked with their imports done; None: it had no workers."""
+    #: A worker had asked to be notified when it must save and exit.
     listened: bool = False
-    """A worker had asked to be notified when it must save and exit."""
+    #: Workers that failed because of another's death, before holdfast stopped them.
     peers: int = 0
-    """Workers that failed because of another's death, before holdfast stopped them."""
+    #: Workers that holdfast stopped.
     stopped: int = 0
-    """Workers that holdfast stopped."""
+    #: `worker`, `container` or `host`: whose memory limit was met, where the kernel killed a process for it.
     memory_scope: str = ""
-    """`worker`, `container` or `host`: whose memory limit was met, where the kernel killed a process for it."""
+    #: Bytes that a console left out because its reader had stopped reading, by the console's name; and `log`: what no
+    #: log file took.
     dropped_bytes: dict[str, int] = {}
-    """Bytes that a console left out because its reader had stopped reading, by the console's name; and `log`: what no
-    log file took."""
 
 
 class AttemptRecord(Noun, frozen=True, kw_only=True):
@@ -79,23 +79,23 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     ended_at: float
     report: ExitReport
     decision: Decision
+    #: Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining.
     parts: dict[str, float] = {}
-    """Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining."""
+    #: It went beyond the furthest step of all earlier attempts (from `holdfast.progress`, or counted in the output), or
+    #: ran healthily for long enough.
     progressed: bool = False
-    """It went beyond the furthest step of all earlier attempts (from `holdfast.progress`, or counted in the output), or
-    ran healthily for long enough."""
+    #: The lowest last step over all ranks that reported one.
     step: int | None = None
-    """The lowest last step over all ranks that reported one."""
+    #: The last counts in the workers' output: for each name the lowest over the ranks of a role that count it.
     counts: tuple[Count, ...] = ()
-    """The last counts in the workers' output: for each name the lowest over the ranks of a role that count it."""
+    #: The pre-checks before this attempt; None in records of earlier releases, which kept none.
     checks: ChecksTaken | None = None
-    """The pre-checks before this attempt; None in records of earlier releases, which kept none."""
+    #: The signs of progress that were seen, those that restore the user's budget first.
     signs: tuple[Sign, ...] = ()
-    """The signs of progress that were seen, those that restore the user's budget first."""
+    #: How many workers it had; 0 in records of releases that did not count them.
     workers: int = 0
-    """How many workers it had; 0 in records of releases that did not count them."""
+    #: Workers that had CPUs or devices to themselves, at most `MOST_BOUND`.
     bound: tuple[Bound, ...] = ()
-    """Workers that had CPUs or devices to themselves, at most `MOST_BOUND`."""
     tally: Tally = Tally()
 
 

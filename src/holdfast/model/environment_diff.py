@@ -13,17 +13,17 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.noun_base import Noun
 from holdfast.model.secret_hints import may_hold
 
+#: The file's name in a worker's directory, beside its logs.
 FILE = "environment.json"
-"""The file's name in a worker's directory, beside its logs."""
+#: Bytes of that file; a larger environment is not kept.
 MOST_BYTES = 256 * 1024
-"""Bytes of that file; a larger environment is not kept."""
 HIDDEN = "***"
+#: Variables whose names have the letters of a password without being one.
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
-"""Variables whose names have the letters of a password without being one."""
+#: Variables that carry the secrets of a job file to the workers; its `env` may copy them into other variables.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
-"""Variables that carry the secrets of a job file to the workers; its `env` may copy them into other variables."""
+#: Variables with a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
-"""Variables with a new value in each attempt."""
 _ATTEMPT = Lazy(r"attempt-\d+")
 
 
@@ -31,8 +31,8 @@ class Difference(Noun, frozen=True, kw_only=True):
     """One variable that differs between two attempts."""
 
     name: str
+    #: Its value; None: it was not set.
     before: str | None
-    """Its value; None: it was not set."""
     now: str | None
 
 

@@ -29,9 +29,9 @@ class EventLine(Noun, frozen=True, kw_only=True):
     """One event as one line."""
 
     event: EventKind
+    #: Seconds since the epoch.
     at: float
-    """Seconds since the epoch."""
+    #: One sentence for a person.
     text: str
-    """One sentence for a person."""
+    #: What belongs to the event; its keys are beside the others in the line.
     body: dict[str, Any]
-    """What belongs to the event; its keys are beside the others in the line."""

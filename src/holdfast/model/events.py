@@ -18,15 +18,15 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
+    #: Devices and nodes that this machine's memory of faults excludes from the start.
     kept_out: tuple[DeviceStanding, ...] = ()
-    """Devices and nodes that this machine's memory of faults excludes from the start."""
+    #: The seed for the jitter of back-off: it is recorded, so that a replay waits as long.
     seed: int = 0
-    """The seed for the jitter of back-off: it is recorded, so that a replay waits as long."""
+    #: Local time minus UTC in seconds where the job was submitted: it is recorded, so that a replay prints the same
+    #: times.
     utc_offset_s: float = 0.0
-    """Local time minus UTC in seconds where the job was submitted: it is recorded, so that a replay prints the same
-    times."""
+    #: How often the platform had started the job before this run.
     run: int = 0
-    """How often the platform had started the job before this run."""
 
 
 class JobResumed(Message, frozen=True, kw_only=True):
@@ -35,42 +35,42 @@ class JobResumed(Message, frozen=True, kw_only=True):
     The earlier journal may end anywhere, also in the middle of an attempt.
     """
 
+    #: The platform's name for the job: `Slurm job 1234`.
     platform: str
-    """The platform's name for the job: `Slurm job 1234`."""
+    #: Rises with every such start. The number of a run that the journal has already resumed changes nothing.
     run: int
-    """Rises with every such start. The number of a run that the journal has already resumed changes nothing."""
+    #: Why the platform restarted the job, in the platform's own words.
     reason: str
-    """Why the platform restarted the job, in the platform's own words."""
+    #: The cause for an attempt that the end of the earlier run interrupted.
     phrase: str = Phrase.PREEMPTED
-    """The cause for an attempt that the end of the earlier run interrupted."""
+    #: The job as it was started this time; None: unchanged.
     spec: JobSpec | None = None
-    """The job as it was started this time; None: unchanged."""
+    #: Devices and nodes that are excluded from the start, as in `JobSubmitted`.
     nodes: tuple[NodeInfo, ...] = ()
-    """Devices and nodes that are excluded from the start, as in `JobSubmitted`."""
     kept_out: tuple[DeviceStanding, ...] = ()
+    #: The last sign of life of the earlier run; None: there is none later than its journal.
     seen_at: At | None = None
-    """The last sign of life of the earlier run; None: there is none later than its journal."""
 
 
 class PlatformSaid(Message, frozen=True, kw_only=True):
     """The platform's own statement about a node or the job: evidence beside what holdfast itself has seen."""
 
+    #: The attempt in which the owner asked the platform.
     attempt: int
-    """The attempt in which the owner asked the platform."""
+    #: What it is about: `n3`, `job 1234`.
     subject: str
-    """What it is about: `n3`, `job 1234`."""
     words: str
+    #: The command that shows it: `scontrol show node n3`.
     command: str
-    """The command that shows it: `scontrol show node n3`."""
+    #: The node that it is about; empty: the whole job.
     node: str = ""
-    """The node that it is about; empty: the whole job."""
 
 
 class RequeueRefused(Message, frozen=True, kw_only=True):
     """The platform refuses to start the job again, or did not answer in time."""
 
+    #: The number of the action that this answers.
     run: int
-    """The number of the action that this answers."""
     reason: str
 
 
@@ -79,12 +79,12 @@ class NodeJoined(Message, frozen=True, kw_only=True):
 
     node: NodeInfo
     boot: int
+    #: The agent's random number: with the same one a node that dials again keeps its name.
     agent: str = ""
-    """The agent's random number: with the same one a node that dials again keeps its name."""
+    #: Devices and the node, as far as that machine's memory of faults excludes them.
     kept_out: tuple[DeviceStanding, ...] = ()
-    """Devices and the node, as far as that machine's memory of faults excludes them."""
+    #: Why the earlier agent died, where its guard has found out.
     memory_kill: MemoryKill | None = None
-    """Why the earlier agent died, where its guard has found out."""
 
 
 class NodeLeft(Message, frozen=True, kw_only=True):
@@ -93,8 +93,8 @@ class NodeLeft(Message, frozen=True, kw_only=True):
     node: str
     boot: int
     reason: str
+    #: None of its processes can be alive: its agent or its platform has confirmed it.
     fenced: bool = False
-    """None of its processes can be alive: its agent or its platform has confirmed it."""
 
 
 class ChecksFinished(Message, frozen=True, kw_only=True):
@@ -102,22 +102,22 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
 
     attempt: int
     round: int
+    #: PASS, FAIL or DISABLED.
     state: CheckState
-    """PASS, FAIL or DISABLED."""
     failure: CheckFailure | None = None
+    #: Nodes that the checks want left out; the other nodes may go on.
     avoid: tuple[str, ...] = ()
-    """Nodes that the checks want left out; the other nodes may go on."""
+    #: The failed check asks for the job to stop.
     fatal: bool = False
-    """The failed check asks for the job to stop."""
     warnings: tuple[str, ...] = ()
+    #: The round in detail: every check with its result.
     taken: ChecksTaken | None = None
-    """The round in detail: every check with its result."""
+    #: The port that the node of rank 0 holds for this attempt's workers.
     meeting: Meeting | None = None
-    """The port that the node of rank 0 holds for this attempt's workers."""
+    #: Node → the ports that it has reserved for this attempt's workers.
     ports: dict[str, tuple[int, ...]] = {}
-    """Node → the ports that it has reserved for this attempt's workers."""
+    #: The number of the action that this answers.
     cause: str = ""
-    """The number of the action that this answers."""
 
 
 class ChecksMoved(Message, frozen=True, kw_only=True):
@@ -147,8 +147,8 @@ class NodeSilent(Message, frozen=True, kw_only=True):
     node: str
     boot: int
     silent_s: float
+    #: Seconds before the silence was noticed at which its last messages came, the latest first.
     words_s: tuple[float, ...] = ()
-    """Seconds before the silence was noticed at which its last messages came, the latest first."""
 
 
 class NodeFenced(Message, frozen=True, kw_only=True):
@@ -187,16 +187,16 @@ class FaultSeen(Message, frozen=True, kw_only=True):
 
     fault: FaultEvent
     remedy: Remedy = Remedy.WATCH
+    #: Stop the attempt if it uses the device.
     stop: bool = False
-    """Stop the attempt if it uses the device."""
+    #: Place nothing of this job there from now on.
     avoid: tuple[str, ...] = ()
-    """Place nothing of this job there from now on."""
+    #: Seconds before the stop in which workers that listen for it may save and exit.
     save_s: float = 0.0
-    """Seconds before the stop in which workers that listen for it may save and exit."""
+    #: Seconds that resetting the device may take before the next attempt, all tries together.
     reset_s: float = 0.0
-    """Seconds that resetting the device may take before the next attempt, all tries together."""
+    #: Devices that can only be reset together with it: an attempt that uses any of them is stopped too.
     group: tuple[str, ...] = ()
-    """Devices that can only be reset together with it: an attempt that uses any of them is stopped too."""
     why: str = ""
 
 
@@ -212,20 +212,20 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
 
     attempt: int
     evidence: AttemptEvidence
+    #: The number of the action that this answers.
     cause: str = ""
-    """The number of the action that this answers."""
 
 
 class HooksFinished(Message, frozen=True, kw_only=True):
     """The hooks after an attempt have run on its nodes."""
 
     attempt: int
+    #: The hooks whose failure counts.
     failures: tuple[SideFailure, ...] = ()
-    """The hooks whose failure counts."""
+    #: Nodes that did not answer in time.
     unanswered: tuple[str, ...] = ()
-    """Nodes that did not answer in time."""
+    #: The number of the action that this answers.
     cause: str = ""
-    """The number of the action that this answers."""
 
 
 class JournalSecured(Message, frozen=True, kw_only=True):
@@ -233,8 +233,8 @@ class JournalSecured(Message, frozen=True, kw_only=True):
 
     attempt: int
     trouble: str = ""
+    #: The number of the action that this answers.
     cause: str = ""
-    """The number of the action that this answers."""
 
 
 class OwnerRecovered(Message, frozen=True, kw_only=True):

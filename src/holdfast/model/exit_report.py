@@ -65,9 +65,9 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+#: Bytes of a failed worker's last lines that travel to the owner with its exit: they are all that is known if its node
+#: is lost.
 TRAVELLING_BYTES = 2048
-"""Bytes of a failed worker's last lines that travel to the owner with its exit: they are all that is known if its node
-is lost."""
 
 
 class WorkerExit(Noun, frozen=True, kw_only=True):
@@ -90,20 +90,19 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     started_at: At | None = None
     ended_at: At | None = None
     order: int = 0
+    #: A stop had been requested when it died: collateral, even where its log accuses a peer.
     after_stop: bool = False
-    """A stop had been requested when it died: collateral, even where its log accuses a peer."""
+    #: The kernel announced its death before any stop was requested, though its end was reported later: it was not
+    #: holdfast's stop.
     was_dying: bool = False
-    """The kernel announced its death before any stop was requested, though its end was reported later: it was not
-    holdfast's stop."""
+    #: The end of its stderr (of stdout where stderr is empty), decoded: at most 8 KiB on its node.
+    #:
+    #: An agent's report and the journal keep `TRAVELLING_BYTES` of it, and none for exit status 0.
     last_words: str = ""
-    """The end of its stderr (of stdout where stderr is empty), decoded: at most 8 KiB on its node.
-
-    An agent's report and the journal keep `TRAVELLING_BYTES` of it, and none for exit status 0.
-    """
+    #: The stream of `last_words`: `stderr` or `stdout`; empty where it is not known.
     last_words_stream: str = ""
-    """The stream of `last_words`: `stderr` or `stdout`; empty where it is not known."""
+    #: The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB: read on its node, and kept only there.
     error_file: str = ""
-    """The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB: read on its node, and kept only there."""
 
     @property
     def ok(self) -> bool:
@@ -153,19 +152,19 @@ class Evidence(Noun, frozen=True, kw_only=True):
 
     kind: EvidenceKind
     text: str
+    #: Its source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
     source: str = ""
-    """Its source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
     at: At | None = None
+    #: The machine on which it was seen; empty where it is about all of them.
     node: str = ""
-    """The machine on which it was seen; empty where it is about all of them."""
 
 
 class Original(Noun, frozen=True, kw_only=True):
     """The culprit's own exit, kept beside the final code so that the two are never confused."""
 
     exit_code: int | None = None
+    #: The signal's name: `SIGKILL`.
     signal: str | None = None
-    """The signal's name: `SIGKILL`."""
 
     @property
     def how(self) -> str:
@@ -180,10 +179,10 @@ class Culprit(Noun, frozen=True, kw_only=True):
     rank: int
     node: str
     pid: int | None = None
+    #: On the owner's clock, in seconds since the epoch.
     at: float | None = None
-    """On the owner's clock, in seconds since the epoch."""
+    #: Where peers reach the node; empty where there is one node.
     address: str = ""
-    """Where peers reach the node; empty where there is one node."""
 
 
 class OtherRule(enum.StrEnum):
@@ -200,24 +199,24 @@ class DecidingLine(Noun, frozen=True, kw_only=True):
     """The line of a log that decided a report, with its secrets masked."""
 
     text: str
+    #: The file, the stream or the kernel log that has the line.
     source: str = ""
-    """The file, the stream or the kernel log that has the line."""
+    #: The line's number in `source`, from 1; 0 where it is not known.
     number: int = 0
-    """The line's number in `source`, from 1; 0 where it is not known."""
 
 
 class Because(Noun, frozen=True, kw_only=True):
     """The record of what decided a report: a rule, a row, and often a wording and a line."""
 
+    #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
+    #: versions before 0.2.
     rule: str = ""
-    """The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
-    versions before 0.2."""
+    #: The phrase of the catalogue's row, or the phrase that a user or a component chose.
     row: str = ""
-    """The phrase of the catalogue's row, or the phrase that a user or a component chose."""
+    #: The id of the row's wording that matches `line`; empty where none decided.
     wording: str = ""
-    """The id of the row's wording that matches `line`; empty where none decided."""
+    #: None where no single line decided: a status, a check, a hang.
     line: DecidingLine | None = None
-    """None where no single line decided: a status, a check, a hang."""
 
 
 class ExitReport(Noun, frozen=True, kw_only=True):
@@ -230,23 +229,23 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     reason: str
     solution: str
     trigger: str | None = None
+    #: A command to type next, or a note about a bug of holdfast.
     hint: str | None = None
-    """A command to type next, or a note about a bug of holdfast."""
     original: Original = Original()
     first: Culprit | None = None
     evidence: tuple[Evidence, ...] = ()
+    #: Ranks that died because of another rank's death or of holdfast's own stop.
     collateral: tuple[int, ...] = ()
-    """Ranks that died because of another rank's death or of holdfast's own stop."""
     attempt: int = 1
+    #: Phrase, exception type, innermost frame of the user's code, device: equal for equal failures.
     fingerprint: str = ""
-    """Phrase, exception type, innermost frame of the user's code, device: equal for equal failures."""
+    #: The exception's type where there is one; empty otherwise.
     exception: str = ""
-    """The exception's type where there is one; empty otherwise."""
+    #: Further candidates where two causes stand equal.
     also: tuple[Culprit, ...] = ()
-    """Further candidates where two causes stand equal."""
+    #: 0 to 1: how sure the attribution is of `first`.
     confidence: float = 1.0
-    """0 to 1: how sure the attribution is of `first`."""
+    #: Devices or nodes that the report blames; recovery avoids them.
     devices: tuple[str, ...] = ()
-    """Devices or nodes that the report blames; recovery avoids them."""
+    #: What decided. The default is for reports that an earlier version wrote; every new report names its rule.
     because: Because = Because()
-    """What decided. The default is for reports that an earlier version wrote; every new report names its rule."""

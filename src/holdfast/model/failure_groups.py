@@ -13,12 +13,12 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
+#: Characters of the text that count. A fingerprint's text is cut, and the place of the cut depends on the lengths of
+#: paths and names.
 MOST_WORDS = 16
-"""Characters of the text that count. A fingerprint's text is cut, and the place of the cut depends on the lengths of
-paths and names."""
 
+#: Class, signal or status, exception, place: these four stay unchanged.
 _PLACES = 4
-"""Class, signal or status, exception, place: these four stay unchanged."""
 _COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
 
 _LIKE = Lazy(

@@ -60,12 +60,12 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     at: At
     node: str = ""
     severity: Severity = Severity.MAJOR
+    #: The line or message with the fault.
     text: str = ""
-    """The line or message with the fault."""
+    #: kernel log, nvml, ascend, socket, command line …
     source: str = ""
-    """kernel log, nvml, ascend, socket, command line …"""
+    #: The process that the source names, where it names one (as an Xid line does).
     pid: int | None = None
-    """The process that the source names, where it names one (as an Xid line does)."""
 
 
 class ActiveFault(Noun, frozen=True, kw_only=True):
@@ -74,12 +74,12 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     event: FaultEvent
     remedy: Remedy
     ended_at: At | None = None
+    #: The ranks that used the device; empty where unknown, and then the node's ranks count.
     ranks: tuple[int, ...] = ()
-    """The ranks that used the device; empty where unknown, and then the node's ranks count."""
+    #: The attempt was stopped for it: it is the cause, however mild it is.
     stopped: bool = False
-    """The attempt was stopped for it: it is the cause, however mild it is."""
+    #: The job continues without the device; False: as the remedy decides.
     avoid: bool = False
-    """The job continues without the device; False: as the remedy decides."""
 
 
 class DeviceStanding(Noun, frozen=True, kw_only=True):

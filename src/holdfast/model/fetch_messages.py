@@ -9,32 +9,32 @@ from holdfast.model.runtime_plan import Prerequisite
 class FetchOrder(Noun, frozen=True, kw_only=True):
     """The task of one fetching process: JSON on its standard input."""
 
+    #: The prerequisites, with names expanded and `into` absolute.
     things: tuple[Prerequisite, ...]
-    """The prerequisites, with names expanded and `into` absolute."""
+    #: The name that another waiting job prints: `job train on node gpu-1`.
     who: str = ""
-    """The name that another waiting job prints: `job train on node gpu-1`."""
     node: str = ""
+    #: The seed of the jitter of pauses between tries: nodes that fail together must not come back together.
     seed: int = 0
-    """The seed of the jitter of pauses between tries: nodes that fail together must not come back together."""
+    #: Seconds after the start from which no further try begins.
     limit_s: float = 14_400.0
-    """Seconds after the start from which no further try begins."""
+    #: Seconds without a byte after which a server has failed.
     stall_s: float = 60.0
-    """Seconds without a byte after which a server has failed."""
 
 
 class FetchTrouble(Noun, frozen=True, kw_only=True):
     """Why a prerequisite could not be fetched."""
 
+    #: The prerequisite's name.
     name: str
-    """The prerequisite's name."""
+    #: A row of the catalogue: it has the blame, and whether another try helps.
     phrase: str
-    """A row of the catalogue: it has the blame, and whether another try helps."""
+    #: One sentence, without secrets.
     words: str
-    """One sentence, without secrets."""
+    #: The solution, where it is more precise than the row's.
     solution: str = ""
-    """The solution, where it is more precise than the row's."""
+    #: The cause is this node's own (its disk, its file system): another node may succeed.
     here: bool = False
-    """The cause is this node's own (its disk, its file system): another node may succeed."""
 
 
 class NotPrepared(Noun, frozen=True, kw_only=True):
@@ -43,18 +43,18 @@ class NotPrepared(Noun, frozen=True, kw_only=True):
     phrase: str
     words: str
     solution: str = ""
+    #: Its exit status.
     code: int = 1
-    """Its exit status."""
+    #: The prerequisite that could not be fetched; empty: the failure was something else.
     name: str = ""
-    """The prerequisite that could not be fetched; empty: the failure was something else."""
 
 
 class FetchBegan(Message, frozen=True, kw_only=True):
     """The fetch of one prerequisite begins."""
 
     name: str
+    #: The address, without secrets.
     uri: str
-    """The address, without secrets."""
     into: str
 
 
@@ -62,14 +62,14 @@ class FetchMoved(Message, frozen=True, kw_only=True):
     """The fetch has made progress; the process reports it at most twice a second."""
 
     name: str
+    #: Bytes of the prerequisite so far, with those of earlier tries.
     bytes: int
-    """Bytes of the prerequisite so far, with those of earlier tries."""
+    #: Bytes of the whole prerequisite; None: not known.
     most_bytes: int | None = None
-    """Bytes of the whole prerequisite; None: not known."""
+    #: Bytes per second, over the last seconds.
     per_s: float = 0.0
-    """Bytes per second, over the last seconds."""
+    #: The step: fetching, `unpacking` or `checking`.
     doing: str = "fetching"
-    """The step: fetching, `unpacking` or `checking`."""
 
 
 class FetchWaits(Message, frozen=True, kw_only=True):
@@ -96,13 +96,13 @@ class FetchDone(Message, frozen=True, kw_only=True):
     into: str
     bytes: int
     took_s: float
+    #: It was complete before: nothing was fetched.
     there: bool = False
-    """It was complete before: nothing was fetched."""
+    #: Bytes of it that an earlier fetch had left.
     resumed_bytes: int = 0
-    """Bytes of it that an earlier fetch had left."""
     tries: int = 1
+    #: The server's version of it: an ETag, a commit.
     mark: str = ""
-    """The server's version of it: an ETag, a commit."""
 
 
 class FetchFailed(Message, frozen=True, kw_only=True):
@@ -112,5 +112,5 @@ class FetchFailed(Message, frozen=True, kw_only=True):
     tries: int = 1
 
 
+#: A line of the fetching process's standard output.
 FetchWord = FetchBegan | FetchMoved | FetchWaits | FetchAgain | FetchDone | FetchFailed
-"""A line of the fetching process's standard output."""

@@ -8,30 +8,30 @@ from holdfast.model.noun_base import Noun
 class CollectiveRecord(Noun, frozen=True, kw_only=True):
     """One collective, as its rank recorded it."""
 
+    #: Its number in the group, from 1: equal on all ranks for the same call.
     number: int
-    """Its number in the group, from 1: equal on all ranks for the same call."""
+    #: `nccl:all_reduce`.
     name: str
-    """`nccl:all_reduce`."""
+    #: Shape and type of its input: `[[4, 10]] Float`.
     sizes: str = ""
-    """Shape and type of its input: `[[4, 10]] Float`."""
+    #: The place in the user's code that called it: `train.py:20`.
     place: str = ""
-    """The place in the user's code that called it: `train.py:20`."""
+    #: `scheduled`, `started` or `completed`, as recorded; for gloo always the first.
     state: str = ""
-    """`scheduled`, `started` or `completed`, as recorded; for gloo always the first."""
     done: bool = False
 
 
 class GroupFlight(Noun, frozen=True, kw_only=True):
     """One process group of a rank."""
 
+    #: Its description, else its name: `default_pg`.
     group: str
-    """Its description, else its name: `default_pg`."""
+    #: Its members; empty where the dump does not list them.
     ranks: tuple[int, ...] = ()
-    """Its members; empty where the dump does not list them."""
+    #: The last one that the rank has called.
     last: CollectiveRecord | None = None
-    """The last one that the rank has called."""
+    #: The first one that is not complete.
     waits: CollectiveRecord | None = None
-    """The first one that is not complete."""
 
 
 class FlightDump(Noun, frozen=True, kw_only=True):
@@ -39,5 +39,5 @@ class FlightDump(Noun, frozen=True, kw_only=True):
 
     rank: int
     groups: tuple[GroupFlight, ...] = ()
+    #: The file.
     source: str = ""
-    """The file."""

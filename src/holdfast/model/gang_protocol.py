@@ -19,8 +19,8 @@ class Meeting(Noun, frozen=True, kw_only=True):
 
     address: str
     port: int
+    #: A store listens there already; otherwise rank 0 opens it.
     served: bool = False
-    """A store listens there already; otherwise rank 0 opens it."""
 
 
 class Peers(Noun, frozen=True, kw_only=True):
@@ -29,32 +29,32 @@ class Peers(Noun, frozen=True, kw_only=True):
     Most of it follows from the order. `holdfast.model.peer_addresses` makes and reads it.
     """
 
+    #: The addresses of its nodes, in the order of their ranks.
     hosts: tuple[str, ...]
-    """The addresses of its nodes, in the order of their ranks."""
+    #: Role → its tasks in order, as runs: a node (its place in `hosts`), the number of its tasks in a row, the next
+    #: node, …
     tasks: dict[str, tuple[int, ...]]
-    """Role → its tasks in order, as runs: a node (its place in `hosts`), the number of its tasks in a row, the next
-    node, …"""
+    #: Role → label → the number of ports of each of its tasks.
     labels: dict[str, dict[str, int]] = {}
-    """Role → label → the number of ports of each of its tasks."""
+    #: The ports of each node, in the order of its ranks and of their labels. Empty: there are none.
     ports: tuple[tuple[int, ...], ...] = ()
-    """The ports of each node, in the order of its ranks and of their labels. Empty: there are none."""
+    #: The port of each node's sshd. Empty: there is none.
     ssh: tuple[int, ...] = ()
-    """The port of each node's sshd. Empty: there is none."""
 
 
 class Prepare(Message, frozen=True, kw_only=True):
     """Prepare these workers (process, environment, imports) and let them wait."""
 
     attempt: int
+    #: The workers of this node only: a command must not grow with the gang.
     seats: tuple[Seat, ...]
-    """The workers of this node only: a command must not grow with the gang."""
     shape: GangShape = GangShape()
+    #: None: there is one node, which chooses the port itself.
     meeting: Meeting | None = None
-    """None: there is one node, which chooses the port itself."""
+    #: Where all tasks of the attempt are reached, for jobs that ask for it; it is equal for every node.
     peers: Peers | None = None
-    """Where all tasks of the attempt are reached, for jobs that ask for it; it is equal for every node."""
+    #: Rises with every restart of the owner: an agent obeys no earlier owner.
     term: int = 0
-    """Rises with every restart of the owner: an agent obeys no earlier owner."""
 
 
 class Go(Message, frozen=True, kw_only=True):
@@ -70,29 +70,28 @@ class Stop(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     grace_s: float
+    #: First notify the workers: those that listen have so many seconds to save and exit by themselves.
     save_s: float = 0.0
-    """First notify the workers: those that listen have so many seconds to save and exit by themselves."""
     term: int = 0
+    #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: they have got it from outside
+    #: already.
+    #:
+    #: After any other signal than SIGTERM, SIGTERM follows when half of the grace period has passed.
     signal: int = 15
-    """The first signal to the workers: SIGTERM, or the signal that the owner got. 0: they have got it from outside
-    already.
-
-    After any other signal than SIGTERM, SIGTERM follows when half of the grace period has passed.
-    """
+    #: Seconds between the command and the first signal: in this time it may turn out that the workers have got it
+    #: already.
     hold_s: float = 0.0
-    """Seconds between the command and the first signal: in this time it may turn out that the workers have got it
-    already."""
+    #: SIGKILL follows so many seconds after the command at the latest, even where `save_s` and `grace_s` are longer.
     within_s: float | None = None
-    """SIGKILL follows so many seconds after the command at the latest, even where `save_s` and `grace_s` are longer."""
 
 
 class Ack(Message, frozen=True, kw_only=True):
     """The answer to a report: renews the lease, which is counted from when that report was *sent*."""
 
+    #: The agent's own clock, echoed.
     sent: float
-    """The agent's own clock, echoed."""
+    #: The highest attempt that has ended for the owner: the agent obeys no command for it or an older one.
     floor: int = 0
-    """The highest attempt that has ended for the owner: the agent obeys no command for it or an older one."""
     term: int = 0
 
 
@@ -112,8 +111,8 @@ class MemberState(enum.StrEnum):
     STOPPED = "stopped"
 
 
+#: States in which the worker may have a live process.
 ALIVE = frozenset({MemberState.BOOTING, MemberState.PREPARED, MemberState.GOING, MemberState.UP})
-"""States in which the worker may have a live process."""
 
 
 class Member(Noun, frozen=True, kw_only=True):
@@ -122,29 +121,29 @@ class Member(Noun, frozen=True, kw_only=True):
     rank: int
     state: MemberState
     exit: WorkerExit | None = None
+    #: Seconds since the worker ended, by the agent's clock.
     age_s: float = 0.0
-    """Seconds since the worker ended, by the agent's clock."""
     start_failed: str = ""
+    #: When it ended, in seconds on the owner's clock: the owner's own estimate, beside the agent's report.
     died_at: float | None = None
-    """When it ended, in seconds on the owner's clock: the owner's own estimate, beside the agent's report."""
+    #: The worker was forked from a process that had done its imports.
     warm: bool = False
-    """The worker was forked from a process that had done its imports."""
+    #: The worker had asked to be notified when it must save and exit.
     listened: bool = False
-    """The worker had asked to be notified when it must save and exit."""
 
 
 class Report(Noun, frozen=True, kw_only=True):
     """An agent's one message: it is sent on every change, and as the heartbeat."""
 
     node: str
+    #: Changes when the agent restarts: the workers of the earlier agent have ended.
     boot: int
-    """Changes when the agent restarts: the workers of the earlier agent have ended."""
+    #: The attempt that the agent is working on.
     attempt: int
-    """The attempt that the agent is working on."""
+    #: All processes of attempts up to this one are reaped.
     stopped: int
-    """All processes of attempts up to this one are reaped."""
+    #: The agent's own clock; the acknowledgement echoes it.
     sent: float
-    """The agent's own clock; the acknowledgement echoes it."""
     members: tuple[Member, ...] = ()
+    #: The highest term of an owner that this agent has heard from.
     term: int = 0
-    """The highest term of an owner that this agent has heard from."""

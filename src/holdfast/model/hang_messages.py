@@ -12,31 +12,31 @@ from holdfast.model.noun_base import At, Message, Noun
 class Closeness(enum.StrEnum):
     """How closely the node looks."""
 
+    #: The time of each rank's last line or step: it costs nothing.
     WORDS = "words"
-    """The time of each rank's last line or step: it costs nothing."""
+    #: From /proc alone.
     LIGHT = "light"
-    """From /proc alone."""
+    #: With every rank's stack.
     STACKS = "stacks"
-    """With every rank's stack."""
 
 
 class LookAtRanks(Message, frozen=True, kw_only=True):
     """Look at the ranks of this node; answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
+    #: Rises with each look: an answer to another one is ignored.
     number: int
-    """Rises with each look: an answer to another one is ignored."""
     closeness: Closeness
+    #: With native frames, for which a process is halted for a moment.
     native: bool = False
-    """With native frames, for which a process is halted for a moment."""
 
 
 class RankActivity(Noun, frozen=True, kw_only=True):
     """One live rank."""
 
     rank: int
+    #: When it last printed a line or reported a step; None: never in this attempt.
     at: At | None = None
-    """When it last printed a line or reported a step; None: never in this attempt."""
 
 
 class RanksSeen(Message, frozen=True, kw_only=True):
@@ -44,10 +44,10 @@ class RanksSeen(Message, frozen=True, kw_only=True):
 
     attempt: int
     number: int
+    #: Each rank of the attempt that is alive there.
     heard: tuple[RankActivity, ...] = ()
-    """Each rank of the attempt that is alive there."""
+    #: Empty where only the times of last lines were requested.
     look: tuple[RankSnapshot, ...] = ()
-    """Empty where only the times of last lines were requested."""
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):

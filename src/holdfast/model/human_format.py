@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+#: Local time minus UTC, in seconds, at a moment (seconds since the epoch).
 Zone = Callable[[float], float]
-"""Local time minus UTC, in seconds, at a moment (seconds since the epoch)."""
 
+#: The years 1 to 9999.
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
-"""The years 1 to 9999."""
+#: (from so many seconds on, the larger unit in seconds, the smaller unit in seconds).
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
-"""(from so many seconds on, the larger unit in seconds, the smaller unit in seconds)."""
 _MOST_RUNS = 12
 
 

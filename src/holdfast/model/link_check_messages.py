@@ -12,12 +12,12 @@ class OpenPort(Message, frozen=True, kw_only=True):
 
     attempt: int
     round: int
+    #: The token, in hexadecimal.
     token: str
-    """The token, in hexadecimal."""
+    #: Bytes that a peer sends, and gets back.
     size: int
-    """Bytes that a peer sends, and gets back."""
+    #: Seconds that one peer may take.
     wait_s: float
-    """Seconds that one peer may take."""
 
 
 class PortOpen(Message, frozen=True, kw_only=True):
@@ -48,10 +48,10 @@ class PeerMeasured(Message, frozen=True, kw_only=True):
     attempt: int
     round: int
     number: int
+    #: Seconds for one byte there and back: the shortest of several.
     round_trip_s: float = 0.0
-    """Seconds for one byte there and back: the shortest of several."""
+    #: Seconds for `size` bytes there and back.
     exchange_s: float = 0.0
-    """Seconds for `size` bytes there and back."""
     trouble: str = ""
 
 

@@ -6,10 +6,10 @@ moment. An incomplete last record does not count.
 
 from __future__ import annotations
 
+#: `_MAGIC`, then the inode number of the log's file: after a rotation the names do not match for a moment.
 HEAD_BYTES = 12
-"""`_MAGIC`, then the inode number of the log's file: after a rotation the names do not match for a moment."""
+#: Milliseconds since the epoch, then the byte's offset, six bytes each, big-endian.
 RECORD_BYTES = 12
-"""Milliseconds since the epoch, then the byte's offset, six bytes each, big-endian."""
 SUFFIX = ".times"
 _MAGIC = b"HFT1"
 _HALF = 48

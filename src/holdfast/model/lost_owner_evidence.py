@@ -19,32 +19,32 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     job: str
     host: str
     pid: int
+    #: The moment of its death where the process that reaped it reported it, else of its last sign of life.
     died_at: float
-    """The moment of its death where the process that reaped it reported it, else of its last sign of life."""
+    #: The number of the signal that ended it, where the process that reaped it reported it.
     signal: int | None = None
-    """The number of the signal that ended it, where the process that reaped it reported it."""
+    #: The cause of that signal, where the control group has counted a memory kill meanwhile.
     memory_kill: MemoryKill | None = None
-    """The cause of that signal, where the control group has counted a memory kill meanwhile."""
+    #: The machine has been rebooted since the owner wrote where it runs.
     host_went_down: bool = False
-    """The machine has been rebooted since the owner wrote where it runs."""
+    #: The number of the attempt; 0 where none had begun.
     attempt: int = 0
-    """The number of the attempt; 0 where none had begun."""
+    #: `attempt 2, ranks 0 to 2 up, rank 3 failed`.
     last_known: str = ""
-    """`attempt 2, ranks 0 to 2 up, rank 3 failed`."""
+    #: The last events of the journal, each with its time.
     history: tuple[tuple[float, str], ...] = ()
-    """The last events of the journal, each with its time."""
+    #: The path of its lock file.
     lock: str = ""
-    """The path of its lock file."""
+    #: Processes that outlived it in the job's control groups and were killed since.
     killed: tuple[LostProcess, ...] = ()
-    """Processes that outlived it in the job's control groups and were killed since."""
+    #: Processes that are still alive.
     left: tuple[LostProcess, ...] = ()
-    """Processes that are still alive."""
+    #: The owner had ended because the platform was to start the job again: the reason.
     queued: str = ""
-    """The owner had ended because the platform was to start the job again: the reason."""
+    #: The user who removed it from the platform's queue, and why, where that is known.
     dropped: str = ""
-    """The user who removed it from the platform's queue, and why, where that is known."""
+    #: Local time minus UTC in seconds where the loss was found.
     utc_offset_s: float = 0.0
-    """Local time minus UTC in seconds where the loss was found."""
 
     def zone(self, _: float) -> float:
         """`utc_offset_s` for `in_words.clock`."""

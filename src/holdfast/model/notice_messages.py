@@ -12,8 +12,8 @@ class NoticeKind(enum.StrEnum):
     """The occasions for which a user's command is started."""
 
     JOB_STARTED = "job_started"
+    #: Another owner, or another run of the job, continues it.
     JOB_CONTINUED = "job_continued"
-    """Another owner, or another run of the job, continues it."""
     ATTEMPT_ENDED = "attempt_ended"
     HANG_FOUND = "hang_found"
     DEVICE_HELD = "device_held"
@@ -27,8 +27,8 @@ class NoticePlan(Noun, frozen=True, kw_only=True):
     on_event: str = ""
     on_end: str = ""
     notify: tuple[str, ...] = ()
+    #: A Markdown file to which the notice is appended.
     summary: str = ""
-    """A Markdown file to which the notice is appended."""
     traces: bool = False
     limit_s: float = 30.0
 
@@ -49,12 +49,12 @@ class Notice(Noun, frozen=True, kw_only=True):
     """Each further line."""
 
     kind: NoticeKind
+    #: One sentence.
     text: str
-    """One sentence."""
+    #: Equal for notices that a person needs only once.
     fingerprint: str = ""
-    """Equal for notices that a person needs only once."""
+    #: The notice is urgent enough to wake a person.
     wakes: bool = False
-    """The notice is urgent enough to wake a person."""
+    #: What the command reads: `report`, and the fields of the kind.
     body: dict[str, Any] = {}
-    """What the command reads: `report`, and the fields of the kind."""
     variables: dict[str, str] = {}

@@ -10,11 +10,10 @@ from typing import Annotated
 
 import msgspec
 
+#: Marks a field as a moment.
 MONOTONIC = {"clock": "monotonic"}
-"""Marks a field as a moment."""
+#: A moment: seconds on the clock of the process that holds it. On the wire it is an age (`holdfast.wire.message_ages`).
 At = Annotated[float, msgspec.Meta(extra=MONOTONIC)]
-"""A moment: seconds on the clock of the process that holds it. On the wire it is an age
-(`holdfast.wire.message_ages`)."""
 
 
 def _tag(name: str) -> str:

@@ -117,8 +117,8 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return first, second
 
 
+#: Runs a wave; each pair's answer, in its order.
 Run = Callable[[Sequence[Pair]], Sequence[float | None]]
-"""Runs a wave; each pair's answer, in its order."""
 
 
 def search(count: int, run: Run, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> PairSearch:

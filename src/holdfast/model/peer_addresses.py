@@ -9,21 +9,21 @@ from holdfast.model.gang_protocol import Peers
 from holdfast.model.job_spec import JobSpec, Seat
 from holdfast.model.noun_base import Noun
 
+#: The label of the port of a node's sshd; all tasks of the node share it.
 SSH = "ssh"
-"""The label of the port of a node's sshd; all tasks of the node share it."""
 
 
 class Task(Noun, frozen=True, kw_only=True):
     """One task as its peers see it."""
 
     role: str
+    #: Its place in its role, from 0.
     index: int
-    """Its place in its role, from 0."""
+    #: The place of its node in `Peers.hosts`.
     node: int
-    """The place of its node in `Peers.hosts`."""
     host: str
+    #: The ports by label.
     ports: dict[str, tuple[int, ...]]
-    """The ports by label."""
 
 
 def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:

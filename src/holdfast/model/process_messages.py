@@ -14,8 +14,8 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
     attempt: int
     rank: int
     pid: int
+    #: It was forked from a process that had done its imports.
     warm: bool = False
-    """It was forked from a process that had done its imports."""
 
 
 class WorkerUp(Message, frozen=True, kw_only=True):
@@ -61,10 +61,10 @@ class StartWorker(Message, frozen=True, kw_only=True):
     attempt: int
     seat: Seat
     shape: GangShape = GangShape()
+    #: The address at which the workers meet; None: the host chooses.
     meeting: Meeting | None = None
-    """The address at which the workers meet; None: the host chooses."""
+    #: The addresses of its peers; None: its job does not ask for them.
     peers: Peers | None = None
-    """The addresses of its peers; None: its job does not ask for them."""
 
 
 class ReleaseWorker(Message, frozen=True, kw_only=True):
@@ -89,8 +89,8 @@ class SignalWorkers(Message, frozen=True, kw_only=True):
     attempt: int
     hard: bool
     reason: str
+    #: The signal for it. 0: none, since every process of the job has got one from outside.
     signal: int = 15
-    """The signal for it. 0: none, since every process of the job has got one from outside."""
 
 
 class SendReport(Message, frozen=True, kw_only=True):

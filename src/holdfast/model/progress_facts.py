@@ -10,35 +10,35 @@ from holdfast.model.noun_base import Noun
 class SignKind(enum.StrEnum):
     """The kind of evidence for progress."""
 
+    #: `holdfast.progress(step)` reported a higher step than any earlier attempt.
     STEP = "step"
-    """`holdfast.progress(step)` reported a higher step than any earlier attempt."""
+    #: The workers' output has a higher step, epoch or iteration than in any earlier attempt.
     COUNT = "count"
-    """The workers' output has a higher step, epoch or iteration than in any earlier attempt."""
+    #: A worker completed a checkpoint.
     CHECKPOINT = "checkpoint"
-    """A worker completed a checkpoint."""
+    #: The attempt ran at least twice as long as every earlier one, and a minute longer.
     LONGER = "longer"
-    """The attempt ran at least twice as long as every earlier one, and a minute longer."""
+    #: It ran for `healthy_s`.
     HEALTHY = "healthy"
-    """It ran for `healthy_s`."""
 
 
+#: The signs that restore the user's budget. The others only distinguish one failure from another.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
-"""The signs that restore the user's budget. The others only distinguish one failure from another."""
 
 
 class Sign(Noun, frozen=True, kw_only=True):
     """One sign of progress of an attempt."""
 
     kind: SignKind
+    #: The evidence, beside the earlier value: `step 120 (80 in attempt 1)`.
     text: str
-    """The evidence, beside the earlier value: `step 120 (80 in attempt 1)`."""
 
 
 class Count(Noun, frozen=True, kw_only=True):
     """A number with which the workers' output counts their work."""
 
+    #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of one name compare.
     name: str
-    """The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of one name compare."""
     value: float
+    #: The epoch of the count, where the output has one: such a count may begin again in each epoch.
     epoch: float | None = None
-    """The epoch of the count, where the output has one: such a count may begin again in each epoch."""

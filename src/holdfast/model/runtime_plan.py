@@ -11,19 +11,19 @@ class Prerequisite(Noun, frozen=True, kw_only=True):
     """Data or code that each node has before the first worker starts: complete, or not at all."""
 
     name: str
+    #: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path.
     uri: str
-    """`s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path."""
+    #: Its destination, relative to the exchange directory or to the cache; empty: `name`. An absolute path is used
+    #: unchanged.
     into: str = ""
-    """Its destination, relative to the exchange directory or to the cache; empty: `name`. An absolute path is used
-    unchanged."""
+    #: The checksum of the file, in hexadecimal digits; empty: it is not compared.
     sha256: str = ""
-    """The checksum of the file, in hexadecimal digits; empty: it is not compared."""
+    #: Bytes; a larger prerequisite is not fetched.
     most_bytes: int | None = None
-    """Bytes; a larger prerequisite is not fetched."""
+    #: It is an archive (tar, zip) that is to be unpacked.
     extract: bool = False
-    """It is an archive (tar, zip) that is to be unpacked."""
+    #: The number of tries at most, with back-off, for failures that may pass.
     tries: int = 5
-    """The number of tries at most, with back-off, for failures that may pass."""
 
 
 class Daemon(Noun, frozen=True, kw_only=True):
@@ -32,12 +32,12 @@ class Daemon(Noun, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...]
     env: dict[str, str] = {}
+    #: The roles beside which it runs; empty: all.
     roles: tuple[str, ...] = ()
-    """The roles beside which it runs; empty: all."""
+    #: Its final end fails the attempt.
     required: bool = False
-    """Its final end fails the attempt."""
+    #: How often it is restarted at most within one attempt.
     restarts: int = 3
-    """How often it is restarted at most within one attempt."""
 
 
 class HookMoment(enum.StrEnum):
@@ -62,22 +62,22 @@ class Hook(Noun, frozen=True, kw_only=True):
     when: HookMoment
     command: tuple[str, ...]
     name: str = ""
+    #: The roles for which it runs; empty: all.
     roles: tuple[str, ...] = ()
-    """The roles for which it runs; empty: all."""
     on_failure: OnFailure = OnFailure.FAIL
+    #: Seconds after which it is killed, and has failed.
     limit_s: float = 600.0
-    """Seconds after which it is killed, and has failed."""
 
 
 class Ssh(Noun, frozen=True, kw_only=True):
     """An sshd beside the workers of each node, for debugging."""
 
+    #: Public keys that may log in beside the job's own, as in `authorized_keys`.
     keys: tuple[str, ...] = ()
-    """Public keys that may log in beside the job's own, as in `authorized_keys`."""
+    #: Its port; 0: a reserved one.
     port: int = 0
-    """Its port; 0: a reserved one."""
+    #: An sshd that cannot start fails the attempt.
     required: bool = False
-    """An sshd that cannot start fails the attempt."""
 
 
 class RuntimePlan(Noun, frozen=True, kw_only=True):
@@ -86,5 +86,5 @@ class RuntimePlan(Noun, frozen=True, kw_only=True):
     prerequisites: tuple[Prerequisite, ...] = ()
     daemons: tuple[Daemon, ...] = ()
     hooks: tuple[Hook, ...] = ()
+    #: None: no sshd is started.
     ssh: Ssh | None = None
-    """None: no sshd is started."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+#: A text without any of these has no secret that `holdfast.explain.secret_masking.mask` finds.
 WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
     "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
     "github_pat", "glpat", "sk-", "xox", "aiza", "ya29", "ltai", "eyj", "api", "r8_", "dckr", "pypi-", "npm_", "dop_",
     "hvs.", "wandb", "connection", "code=", "sk_live_", "sk_test_", "rk_live_", "rk_test_", ":aa", "sg.",
 )  # fmt: skip
-"""A text without any of these has no secret that `holdfast.explain.secret_masking.mask` finds."""
 
 
 def may_hold(text: str) -> bool:

@@ -23,20 +23,20 @@ class SideFailure(Noun, frozen=True, kw_only=True):
     kind: SideKind
     name: str
     node: str = ""
+    #: When the hook runs; of a hook only.
     when: HookMoment | None = None
-    """When the hook runs; of a hook only."""
     exit_code: int | None = None
     signal: int | None = None
+    #: The time limit that it has passed, in seconds; None: it ended by itself.
     limit_s: float | None = None
-    """The time limit that it has passed, in seconds; None: it ended by itself."""
+    #: Why it could not be started, or does not serve; empty where it ran.
     trouble: str = ""
-    """Why it could not be started, or does not serve; empty where it ran."""
+    #: How often it was started in the attempt.
     starts: int = 1
-    """How often it was started in the attempt."""
+    #: The end of its output, at most 2 KiB, decoded.
     last_words: str = ""
-    """The end of its output, at most 2 KiB, decoded."""
+    #: The path of its log on its node.
     log: str = ""
-    """The path of its log on its node."""
 
     @property
     def title(self) -> str:

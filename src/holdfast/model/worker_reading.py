@@ -11,52 +11,52 @@ import enum
 from holdfast.model.exit_report import Evidence
 from holdfast.model.noun_base import At, Noun
 
+#: Bytes of a reading as JSON, at most. With the rest of its worker's evidence it stays below `WORKER_BYTES`.
 READING_BYTES = 15 * 1024
-"""Bytes of a reading as JSON, at most. With the rest of its worker's evidence it stays below `WORKER_BYTES`."""
+#: Bytes that one worker's evidence may take on the wire and in the journal.
 WORKER_BYTES = 16 * 1024
-"""Bytes that one worker's evidence may take on the wire and in the journal."""
 
 
 class Weight(enum.IntEnum):
     """How strong a possible cause is at its place in the log; a smaller value is stronger."""
 
+    #: A statement of the kernel, a scheduler or a container engine.
     EVENT = 1
-    """A statement of the kernel, a scheduler or a container engine."""
+    #: The exception that ended the program, matched by a narrow row.
     DEATH = 2
-    """The exception that ended the program, matched by a narrow row."""
+    #: A first-hand line in the end of a log.
     ENDING = 3
-    """A first-hand line in the end of a log."""
+    #: The exception that ended the program, matched by a broad row.
     BROAD = 4
-    """The exception that ended the program, matched by a broad row."""
+    #: A crash signal that a launcher or shell reports.
     CRASH = 5
-    """A crash signal that a launcher or shell reports."""
+    #: The exception that ended the program, matched by no row.
     OWN = 6
-    """The exception that ended the program, matched by no row."""
+    #: A first-hand warning, or a broad line, in the end of a log.
     WARNED = 7
-    """A first-hand warning, or a broad line, in the end of a log."""
+    #: Trouble between workers: first-hand about the link, second-hand about the cause.
     PEERS = 8
-    """Trouble between workers: first-hand about the link, second-hand about the cause."""
+    #: The process aborted itself: this is how it ended, not why.
     ABORT = 9
-    """The process aborted itself: this is how it ended, not why."""
+    #: The line only reports that something else failed.
     CONSEQUENCE = 10
-    """The line only reports that something else failed."""
 
 
 class QuotedLine(Noun, frozen=True, kw_only=True):
     """One line of a log."""
 
+    #: Without the prefixes of launchers and loggers.
     text: str
-    """Without the prefixes of launchers and loggers."""
+    #: The same line as written in the file, where it differs.
     prefixed: str = ""
-    """The same line as written in the file, where it differs."""
+    #: The line's number in its file, from 1.
     number: int = 0
-    """The line's number in its file, from 1."""
+    #: The file or stream.
     source: str = ""
-    """The file or stream."""
+    #: When it was written, in seconds since the epoch; None where the line has no date.
     moment: At | None = None
-    """When it was written, in seconds since the epoch; None where the line has no date."""
+    #: The rank that the line itself names as its writer.
     rank: int | None = None
-    """The rank that the line itself names as its writer."""
 
     @property
     def raw(self) -> str:
@@ -68,28 +68,28 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     """An exception in a log."""
 
     type: str
+    #: The first line of it.
     message: str = ""
-    """The first line of it."""
+    #: The message, as far as it surely belongs to the exception.
     words: str = ""
-    """The message, as far as it surely belongs to the exception."""
+    #: The line that names it and the rest of the message, as written in the log.
     told: str = ""
-    """The line that names it and the rest of the message, as written in the log."""
+    #: The innermost frame of the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
-    """The innermost frame of the user's own code: file, line, function."""
+    #: The exception that left the program because of this one, where it is a different one.
     outer: str = ""
-    """The exception that left the program because of this one, where it is a different one."""
 
 
 class UncaughtException(Noun, frozen=True, kw_only=True):
     """An uncaught C++ exception, as the runtime library printed it before it aborted."""
 
     type: str
+    #: Its message; empty where it has none.
     what: str = ""
-    """Its message; empty where it has none."""
+    #: The lines that show it.
     text: str = ""
-    """The lines that show it."""
+    #: The place in the program: file and line.
     source: str = ""
-    """The place in the program: file and line."""
 
 
 class EndNote(Noun, frozen=True, kw_only=True):
@@ -100,23 +100,23 @@ class EndNote(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     host: str = ""
+    #: `16 MiB to 176 MiB`, where the lines before it show growing memory.
     grown: str = ""
-    """`16 MiB to 176 MiB`, where the lines before it show growing memory."""
+    #: The program that reported it: `Slurm`.
     by: str = ""
-    """The program that reported it: `Slurm`."""
+    #: The launcher names it as the first that failed.
     root: bool = False
-    """The launcher names it as the first that failed."""
+    #: The file with its exception.
     error_file: str = ""
-    """The file with its exception."""
 
 
 class LinePlace(Noun, frozen=True, order=True):
     """The place of a line in a worker's logs: earlier is smaller."""
 
+    #: The index of the text among its texts (stderr, stdout, error file), from 0.
     text: int = 0
-    """The index of the text among its texts (stderr, stdout, error file), from 0."""
+    #: The line's place in that text; a half is added for what follows it.
     line: float = 0.0
-    """The line's place in that text; a half is added for what follows it."""
 
 
 class Clue(Noun, frozen=True, kw_only=True):
@@ -126,24 +126,24 @@ class Clue(Noun, frozen=True, kw_only=True):
     phrase: str
     line: QuotedLine
     place: LinePlace = LinePlace()
+    #: The writer of the line, within one text.
     stream: str = ""
-    """The writer of the line, within one text."""
+    #: The id of the wording that matches the line; empty where none does.
     wording: str = ""
-    """The id of the wording that matches the line; empty where none does."""
+    #: Whether that wording is a broad one.
     hint: bool = False
-    """Whether that wording is a broad one."""
+    #: The groups of the wording's pattern and of the row's further patterns.
     fields: dict[str, str] = {}
-    """The groups of the wording's pattern and of the row's further patterns."""
     raised: RaisedException | None = None
+    #: `line` is the one that names `raised`.
     naming: bool = False
-    """`line` is the one that names `raised`."""
     rank: int | None = None
+    #: Signs of progress without a time follow it: buffered output, or a program that survived.
     doubtful: bool = False
-    """Signs of progress without a time follow it: buffered output, or a program that survived."""
+    #: The end, where only a launcher or shell reported it.
     note: EndNote | None = None
-    """The end, where only a launcher or shell reported it."""
+    #: `16 MiB to 176 MiB`, where the lines before it show growing memory.
     grown: str = ""
-    """`16 MiB to 176 MiB`, where the lines before it show growing memory."""
 
 
 class OwnMatch(Noun, frozen=True, kw_only=True):
@@ -158,67 +158,67 @@ class UnreachedPeer(Noun, frozen=True, kw_only=True):
 
     host: str
     port: str
+    #: The system's error: `No route to host`, `Name or service not known`; empty: there was no answer.
     why: str = ""
-    """The system's error: `No route to host`, `Name or service not known`; empty: there was no answer."""
 
 
 class FailedRendezvous(Noun, frozen=True, kw_only=True):
     """A rank's account of the start of its group, which failed."""
 
     tried: tuple[UnreachedPeer, ...] = ()
+    #: The rank for whose key in the store it waited in vain.
     awaits: int | None = None
-    """The rank for whose key in the store it waited in vain."""
+    #: The name of that key without the rank.
     key: str = ""
-    """The name of that key without the rank."""
+    #: How many had joined, as it counted.
     joined: int | None = None
-    """How many had joined, as it counted."""
+    #: How many it expected.
     of: int | None = None
-    """How many it expected."""
+    #: The address of the store that it was connected to: `10.0.0.1:29500`.
     at: str = ""
-    """The address of the store that it was connected to: `10.0.0.1:29500`."""
     waited_s: float = 0.0
+    #: The network interface that it was to use, and that has no address.
     interface: str = ""
-    """The network interface that it was to use, and that has no address."""
 
 
 class WorkerReading(Noun, frozen=True, kw_only=True):
     """The meaning of one worker's logs."""
 
+    #: The strongest first.
     clues: tuple[Clue, ...] = ()
-    """The strongest first."""
+    #: Further clues that matched and were not believed.
     weaker: tuple[Clue, ...] = ()
-    """Further clues that matched and were not believed."""
     notes: tuple[EndNote, ...] = ()
+    #: All ranks that its clues and notes name.
     ranks: tuple[int, ...] = ()
-    """All ranks that its clues and notes name."""
+    #: Ranks that its last lines accuse.
     blames: tuple[int, ...] = ()
-    """Ranks that its last lines accuse."""
     own_matches: tuple[OwnMatch, ...] = ()
+    #: How many lines were read.
     lines: int = 0
-    """How many lines were read."""
+    #: The last line with any text.
     end: QuotedLine | None = None
-    """The last line with any text."""
+    #: Whether any line has any text.
     spoke: bool = False
-    """Whether any line has any text."""
+    #: The one rank in the tags of its lines.
     tagged: int | None = None
-    """The one rank in the tags of its lines."""
+    #: The last line that it wrote, from stderr rather than stdout.
     last_line: Evidence | None = None
-    """The last line that it wrote, from stderr rather than stdout."""
+    #: The writer, as for a clue, of the last lines.
     grown: str = ""
-    """The writer, as for a clue, of the last lines."""
+    #: The last exception of a worker that was not read: for a comparison with the exception of another one.
     last_raised: RaisedException | None = None
-    """The last exception of a worker that was not read: for a comparison with the exception of another one."""
+    #: Python's line of the thread that crashed, from faulthandler: `main (train.py:12)`.
     crashed_in: str = ""
-    """Python's line of the thread that crashed, from faulthandler: `main (train.py:12)`."""
     uncaught: UncaughtException | None = None
+    #: Only its log is known, from a file that the user named.
     given: bool = False
-    """Only its log is known, from a file that the user named."""
+    #: Its end has evidence of its own, and does not only report a lost peer.
     first_hand: bool = False
-    """Its end has evidence of its own, and does not only report a lost peer."""
+    #: Its last exception is its own, and not about a peer.
     own_exception: bool = False
-    """Its last exception is its own, and not about a peer."""
+    #: Its last lines report that another rank is lost or did not answer.
     of_peers: bool = False
-    """Its last lines report that another rank is lost or did not answer."""
     meeting: FailedRendezvous | None = None
+    #: An error of holdfast itself while reading it.
     bug: str = ""
-    """An error of holdfast itself while reading it."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from holdfast.observe.checkpoint_files import CheckpointWatch
 
+#: From the output to the look.
 AFTER_S = 0.25
-"""From the output to the look."""
+#: The least time between two looks; they take at most a hundredth of a core.
 GAP_S = 5.0
-"""The least time between two looks; they take at most a hundredth of a core."""
 COST_FACTOR = 100.0
 
 

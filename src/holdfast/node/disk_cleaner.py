@@ -25,8 +25,8 @@ from holdfast.record.job_directory import JobPlace
 from holdfast.safe_files import open_file
 
 EVERY_S = 10.0
+#: The pause before the next look while another job decides, or while this one is being stopped and may still write.
 SOON_S = 1.0
-"""The pause before the next look while another job decides, or while this one is being stopped and may still write."""
 LOCK_NAME = ".disk-cleaner.lock"
 
 

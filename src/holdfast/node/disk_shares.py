@@ -22,20 +22,20 @@ from holdfast.untrusted import Malformed, json_as
 
 SHARE_NAME = "disk-share.json"
 STOPPED_NAME = "disk-share-stopped.json"
+#: How many written files are remembered per job; the latest are kept.
 MOST_WRITTEN = 10_000
-"""How many written files are remembered per job; the latest are kept."""
 SHARE_BYTES = 32 << 20
+#: A job on another host, whose lock cannot be judged from here, counts as live if its share was touched this late.
 SILENT_S = 60.0
-"""A job on another host, whose lock cannot be judged from here, counts as live if its share was touched this late."""
 
 
 class DiskShare(Noun, frozen=True, kw_only=True):
     """The files that belong to one job."""
 
+    #: Counted with everything in them.
     directories: tuple[str, ...] = ()
-    """Counted with everything in them."""
+    #: Seen open for writing: path → inode number.
     files: dict[str, int] = {}
-    """Seen open for writing: path → inode number."""
 
 
 class User(Noun, frozen=True, kw_only=True):
@@ -44,10 +44,10 @@ class User(Noun, frozen=True, kw_only=True):
     job: str
     size_bytes: int
     inodes: int
+    #: The disk cleaner stopped it.
     stopped: bool = False
-    """The disk cleaner stopped it."""
+    #: It runs under a disk limit, so the cleaner may stop it.
     limited: bool = True
-    """It runs under a disk limit, so the cleaner may stop it."""
 
 
 class DiskShares:

@@ -16,14 +16,14 @@ from holdfast.observe.progress_reader import read_marks, read_progress
 from holdfast.record.local_time import local
 from holdfast.safe_files import read_file
 
+#: The logs of so many workers are searched far before their end; of the others only the end is read.
 DEEP_WORKERS = 4
-"""The logs of so many workers are searched far before their end; of the others only the end is read."""
+#: So many of the first ranks are searched for steps and epochs, besides the last rank and those that died first.
 COUNTING_WORKERS = 2
-"""So many of the first ranks are searched for steps and epochs, besides the last rank and those that died first."""
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
+#: A file system may date a write this much too early: it uses the time of the kernel's last tick.
 FILE_CLOCK_S = 0.01
-"""A file system may date a write this much too early: it uses the time of the kernel's last tick."""
 
 
 class Collector:

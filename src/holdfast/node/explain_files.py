@@ -42,12 +42,12 @@ __all__ = [
     "signal_of",
 ]
 
+#: So many bytes of a log's end are always kept.
 TAIL_BYTES = 64 << 10
-"""So many bytes of a log's end are always kept."""
+#: The end is kept up to this far back where it shows no progress: a thousand ranks may report one death.
 MOST_TAIL_BYTES = 1 << 20
-"""The end is kept up to this far back where it shows no progress: a thousand ranks may report one death."""
+#: All live workers' logs together are scanned this far back: it happens between a death and its report.
 LIVE_BYTES = 256 << 20
-"""All live workers' logs together are scanned this far back: it happens between a death and its report."""
 
 
 def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:

@@ -11,9 +11,10 @@ import gc
 import importlib
 from collections.abc import Callable, Iterator
 
+#: How long a gang must be up before: its own start comes first.
 AFTER_S = 0.5
-"""How long a gang must be up before: its own start comes first."""
 
+#: The imports of a failure, in an order in which each step is short: the imported before the importing.
 _PARTS = (
     "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",
@@ -36,7 +37,6 @@ _PARTS = (
     "holdfast.explain.openpai_exit_file", "holdfast.report.text_report", "holdfast.report.failure_place",
     "holdfast.report.brief_report",
 )  # fmt: skip
-"""The imports of a failure, in an order in which each step is short: the imported before the importing."""
 
 _WORDS = """Traceback (most recent call last):
   File "train.py", line 1, in <module>

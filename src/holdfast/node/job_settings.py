@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
+#: docs/internals/decisions/0006-warm-default.md
 WARM_UNLESS_TOLD = False
-"""docs/internals/decisions/0006-warm-default.md"""
 
 
 def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:

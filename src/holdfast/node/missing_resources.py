@@ -21,8 +21,8 @@ _PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})
 _ANSWER_S = 0.5
 _SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
 _MOST_NAMED = 4
+#: How many lines are searched for the path of a failed write.
 _MOST_LINES = 8
-"""How many lines are searched for the path of a failed write."""
 
 
 def look_around(

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.wire.link_interface import OwnerLink, Request
 
+#: Where one of these is blamed, the next attempt repeats the checks, however fresh the last pass is.
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
-"""Where one of these is blamed, the next attempt repeats the checks, however fresh the last pass is."""
 
 
 class AgentDriver:

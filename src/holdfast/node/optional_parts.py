@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
+#: The attempt whose workers are all up; None between attempts.
 Running = Callable[[], int | None]
-"""The attempt whose workers are all up; None between attempts."""
 
 
 def rendezvous_store(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 _SIGN = "ddress already in use"
+#: How much of a dead worker's last output is searched.
 TAIL_BYTES = 4096
-"""How much of a dead worker's last output is searched."""
 
 
 class TakenPorts:

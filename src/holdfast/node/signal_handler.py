@@ -23,11 +23,11 @@ from holdfast.platforms.platform import OF_A_PLATFORM
 from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
+#: How long a signal is held to see whether it also arrives the other way. A sender needs microseconds from one process
+#: to the next, and some milliseconds where it loses its core in between.
 HOLD_S = 0.1
-"""How long a signal is held to see whether it also arrives the other way. A sender needs microseconds from one process
-to the next, and some milliseconds where it loses its core in between."""
+#: A signal that arrives the other way within this time is the same one, even when it was passed on meanwhile.
 SAME_S = 1.0
-"""A signal that arrives the other way within this time is the same one, even when it was passed on meanwhile."""
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.wire.control_socket import StopLine
 
 SUFFIX = ".pai.error"
+#: From the first line of a request until it is read: its other lines may follow.
 SETTLE_S = 0.25
-"""From the first line of a request until it is read: its other lines may follow."""
 MOST_FILES = 64
 MOST_BYTES = 16 * 1024
 NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to go on."

@@ -23,28 +23,28 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import open_file, read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
+#: Seconds after its first message in which a cause counts as the same occasion.
 WINDOW_S = 900.0
-"""Seconds after its first message in which a cause counts as the same occasion."""
 MOST_TOLD = 200
 MOST_JOBS = 20
 FILE_NAME = "notices.json"
+#: Seconds. A process that holds the lock longer stands still: the message is sent.
 LOCK_WAIT_S = 3
-"""Seconds. A process that holds the lock longer stands still: the message is sent."""
 _MOST_BYTES = 1 << 20
 _FINE_PARTS = 7
+#: Exception, place, collective and text of a fingerprint.
 _WORDS = slice(2, 6)
-"""Exception, place, collective and text of a fingerprint."""
 
 
 class MessageGroup(Noun, frozen=True, kw_only=True):
     """The messages about one cause so far."""
 
     key: str
+    #: The time of the first message, in seconds since the epoch.
     since: float
-    """The time of the first message, in seconds since the epoch."""
     jobs: int
+    #: Their ids, the newest last.
     last: tuple[str, ...]
-    """Their ids, the newest last."""
     unsent: int = 0
 
 

@@ -10,8 +10,8 @@ from holdfast.model.notice_messages import Beginning, Notice
 from holdfast.notices.message_grouping import key_of
 from holdfast.notices.send_queue import SendQueue, ours
 
+#: Messages of a job before its end, at most. The end is always sent.
 MOST = 5
-"""Messages of a job before its end, at most. The end is always sent."""
 _MOST_TEXT = 2000
 
 

@@ -21,8 +21,8 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
+#: Above this number of events they are left out: the spans have the same facts.
 _NO_EVENTS = frozenset({MarkKind.PROGRESS, MarkKind.FINISHED})
-"""Above this number of events they are left out: the spans have the same facts."""
 _MISSING = "the OpenTelemetry SDK is not installed: pip install 'holdfast-run[otel]'"
 
 

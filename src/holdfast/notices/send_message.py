@@ -22,8 +22,8 @@ class OutgoingMessage(Noun, frozen=True, kw_only=True):
     body: str
     home: str = ""
     job: str = ""
+    #: Equal for the same cause in other jobs; empty: the message is sent in any case.
     key: str = ""
-    """Equal for the same cause in other jobs; empty: the message is sent in any case."""
 
 
 def main() -> int:

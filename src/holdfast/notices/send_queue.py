@@ -13,8 +13,8 @@ from holdfast.act.termination import kill
 from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
+#: Events that wait for a slow command, at most; the oldest are dropped first.
 MOST_WAITING = 64
-"""Events that wait for a slow command, at most; the oldest are dropped first."""
 _LAST_BYTES = 2048
 
 

@@ -15,16 +15,16 @@ from typing import NamedTuple
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.procfs import state, tree
 
+#: Processes examined in one look.
 MOST_PROCESSES = 256
-"""Processes examined in one look."""
+#: Open files that are remembered, and finished ones that are reported.
 MOST_FILES = 64
-"""Open files that are remembered, and finished ones that are reported."""
 
+#: The pattern of checkpoints' names, for the last three parts of their path.
 _IS_ONE = Lazy(
     r"(?i)\.(?:pth?|ckpt|safetensors|bin|distcp|np[yz]|pkl|pickle|h5|hdf5|keras|tar|msgpack|params|pdparams|pdopt)(?:$|[.~_-])"
     r"|check_?point|ckpt|snapshot|weights|(?:model|optim|optimizer)_states?\b|(?:^|/)(?:global_?)?(?:step|epoch|iter)[_=-]?\d"
 )
-"""The pattern of checkpoints' names, for the last three parts of their path."""
 _IS_NONE = Lazy(
     r"(?i)tfevents|(?:^|/)(?:wandb|mlruns|__pycache__|\.cache|\.triton|torchinductor[^/]*)/"
     r"|\.(?:log|out|err|txt|csv|jsonl?|ya?ml|lock|pid|pyc?|so|o|c|cpp|cu|html|png|jpe?g|arrow|parquet)$"

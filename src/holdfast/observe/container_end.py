@@ -12,6 +12,7 @@ from holdfast.untrusted import Malformed, json_leniently
 
 MOST_BYTES = 256 * 1024
 MOST_LETTERS = 400
+#: The keys of docker's `State` and Kubernetes' `terminated`, and their names here.
 _KEYS = (
     (("OOMKilled", "oomKilled"), "oomKilled"),
     (("ExitCode", "exitCode"), "exitCode"),
@@ -21,7 +22,6 @@ _KEYS = (
     (("Error", "message", "Message"), "message"),
     (("FinishedAt", "finishedAt"), "finishedAt"),
 )
-"""The keys of docker's `State` and Kubernetes' `terminated`, and their names here."""
 
 
 def container_word(path: Path, since: float) -> str:

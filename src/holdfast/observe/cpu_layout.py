@@ -16,10 +16,10 @@ class Cpus(Noun, frozen=True, kw_only=True):
     """The resources that workers may have to themselves."""
 
     count: int
+    #: Number of a memory domain (NUMA node) → its cores, `0+64,1+65`; empty: no worker can be bound to a core.
     domains: dict[int, str] = {}
-    """Number of a memory domain (NUMA node) → its cores, `0+64,1+65`; empty: no worker can be bound to a core."""
+    #: `gpu3` → its memory domain.
     near: dict[str, int] = {}
-    """`gpu3` → its memory domain."""
 
 
 def cpus_here() -> Cpus:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from holdfast.model.noun_base import Noun
 
+#: Files counted for one job: a larger tree is counted in part, and its share is a lower bound.
 MOST_FILES = 200_000
-"""Files counted for one job: a larger tree is counted in part, and its share is a lower bound."""
 
 
+#: Names of a directory that are searched for a renamed file.
 MOST_LOOKED_AT = 20_000
-"""Names of a directory that are searched for a renamed file."""
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):

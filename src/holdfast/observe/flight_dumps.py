@@ -17,6 +17,7 @@ from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_value
 
+#: Of each library that writes dumps: the variables that name PREFIX, the newest first, and its defaults.
 NAMES = {
     ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"): (
         "{cache}/torch/comm_lib_trace_rank_",
@@ -25,7 +26,6 @@ NAMES = {
     ("TORCH_HCCL_DEBUG_INFO_TEMP_FILE",): ("/tmp/hccl_trace_rank_",),
     ("TORCHCOMM_FR_DUMP_TEMP_FILE",): ("{cache}/torchcomm_fr_trace_",),
 }
-"""Of each library that writes dumps: the variables that name PREFIX, the newest first, and its defaults."""
 MOST_GROUPS = 32
 MOST_RANKS = 16_384
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen ")

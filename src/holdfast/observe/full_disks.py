@@ -9,12 +9,12 @@ from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
 
+#: At most so many paths are asked about.
 MOST_PLACES = 64
-"""At most so many paths are asked about."""
+#: File systems without a server: asking them never blocks.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")
-"""File systems without a server: asking them never blocks."""
+#: Bytes. Less than this is full for a program that writes checkpoints or logs.
 _NEARLY_BYTES = 16 << 20
-"""Bytes. Less than this is full for a program that writes checkpoints or logs."""
 
 
 def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[str], bool]) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from holdfast.clock import Clock
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
+#: Lines of interest that are kept, the newest: an error storm must not fill the supervisor's memory.
 KEPT = 200
-"""Lines of interest that are kept, the newest: an error storm must not fill the supervisor's memory."""
 SLACK_S = 2.0
 _BLOCK = 8192
 _READS = 100_000

@@ -16,8 +16,8 @@ from holdfast.model.link_check_messages import TOKEN_BYTES, MeasurePeer, OpenPor
 from holdfast.reactor import DueCall, Reactor
 
 PINGS = 5
+#: Connections that one node serves at a time; a further one is closed.
 PEERS = 16
-"""Connections that one node serves at a time; a further one is closed."""
 _CHUNK = 1 << 18
 
 

@@ -13,11 +13,11 @@ from holdfast.model.noun_base import Noun
 from holdfast.observe.log_time_writer import LogTimes
 from holdfast.safe_files import open_file
 
+#: Seconds after a failed write until the next one; bytes in between are counted as lost.
 RETRY_S = 5.0
-"""Seconds after a failed write until the next one; bytes in between are counted as lost."""
 
+#: Seconds. A slower write is reported: the workers' pipes fill up meanwhile.
 SLOW_S = 2.0
-"""Seconds. A slower write is reported: the workers' pipes fill up meanwhile."""
 
 _CURES = {
     errno.ENOSPC: "Free space",
@@ -32,8 +32,8 @@ class Rotation(Noun, frozen=True, kw_only=True):
     """When a log is rotated, and how many rotated files are kept."""
 
     most_bytes: int
+    #: The number of rotated files beside the present one.
     kept: int
-    """The number of rotated files beside the present one."""
 
 
 class LogFile:

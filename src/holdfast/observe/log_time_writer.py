@@ -9,12 +9,12 @@ from pathlib import Path
 from holdfast.model.log_time_format import HEAD_BYTES, RECORD_BYTES, head, record, times_name
 from holdfast.safe_files import open_file
 
+#: Seconds between two records at least: bytes within a millisecond have one time.
 STEP_S = 0.001
-"""Seconds between two records at least: bytes within a millisecond have one time."""
+#: The same where the times would take more than an eighth of the log's size (short lines).
 COARSE_STEP_S = 0.1
-"""The same where the times would take more than an eighth of the log's size (short lines)."""
+#: Bytes that the file may reach before the coarse step begins.
 FREE_BYTES = 64 * 1024
-"""Bytes that the file may reach before the coarse step begins."""
 RETRY_S = 5.0
 
 

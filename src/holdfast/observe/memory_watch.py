@@ -19,12 +19,12 @@ from holdfast.model.exit_report import Evidence
 from holdfast.model.noun_base import Noun
 from holdfast.observe.kernel_log import KernelLog
 
+#: PROC_PID_INIT_INO of the kernel: the inode of /proc/self/ns/pid outside of every container.
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
-"""PROC_PID_INIT_INO of the kernel: the inode of /proc/self/ns/pid outside of every container."""
+#: v1 shows a number near 2^63 where there is no limit.
 _NO_LIMIT_BYTES = 1 << 60
-"""v1 shows a number near 2^63 where there is no limit."""
+#: A group whose peak came this close to its limit was killed by that limit.
 _FULL = 0.98
-"""A group whose peak came this close to its limit was killed by that limit."""
 
 _LOG = "kernel log"
 
@@ -35,18 +35,18 @@ _KILLED = Lazy(
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
+#: The group of a worker. A group outside this job's belongs to another job.
 _OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
-"""The group of a worker. A group outside this job's belongs to another job."""
 
 
 class _Counts(Noun, frozen=True, kw_only=True):
     """The present content of one group's files."""
 
     killed: int = 0
+    #: v2: how often it met its limit with nothing left to reclaim.
     exhausted: int = 0
-    """v2: how often it met its limit with nothing left to reclaim."""
+    #: v1: how often it met its limit, which page cache alone can cause.
     refused: int = 0
-    """v1: how often it met its limit, which page cache alone can cause."""
     limit_bytes: int | None = None
     peak_bytes: int | None = None
 

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
+#: Bytes for all pipes together: limits the reading when a whole gang ends, and keeps a user's kernel budget.
 PIPES_BYTES = 16 * 1024 * 1024
-"""Bytes for all pipes together: limits the reading when a whole gang ends, and keeps a user's kernel budget."""
 
+#: Bytes of one pass of the supervisor's loop, shared by the pipes: a death is noticed within a few milliseconds.
 PASS_BYTES = 1024 * 1024
-"""Bytes of one pass of the supervisor's loop, shared by the pipes: a death is noticed within a few milliseconds."""
 
+#: Bytes that each pipe may give at least in such a pass.
 SHARE_BYTES = 32 * 1024
-"""Bytes that each pipe may give at least in such a pass."""
 
+#: Seconds that workers have waited in all for a slow terminal before a sentence reports it.
 WAIT_S = 10.0
-"""Seconds that workers have waited in all for a slow terminal before a sentence reports it."""
 
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 

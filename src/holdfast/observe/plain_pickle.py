@@ -13,10 +13,10 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
+#: Opcodes of one document: a few seconds of work at most.
 MOST_STEPS = 4_000_000
-"""Opcodes of one document: a few seconds of work at most."""
+#: Bytes of one whole number: a date in nanoseconds takes eight.
 MOST_DIGITS = 16
-"""Bytes of one whole number: a date in nanoseconds takes eight."""
 
 
 class _Mark:

@@ -14,24 +14,24 @@ from holdfast.model.noun_base import Noun
 from holdfast.observe.syscall_names import syscall_file, syscall_name
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: Threads of one process that are kept: a report needs the first dozen, and a process may have thousands.
 MAX_THREADS = 48
-"""Threads of one process that are kept: a report needs the first dozen, and a process may have thousands."""
+#: Descendants whose main thread is kept beside the rank's own threads.
 MAX_CHILDREN = 12
-"""Descendants whose main thread is kept beside the rank's own threads."""
 
 
 class ProcessLook(Noun, frozen=True, kw_only=True):
     """One process with its descendants at one moment."""
 
     pid: int
+    #: The process's own threads, main thread first; then the main threads of its descendants.
     threads: tuple[ThreadState, ...] = ()
-    """The process's own threads, main thread first; then the main threads of its descendants."""
+    #: CPU seconds of the whole tree, what ended and reaped children used included.
     cpu_s: float = 0.0
-    """CPU seconds of the whole tree, what ended and reaped children used included."""
+    #: Bytes that the tree's living processes have read and written so far by system calls on files and pipes.
     io_bytes: int = 0
-    """Bytes that the tree's living processes have read and written so far by system calls on files and pipes."""
+    #: The process and its living descendants.
     tree: tuple[int, ...] = ()
-    """The process and its living descendants."""
 
     @property
     def stopped(self) -> bool:

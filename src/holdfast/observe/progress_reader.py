@@ -7,10 +7,10 @@ import os
 from holdfast.safe_files import open_file
 
 _BYTES = 16
+#: Workers write their first step behind the last one and its time.
 _WITH_FIRST = 24
-"""Workers write their first step behind the last one and its time."""
+#: And behind it the last step that they reported as saved.
 _WITH_SAVED = 32
-"""And behind it the last step that they reported as saved."""
 
 
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:

@@ -16,8 +16,8 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
 MAX_FRAMES = 60
+#: Characters of a function's name: those of C++ templates have thousands.
 MAX_NAME = 160
-"""Characters of a function's name: those of C++ templates have thousands."""
 
 _FAULT_THREAD = re.compile(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
@@ -26,8 +26,8 @@ _FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
+    #: The file of a native frame; None for a frame of Python.
     module: str | None = None
-    """The file of a native frame; None for a frame of Python."""
     line: int = 0
 
 

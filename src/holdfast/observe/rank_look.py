@@ -25,17 +25,17 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.observe import procfs
 from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stacks
 
+#: Seconds for the ranks that are examined side by side.
 LIMIT_S = 5.0
-"""Seconds for the ranks that are examined side by side."""
+#: Seconds for those with native frames: py-spy reads the symbols of large libraries.
 NATIVE_LIMIT_S = 15.0
-"""Seconds for those with native frames: py-spy reads the symbols of large libraries."""
+#: At most so many are started at once: a start takes the supervisor some milliseconds on a crowded machine.
 SIDE_BY_SIDE = 4
-"""At most so many are started at once: a start takes the supervisor some milliseconds on a crowded machine."""
 _MOST_BYTES = 8 << 20
+#: Bytes that one rank's look may take on its way to the owner.
 RANK_BYTES = 12 * 1024
-"""Bytes that one rank's look may take on its way to the owner."""
+#: Bytes that all looks of a node may take together.
 LOOK_BYTES = 768 * 1024
-"""Bytes that all looks of a node may take together."""
 _HEAD_BYTES, _THREAD_BYTES = 256, 160
 
 
@@ -109,8 +109,8 @@ class _Dump(msgspec.Struct):
     nonblocking: bool = True
     native: bool = False
     child: Child | None = None
+    #: A file in memory for its output: it needs no reader while it runs.
     out: int = -1
-    """A file in memory for its output: it needs no reader while it runs."""
 
 
 class HangProbe:

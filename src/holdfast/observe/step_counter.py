@@ -12,34 +12,34 @@ from collections.abc import Iterator
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
 
+#: Bytes that are read closely first: mostly they are enough, and a restart waits for the result.
 LAST_CHARS = 1 << 10
-"""Bytes that are read closely first: mostly they are enough, and a restart waits for the result."""
+#: Bytes that are read closely at once otherwise.
 CHUNK_CHARS = 16 << 10
-"""Bytes that are read closely at once otherwise."""
+#: Bytes of one stream that are read closely, where its end has no count: a long traceback, many warnings.
 MOST_CHUNKS = 6
-"""Bytes of one stream that are read closely, where its end has no count: a long traceback, many warnings."""
+#: Bytes before these that are searched for the word `epoch`.
 FAR_CHARS = 1 << 20
-"""Bytes before these that are searched for the word `epoch`."""
 MOST_EPOCH = 10**6
+#: Larger numbers are times or sizes.
 MOST_STEP = 10**9
-"""Larger numbers are times or sizes."""
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+#: A line with a count has one of these words, in lower case.
 _HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
-"""A line with a count has one of these words, in lower case."""
 _UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
 _EPOCH = Lazy(
     r"(?i)(?<![\w./-])(?:(?:train(?:ing)?|current|cur|global|trainer)[ _/])?epoch(?:\(train\))?"
     r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
 )
 _TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
+#: An epoch before a progress bar, without a word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`).
 _EPOCH_FIRST = (
     Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
     Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
 )
-"""An epoch before a progress bar, without a word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`)."""
+#: Directly behind an epoch: the place in it.
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
-"""Directly behind an epoch: the place in it."""
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
     r"(?:step|iteration|iter|update|batch|round|episode)|num_updates|total_timesteps|it(?=\s*[:=]))"
@@ -51,20 +51,20 @@ _BARS = (
     Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
     Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
 )
+#: Words before a number that counts no work, or that only names where the work began.
 _NOT_WORK = Lazy(
     r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
     r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
 )
-"""Words before a number that counts no work, or that only names where the work began."""
 _CONFIGURES = Lazy(
     r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
     r"|until|from|to|save|log|next)[\s_:=]*$"
 )
+#: Labels of progress bars of other work.
 _SIDE_WORK = Lazy(
     r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
     r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
 )
-"""Labels of progress bars of other work."""
 
 
 def counts_in(*streams: str) -> tuple[Count, ...]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.record.job_directory import JobPlace
 
+#: Takes a line for stdout, and the moment. It never waits: it drops lines for which a slow reader leaves no room.
 Out = Callable[[str, float], None]
-"""Takes a line for stdout, and the moment. It never waits: it drops lines for which a slow reader leaves no room."""
 
 
 class EventLines:

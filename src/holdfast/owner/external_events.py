@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
+#: How long the platform may take at the job's end to record what the job died of.
 LAST_WORD_S = 3.0
-"""How long the platform may take at the job's end to record what the job died of."""
+#: A signal that has killed a worker, and that the platform's records do not mention, reaches a process of holdfast
+#: within this time.
 ARRIVES_S = 0.5
-"""A signal that has killed a worker, and that the platform's records do not mention, reaches a process of holdfast
-within this time."""
 
 
 class ExternalEvents:

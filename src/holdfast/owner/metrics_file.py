@@ -17,15 +17,15 @@ from holdfast import children
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
+#: The least time between the starts of two writings.
 LEAST_S = 15.0
-"""The least time between the starts of two writings."""
+#: From one start to the next, so many times what a writing took: a long history takes a twentieth of a core.
 LOAD = 20.0
-"""From one start to the next, so many times what a writing took: a long history takes a twentieth of a core."""
+#: Without an event the file is written again after this time: the steps that ranks report are no events.
 FRESH_S = 60.0
-"""Without an event the file is written again after this time: the steps that ranks report are no events."""
 LIMIT_S = 60.0
+#: How long the last writing may take at the end of a run.
 LAST_S = 5.0
-"""How long the last writing may take at the end of a run."""
 _WORD_BYTES = 4096
 
 

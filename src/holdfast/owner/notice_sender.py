@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from holdfast.reactor import DescriptorWatch, News, Reactor
     from holdfast.record.job_directory import JobPlace
 
+#: At most so many lines wait for the helper; the oldest are dropped first.
 MOST_LINES = 256
-"""At most so many lines wait for the helper; the oldest are dropped first."""
+#: How much longer than a command's own limit the end of a run waits for the helper.
 MORE_S = 5.0
-"""How much longer than a command's own limit the end of a run waits for the helper."""
 _MOST_SAID = 50
 _WORD_BYTES = 4096
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
+#: Counted from the start. The imports of the control socket would delay the workers' first lines or take cores that
+#: their start needs. No user can have typed a command before.
 DOOR_OPENS_S = 0.05
-"""Counted from the start. The imports of the control socket would delay the workers' first lines or take cores that
-their start needs. No user can have typed a command before."""
 
 
 class OwnerBackground:

@@ -11,20 +11,20 @@ from holdfast.model.noun_base import Noun
 class QueueEntry(Noun, frozen=True, kw_only=True):
     """A job as its platform's queue shows it."""
 
+    #: As the platform writes it: `PENDING`.
     state: str
-    """As the platform writes it: `PENDING`."""
+    #: Why it waits, as the platform writes it: `Resources`. Empty: it does not wait.
     reason: str = ""
-    """Why it waits, as the platform writes it: `Resources`. Empty: it does not wait."""
+    #: When it is expected to begin, in seconds since the epoch; None: unknown.
     begins: float | None = None
-    """When it is expected to begin, in seconds since the epoch; None: unknown."""
 
 
 class QueueUnknown(Noun, frozen=True, kw_only=True):
     """Why the queue is unknown, for a sentence."""
 
     why: str
+    #: A later look may succeed.
     passes: bool
-    """A later look may succeed."""
 
 
 class QueueAnswer(Protocol):

@@ -17,14 +17,14 @@ class NodeTreatment(Noun, frozen=True, kw_only=True):
     """What was done with the node, or what it would take."""
 
     node: str
+    #: `nothing`, `drain` or `resume`.
     doing: str = "nothing"
-    """`nothing`, `drain` or `resume`."""
+    #: The platform has done it.
     done: bool = False
-    """The platform has done it."""
+    #: One sentence; empty: nothing needed to be done.
     said: str = ""
-    """One sentence; empty: nothing needed to be done."""
+    #: What does it, as a person would type it.
     command: str = ""
-    """What does it, as a person would type it."""
 
 
 class NodeHooks(Protocol):

@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
+#: The signals that a platform sends, and which it is asked to explain.
 OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""The signals that a platform sends, and which it is asked to explain."""
+#: The exit status of a run that ends because its platform starts the job again: EX_TEMPFAIL of sysexits.h.
 QUEUED_AGAIN = 75
-"""The exit status of a run that ends because its platform starts the job again: EX_TEMPFAIL of sysexits.h."""
 
 
 class LaunchRequest(msgspec.Struct, frozen=True):
     """The command that a user has typed, for the platform that starts its agents."""
 
+    #: The typed options; a platform may add the number of workers.
     options: RunOptions
-    """The typed options; a platform may add the number of workers."""
     settings: Settings
+    #: Makes the job: True for one over many nodes.
     job_of: Callable[[bool], JobFile]
-    """Makes the job: True for one over many nodes."""
+    #: `--nnodes`: the least and the most.
     nodes: tuple[int, int]
-    """`--nnodes`: the least and the most."""
     home: Path
+    #: Negative in the guard itself, to which the process under it hands the job back after a look at the nodes.
     guard_fd: int | None
-    """Negative in the guard itself, to which the process under it hands the job back after a look at the nodes."""
 
     @property
     def look(self) -> bool:
@@ -60,10 +60,10 @@ class LaunchRequest(msgspec.Struct, frozen=True):
 class EndOfRun(msgspec.Struct, frozen=True):
     """How the run before ended, of a job that its platform has started again."""
 
+    #: A clause.
     reason: str
-    """A clause."""
+    #: What the attempt that it cut short died of.
     phrase: str
-    """What the attempt that it cut short died of."""
     said: tuple[PlatformSaid, ...] = ()
 
 
@@ -83,16 +83,16 @@ class Platform:
     `environment`: of the process, or of the job.
     """
 
+    #: How options, job files and records call it: `slurm`.
     name = ""
-    """How options, job files and records call it: `slurm`."""
+    #: How people call it: `Slurm`.
     title = ""
-    """How people call it: `Slurm`."""
+    #: It knows why a signal came (`watch`): no node leaves the job because of one.
     explains_signals = False
-    """It knows why a signal came (`watch`): no node leaves the job because of one."""
+    #: How an agent gets the job's key, for messages: `srun, on standard input`.
     key_from = ""
-    """How an agent gets the job's key, for messages: `srun, on standard input`."""
+    #: How long an agent waits for a lost owner unless the user says it.
     owner_wait_s = 60.0
-    """How long an agent waits for a lost owner unless the user says it."""
 
     # ------------------------------------------------------------------------------------------------ detect
 
@@ -156,10 +156,10 @@ class Platform:
 
     # ------------------------------------------------------------------------------------------------ submit
 
+    #: A server judges a job file before it is submitted: `submit --dry-run=server`.
     judges_submissions = False
-    """A server judges a job file before it is submitted: `submit --dry-run=server`."""
+    #: Where `submit` takes what is no option: `batch script`.
     beyond_options = ""
-    """Where `submit` takes what is no option: `batch script`."""
 
     def submit_options(self) -> tuple[SubmitOption, ...]:
         """The options of `holdfast submit` for this platform."""

@@ -25,34 +25,35 @@ if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
     from holdfast.settings.resolved_settings import Settings
 
+#: The entry-point group: `name = "package.module:Class"`.
 GROUP = "holdfast.platforms"
-"""The entry-point group: `name = "package.module:Class"`."""
+#: The variable that names the platform of a package: to look for all of them at every start would take too long.
 NAMED_BY = "HOLDFAST_PLATFORM"
-"""The variable that names the platform of a package: to look for all of them at every start would take too long."""
+#: Set in a worker: a run that a worker starts gets its signals from that worker.
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
-"""Set in a worker: a run that a worker starts gets its signals from that worker."""
 
 
 class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     """A built-in platform, as far as it is known without being imported."""
 
     name: str
+    #: `package.module:Class`, as of an entry point.
     target: str
-    """`package.module:Class`, as of an entry point."""
+    #: One of them is set in the processes of its jobs.
     variables: tuple[str, ...] = ()
-    """One of them is set in the processes of its jobs."""
+    #: The user chooses it by one of these settings.
     settings: tuple[str, ...] = ()
-    """The user chooses it by one of these settings."""
+    #: Set where it starts an agent whose order is not on standard input.
     agent: str = ""
-    """Set where it starts an agent whose order is not on standard input."""
+    #: One of them is set where it has started the image of a job.
     images: tuple[str, ...] = ()
-    """One of them is set where it has started the image of a job."""
+    #: Has its name for this node.
     node: str = ""
-    """Has its name for this node."""
 
 
 _HERE = "holdfast.platforms"
 
+#: In the order in which they are asked to start a job's agents.
 BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn(
         name="kubernetes",
@@ -69,7 +70,6 @@ BUILT_IN: tuple[BuiltIn, ...] = (
         node="SLURMD_NODENAME",
     ),
 )
-"""In the order in which they are asked to start a job's agents."""
 
 
 # ------------------------------------------------------------------------------------------------------ by name

@@ -13,15 +13,15 @@ class RemoteLine(Noun, frozen=True, kw_only=True):
     """A line of a pod's log."""
 
     pod: str
+    #: When it came, in seconds since the epoch, by the clock of its node.
     at: float | None
-    """When it came, in seconds since the epoch, by the clock of its node."""
     role: str = ""
+    #: The worker whose line it is; None: one of holdfast's own.
     rank: int | None = None
-    """The worker whose line it is; None: one of holdfast's own."""
+    #: As it is in the log, with its end.
     whole: bytes
-    """As it is in the log, with its end."""
+    #: Without its worker in front, and without its end.
     text: bytes
-    """Without its worker in front, and without its end."""
 
 
 class RemoteLineFilter(Noun, frozen=True, kw_only=True):
@@ -29,12 +29,12 @@ class RemoteLineFilter(Noun, frozen=True, kw_only=True):
 
     rank: int | None = None
     since: float | None = None
+    #: In seconds since the epoch; a line of that moment itself is not meant.
     until: float | None = None
-    """In seconds since the epoch; a line of that moment itself is not meant."""
+    #: A search in the text of a line.
     fits: Callable[[bytes], object] | None = None
-    """A search in the text of a line."""
+    #: So many last ones of each pod.
     tail: int | None = None
-    """So many last ones of each pod."""
 
     @property
     def all(self) -> bool:

@@ -13,18 +13,19 @@ from holdfast.model.noun_base import Noun
 class SubmitOption(Noun, frozen=True):
     """A key of a platform's section that is an option of `holdfast submit` too."""
 
+    #: As in the section: `holdfast-image`.
     key: str
-    """As in the section: `holdfast-image`."""
+    #: As typed: `--nodes`, `-N`.
     forms: tuple[str, ...]
-    """As typed: `--nodes`, `-N`."""
+    #: Empty: a flag that can be switched on and off.
     metavar: str
-    """Empty: a flag that can be switched on and off."""
     help: str
+    #: Repeated: each value is a key of the section, `NAME` or `NAME=VALUE`.
     further: bool = False
-    """Repeated: each value is a key of the section, `NAME` or `NAME=VALUE`."""
 
 
 # fmt: off
+#: Options that mean the same on every platform.
 SHARED = (
     SubmitOption("nodes", ("--nodes", "--nnodes", "-N"), "N|MIN:MAX", "Nodes that take part.  [1]"),
     SubmitOption("spares", ("--spares",), "N", "Further nodes, kept ready."),
@@ -33,7 +34,6 @@ SHARED = (
     SubmitOption("memory", ("--memory", "--mem"), "SIZE", "Memory of each node: 64G."),
 )
 # fmt: on
-"""Options that mean the same on every platform."""
 
 
 class Submitted(Noun, frozen=True, kw_only=True):
@@ -41,8 +41,8 @@ class Submitted(Noun, frozen=True, kw_only=True):
 
     job: PlatformJob
     name: str
+    #: Lines for a person: what it is called there, and the commands that look at it.
     words: str
-    """Lines for a person: what it is called there, and the commands that look at it."""
 
 
 class TypedValue(Noun, frozen=True, kw_only=True):
@@ -57,10 +57,10 @@ class SubmitRequest(Noun, frozen=True, kw_only=True):
 
     path: Path
     platform: str | None
+    #: Names of the section that were given as options.
     options: Mapping[str, TypedValue]
-    """Names of the section that were given as options."""
+    #: Further options of `holdfast run`, judged already.
     run_words: tuple[str, ...]
-    """Further options of `holdfast run`, judged already."""
     home: Path
 
 
@@ -68,8 +68,8 @@ class Submission:
     """A job file, judged as far as this machine can judge it. Nothing has been asked of the platform."""
 
     notes: tuple[str, ...] = ()
+    #: The last line of a dry run.
     unsubmitted = ""
-    """The last line of a dry run."""
 
     def text(self) -> str:
         """The script or the objects, for a dry run."""

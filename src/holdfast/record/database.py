@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 FILE_NAME = "holdfast.db"
 APPLICATION_ID = 0x486F6C64  # "Hold": tells our file from another program's
+#: Seconds that a write waits for another process's write before it is kept in memory instead.
 BUSY_MS = 250
-"""Seconds that a write waits for another process's write before it is kept in memory instead."""
 
+#: Bytes. A file up to this size is checked before it is written to, in about 1 ms; a start must not wait longer for it.
 CHECKED_BYTES = 1 << 20
-"""Bytes. A file up to this size is checked before it is written to, in about 1 ms; a start must not wait longer
-for it."""
 
 _CHECKPOINT_PAGES = 25_000
 # About 100 MB. SQLite's own 1,000 pages stop the loop for an fsync (up to 0.3 s measured) in the middle of a job; this
 # way the log is folded in when the last user closes the file, and within a job only if it is a very long one.
 
+#: Entry n brings a file from layout n to n + 1. Entries are only ever added.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE jobs (
@@ -46,7 +46,6 @@ _LAYOUTS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (job, seq)) WITHOUT ROWID""",
     ),
 )
-"""Entry n brings a file from layout n to n + 1. Entries are only ever added."""
 
 LAYOUT = len(_LAYOUTS)
 

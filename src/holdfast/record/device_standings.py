@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 SNAPSHOTS_KEPT = 2
+#: Milliseconds that a report waits for another writer: unlike a job's journal it has no other work meanwhile.
 BUSY_MS = 5000
-"""Milliseconds that a report waits for another writer: unlike a job's journal it has no other work meanwhile."""
 
 _LAYOUT = (
     """CREATE TABLE IF NOT EXISTS fault_log (
@@ -39,8 +39,8 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
+    #: The effect of older events, which are removed.
     LEFT = "left"
-    """The effect of older events, which are removed."""
 
 
 class StandingRow(NamedTuple):

@@ -31,8 +31,8 @@ class HeldNote(Noun, frozen=True, kw_only=True):
     """One user's word on one node."""
 
     node: str
+    #: Those that are HELD.
     devices: tuple[DeviceStanding, ...] = ()
-    """Those that are HELD."""
 
 
 def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding, ...]:

@@ -16,12 +16,12 @@ from holdfast.record.database import make_private_dir
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 from holdfast.record.state_directory import job_dir
 
+#: The home of a job for which no directory is writable: no file can be made there, by any user.
 NOWHERE = Path("/proc/holdfast-has-no-home")
-"""The home of a job for which no directory is writable: no file can be made there, by any user."""
+#: In a job's directory on each node: the keys for the sshd beside its workers.
 DOOR = "ssh"
-"""In a job's directory on each node: the keys for the sshd beside its workers."""
+#: In a job's directory: a link to its logs where they are elsewhere (`--log-dir`).
 LOGS_LINK = "logs"
-"""In a job's directory: a link to its logs where they are elsewhere (`--log-dir`)."""
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
 _TRIES = 20
@@ -37,20 +37,20 @@ class JobPlace(msgspec.Struct, frozen=True):
     """A new job's id and directory, and the lock that shows that its owner is alive."""
 
     job_id: str
+    #: The directory's parent: the home that was requested, or a substitute if that is not writable.
     home: Path
-    """The directory's parent: the home that was requested, or a substitute if that is not writable."""
     directory: Path
+    #: The parent of its `attempt-<n>` directories: `directory`, or its own place under `--log-dir`.
     logs: Path
-    """The parent of its `attempt-<n>` directories: `directory`, or its own place under `--log-dir`."""
     lock: OwnerLock
+    #: Empty, or the sentence to print about the substitute.
     trouble: str
-    """Empty, or the sentence to print about the substitute."""
+    #: The name for its control groups; empty: the job's id.
     tree: str = ""
-    """The name for its control groups; empty: the job's id."""
+    #: How often the platform had started the job before this run.
     run: int = 0
-    """How often the platform had started the job before this run."""
+    #: An earlier run of the job has made it: the journal continues.
     resumed: bool = False
-    """An earlier run of the job has made it: the journal continues."""
 
 
 def new_job_id(now: float, suffix: str) -> str:

@@ -20,8 +20,8 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     import sqlite3
 
+#: At most so many, the newest; older jobs stay in the journal, and are in no statistics.
 MOST_JOBS = 5_000
-"""At most so many, the newest; older jobs stay in the journal, and are in no statistics."""
 
 
 MOST_ASKED = 200
@@ -32,8 +32,8 @@ class PastJob(Noun, frozen=True, kw_only=True):
 
     view: JobView
     attempts: tuple[AttemptRecord, ...] = ()
+    #: None where only the job's directory is known.
     spec: JobSpec | None = None
-    """None where only the job's directory is known."""
 
 
 class JobHistory(Noun, frozen=True, kw_only=True):
@@ -42,8 +42,8 @@ class JobHistory(Noun, frozen=True, kw_only=True):
     home: Path
     jobs: tuple[PastJob, ...]
     trouble: str = ""
+    #: The number of older jobs that are not among them.
     left_out: int = 0
-    """The number of older jobs that are not among them."""
 
 
 def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory | None = None) -> JobHistory:

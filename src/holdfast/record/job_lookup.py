@@ -22,10 +22,10 @@ class _Known(Protocol):
 K = TypeVar("K", bound=_Known)
 
 
+#: Stands for the last job.
 LAST = ""
-"""Stands for the last job."""
+#: An id's part needs at least so many letters; a shorter one is more often a mistyped name.
 _LEAST_LETTERS = 4
-"""An id's part needs at least so many letters; a shorter one is more often a mistyped name."""
 _NAMED = 4
 
 

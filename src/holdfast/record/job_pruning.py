@@ -25,10 +25,10 @@ class RetentionLimits(Noun, frozen=True, kw_only=True):
     """How much is kept; each None: no limit. The newest jobs are kept first."""
 
     jobs: int | None = None
+    #: Seconds since a job's end.
     days: int | None = None
-    """Seconds since a job's end."""
+    #: Bytes of all job directories on the disk.
     size_bytes: int | None = None
-    """Bytes of all job directories on the disk."""
 
 
 class PrunableJob(Noun, frozen=True, kw_only=True):

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 class JobState(enum.StrEnum):
     RUNNING = "running"
+    #: The platform will start it again; until then it has no owner.
     QUEUED = "queued"
-    """The platform will start it again; until then it has no owner."""
     ENDED = "ended"
+    #: It is on another machine, and this machine cannot decide whether it still runs.
     OUT_OF_SIGHT = "out of sight"
-    """It is on another machine, and this machine cannot decide whether it still runs."""
 
 
 class JobView(Noun, frozen=True, kw_only=True):
@@ -56,10 +56,10 @@ class JobView(Noun, frozen=True, kw_only=True):
     code: int | None = None
     phrase: str | None = None
     attempts: int = 0
+    #: The platform's name for it.
     platform: PlatformJob | None = None
-    """The platform's name for it."""
+    #: Why it waits to be started again, if it does.
     queued: str = ""
-    """Why it waits to be started again, if it does."""
 
 
 class _Spec(Noun, frozen=True, kw_only=True):

@@ -23,16 +23,16 @@ from holdfast.record.write_backlog import Backlog
 if TYPE_CHECKING:
     import sqlite3
 
+#: Each run of a job has so many numbers for its events: late writes of an earlier run sort before them.
 RUN_EVENTS = 1 << 40
-"""Each run of a job has so many numbers for its events: late writes of an earlier run sort before them."""
+#: Bytes of unsaved history that are kept in memory.
 KEPT_BYTES = 32 * 1024 * 1024
-"""Bytes of unsaved history that are kept in memory."""
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
+#: Without a write-ahead log, as on a network file system, one writer locks all others out: tasks of an array take
+#: turns.
 _LAST_BUSY_SHARED_MS = 15_000
-"""Without a write-ahead log, as on a network file system, one writer locks all others out: tasks of an array take
-turns."""
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500

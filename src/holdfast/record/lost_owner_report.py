@@ -37,14 +37,14 @@ class OwnerEnd(Noun, frozen=True, kw_only=True):
 
     pid: int
     signal: int
+    #: Seconds since the epoch.
     at: float
-    """Seconds since the epoch."""
+    #: The cause of SIGKILL, where the control group has counted a memory kill meanwhile.
     memory_kill: MemoryKill | None = None
-    """The cause of SIGKILL, where the control group has counted a memory kill meanwhile."""
 
 
+#: Makes the report of a lost owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller.
 ExplainLoss = Callable[[LostOwner], ExitReport]
-"""Makes the report of a lost owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller."""
 
 
 def report_of_loss(

@@ -22,21 +22,21 @@ class OwnerAddress(Noun, frozen=True, kw_only=True):
     """How the owner is reached from one node."""
 
     job_id: str
+    #: The job's id.
     name: str
-    """The job's id."""
+    #: The node's name in the job; empty in the owner's own note.
     node: str
-    """The node's name in the job; empty in the owner's own note."""
+    #: The host name of the node's machine.
     machine: str
-    """The host name of the node's machine."""
+    #: The host name of the owner's machine.
     owner: str
-    """The host name of the owner's machine."""
+    #: The address to dial.
     host: str
-    """The address to dial."""
     port: int
+    #: When it was written, in seconds since the epoch.
     began: float = 0.0
-    """When it was written, in seconds since the epoch."""
+    #: The file of the job's key on this machine; empty where the key came another way.
     key: str = ""
-    """The file of the job's key on this machine; empty where the key came another way."""
 
 
 def write_owner_address(directory: Path, said: OwnerAddress) -> None:

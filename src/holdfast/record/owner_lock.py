@@ -32,30 +32,30 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     name: str
     host: str
     pid: int
+    #: Seconds since the epoch.
     created: float
-    """Seconds since the epoch."""
+    #: The boot id of its machine; empty where the machine has none.
     boot_id: str = ""
-    """The boot id of its machine; empty where the machine has none."""
+    #: The file with its report, where the job's directory could not take it; else empty.
     report: str = ""
-    """The file with its report, where the job's directory could not take it; else empty."""
+    #: The platform's name for the job.
     platform: PlatformJob | None = None
-    """The platform's name for the job."""
+    #: How often the platform had started the job before this owner.
     run: int = 0
-    """How often the platform had started the job before this owner."""
+    #: The owner has ended, and the platform was asked to start the job again: the reason. Empty: it was not asked.
     queued: str = ""
-    """The owner has ended, and the platform was asked to start the job again: the reason. Empty: it was not asked."""
 
 
 class OwnerLiveness(enum.Enum):
     """What the lock shows."""
 
     ALIVE = enum.auto()
+    #: The lock is free: the owner's process has ended.
     DEAD = enum.auto()
-    """The lock is free: the owner's process has ended."""
+    #: It ran on another machine: a lock that looks free from here proves nothing.
     OUT_OF_SIGHT = enum.auto()
-    """It ran on another machine: a lock that looks free from here proves nothing."""
+    #: There is no lock file.
     UNKNOWN = enum.auto()
-    """There is no lock file."""
 
 
 class OwnerLock:

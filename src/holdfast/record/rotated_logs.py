@@ -16,8 +16,8 @@ from holdfast.safe_files import opened
 
 MOST_PIECES = 1000
 
+#: A place in a log: the inode number of the piece, and bytes from its beginning.
 Mark = tuple[int, int]
-"""A place in a log: the inode number of the piece, and bytes from its beginning."""
 
 
 def older(path: str | Path, number: int) -> str:

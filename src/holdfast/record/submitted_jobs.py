@@ -25,14 +25,14 @@ class SubmissionRecord(Noun, frozen=True, kw_only=True):
 
     platform: PlatformJob
     name: str
+    #: Seconds since the epoch.
     at: float
-    """Seconds since the epoch."""
+    #: The indices of an array, as they were written; empty: it is one job.
     array: str = ""
-    """The indices of an array, as they were written; empty: it is one job."""
+    #: The copy of the job file that it runs from.
     job_file: str = ""
-    """The copy of the job file that it runs from."""
+    #: The file of the platform's output, as a pattern of the platform's.
     output: str = ""
-    """The file of the platform's output, as a pattern of the platform's."""
 
 
 def keep_job_file(home: Path, name: str, text: bytes) -> Path:

@@ -23,8 +23,8 @@ _READ_BYTES = 1024 * RECORD_BYTES
 class Span(Noun, frozen=True, kw_only=True):
     """Lines with one common time, or a part of a line that is longer than a block."""
 
+    #: When they were read, in seconds since the epoch; None: this was not recorded.
     at: float | None
-    """When they were read, in seconds since the epoch; None: this was not recorded."""
     data: bytes
 
 

@@ -20,22 +20,22 @@ from holdfast.report.terminal_text import Style, paint, wrapped
 from holdfast.report.text_report import entry, evidence_lines, headline
 from holdfast.safe_text import one_line
 
+#: Columns of a label, without the two blanks before it.
 _LABEL = 9
-"""Columns of a label, without the two blanks before it."""
+#: The role of a job that names none: readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
-"""The role of a job that names none: readers know that a rank is a worker."""
 _SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
 _CLAUSE = Lazy(r"[:;] ")
 _SHORTEST_CLAUSE = 30
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
+#: Characters of an exception; the rest is in the log.
 _MOST_SAID = 400
-"""Characters of an exception; the rest is in the log."""
 _MOST_SOURCE = 100
+#: Lines with the platform's and the kernel's statements.
 _MOST_SEEN = 3
-"""Lines with the platform's and the kernel's statements."""
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
+#: Groups of equal attempts.
 _MOST_ATTEMPTS = 6
-"""Groups of equal attempts."""
 
 _FAULT = {
     Blame.WORKLOAD: "the program's fault",

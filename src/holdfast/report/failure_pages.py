@@ -27,6 +27,7 @@ _BLOCKS: tuple[tuple[range, str], ...] = (
     (range(255, 256), "255: unexplained"),
 )
 
+#: The meaning of a block of codes beside its rows.
 _NOTES: dict[range, str] = {
     range(1, 3): (
         "1: an internal error of holdfast. 2: wrong usage, or a job file that cannot be used; no worker was started."
@@ -37,7 +38,6 @@ _NOTES: dict[range, str] = {
         " for another attempt; 210 to 219 say that another attempt cannot help."
     ),
 }
-"""The meaning of a block of codes beside its rows."""
 
 _RERUN = {
     Rerun.NOW: "yes, at once",

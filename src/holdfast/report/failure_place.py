@@ -13,20 +13,20 @@ from holdfast.safe_text import harmless
 _SOURCE = Lazy(r"(?P<role>[\w.-]{1,80})-(?P<rank>\d{1,9}) (?P<stream>stdout|stderr)(?::(?P<line>\d{1,12}))?")
 _FRAME = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>.{1,200})')
 _AT = Lazy(r"  at (?P<path>.{1,4096}):(?P<line>\d{1,9}) in (?P<function>.{1,200})")
+#: As py-spy writes a frame.
 _STACK = Lazy(r"(?P<function>.{1,200}) \((?P<path>[^()\n]{1,4096}):(?P<line>\d{1,9})\)")
-"""As py-spy writes a frame."""
 _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})')
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
+#: Paths of code that the user did not write.
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-"""Paths of code that the user did not write."""
+#: The same, for stacks with shortened paths.
 _LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
-"""The same, for stacks with shortened paths."""
 
+#: Bytes of a log that are searched, from its end.
 TAIL_BYTES = 256 * 1024
-"""Bytes of a log that are searched, from its end."""
+#: A traceback is searched within so many lines before the exception.
 MOST_LINES = 400
-"""A traceback is searched within so many lines before the exception."""
 MOST_FRAMES = 3
 
 
@@ -36,19 +36,19 @@ class UserFrame(Noun, frozen=True, kw_only=True):
     path: str
     line: int
     function: str
+    #: The source line from the log; empty where it has none.
     source: str = ""
-    """The source line from the log; empty where it has none."""
 
 
 class FailurePlace(Noun, frozen=True, kw_only=True):
     """The place of a failure, from the worker's log. Each part may be missing."""
 
+    #: The exception as the program printed it: its first line.
     said: str = ""
-    """The exception as the program printed it: its first line."""
+    #: The innermost first, at most `MOST_FRAMES`.
     frames: tuple[UserFrame, ...] = ()
-    """The innermost first, at most `MOST_FRAMES`."""
+    #: The log file.
     log: str = ""
-    """The log file."""
     first_line: int | None = None
     last_line: int | None = None
 

@@ -29,22 +29,22 @@ Write = Callable[[bytes], object]
 class Pattern(Noun, frozen=True, kw_only=True):
     """The pattern that lines must contain."""
 
+    #: Compiled by re2, which has no type of its own for it.
     in_line: Any
-    """Compiled by re2, which has no type of its own for it."""
+    #: The same for a block of many lines: it finds at least as much. None where there is no such pattern.
     in_block: Any = None
-    """The same for a block of many lines: it finds at least as much. None where there is no such pattern."""
 
 
 class LogLineFilter(Noun, frozen=True, kw_only=True):
     """Which lines are wanted."""
 
     since: float | None = None
+    #: Seconds since the epoch; a line of that moment itself is excluded.
     until: float | None = None
-    """Seconds since the epoch; a line of that moment itself is excluded."""
+    #: None: all.
     pattern: Pattern | None = None
-    """None: all."""
+    #: The number of last lines of each log.
     tail: int | None = None
-    """The number of last lines of each log."""
 
 
 def pattern_of(text: str) -> Pattern:

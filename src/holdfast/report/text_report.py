@@ -110,8 +110,8 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
     return lines
 
 
+#: Bound workers in the text; report.json has more.
 MOST_RANKS = 16
-"""Bound workers in the text; report.json has more."""
 
 
 def bound_in_words(bound: tuple[Bound, ...]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.model.human_format import duration
 
+#: Each part's mark and its name, in the order of time.
 _LOOKS = {
     "backoff": ("·", "back-off"),
     "checking": ("░", "checks"),
@@ -17,9 +18,8 @@ _LOOKS = {
     "draining": ("▚", "draining"),
     "decision": ("▞", "decision"),
 }
-"""Each part's mark and its name, in the order of time."""
+#: The time from the go to the first output is taken out of these phases: a record has it beside them.
 _AFTER_GO = ("starting", "running", "detection", "draining")
-"""The time from the go to the first output is taken out of these phases: a record has it beside them."""
 _BAR = 30
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+#: HOST:PORT of the job's owner: this container is one of its nodes.
 OWNER = "HOLDFAST_OWNER"
-"""HOST:PORT of the job's owner: this container is one of its nodes."""
+#: The path of the job's file, unless it is `job.yaml` in the exchange directory.
 JOB_FILE = "HOLDFAST_JOB_FILE"
-"""The path of the job's file, unless it is `job.yaml` in the exchange directory."""
+#: The name of the variable with the user's command.
 COMMAND_FROM = "HOLDFAST_COMMAND_FROM"
-"""The name of the variable with the user's command."""
 USER_CMD = "USER_CMD"
 ROLE = "task"
 _CHECKS = ("HOLDFAST_CHECKS", "HOLDFAST_NO_CHECKS", "HOLDFAST_PLUGIN")

@@ -19,8 +19,8 @@ from holdfast.runtime.shell_quoting import Quote, quotes_at
 if TYPE_CHECKING:
     import re
 
+#: The groups that may follow `<% $`.
 GROUPS = ("parameters", "secrets", "script", "data", "output", "dockerimage")
-"""The groups that may follow `<% $`."""
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"})
 MOST_TOLD = 5
 _SECRET = "HOLDFAST_SECRET_"
@@ -36,23 +36,23 @@ class ExpansionTarget(enum.Enum):
     """The reader of the text in which names are expanded."""
 
     SHELL = "a shell"
+    #: A word of a command line, or a script of another interpreter: a secret must not be in it.
     PROGRAM = "a program"
-    """A word of a command line, or a script of another interpreter: a secret must not be in it."""
+    #: An address, the value of a variable: it is on no command line, and may contain a secret.
     HOLDFAST = "holdfast"
-    """An address, the value of a variable: it is on no command line, and may contain a secret."""
 
 
 class NameValues(Noun, frozen=True, kw_only=True):
     """The values of names."""
 
+    #: `PAI_*` and `HOLDFAST_*`.
     values: Mapping[str, str] = {}
-    """`PAI_*` and `HOLDFAST_*`."""
+    #: Further names of variables, whose values a worker only has when it starts: they are left unchanged.
     later: Collection[str] = ()
-    """Further names of variables, whose values a worker only has when it starts: they are left unchanged."""
     parameters: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
+    #: `script.uri`, `data.uri[0]`.
     others: Mapping[str, str] = {}
-    """`script.uri`, `data.uri[0]`."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> NameValues:

@@ -13,11 +13,11 @@ from holdfast.model.gang_protocol import Peers
 from holdfast.model.job_spec import JobSpec, Role, Seat
 from holdfast.model.peer_addresses import SSH, Task, tasks_of
 
+#: The label of the port in an address that has room for only one.
 HTTP = "http"
-"""The label of the port in an address that has room for only one."""
+#: Of what a worker's environment has of its peers. The kernel gives no string more than this, and all of them together
+#: a quarter of the stack's limit (2 MiB with 8 MiB of stack); every process that a worker starts copies them.
 MOST_BYTES = 128 * 1024
-"""Of what a worker's environment has of its peers. The kernel gives no string more than this, and all of them together
-a quarter of the stack's limit (2 MiB with 8 MiB of stack); every process that a worker starts copies them."""
 _MIB = 1 << 20
 
 
@@ -25,11 +25,11 @@ class PeerNames(msgspec.Struct, frozen=True):
     """The names and addresses of a gang's tasks, for all workers of one attempt: made once."""
 
     tasks: dict[tuple[str, int], Task]
+    #: Every variable about a peer.
     whole: dict[str, str]
-    """Every variable about a peer."""
+    #: The variables in each worker's environment: all, or, where that would be too much, those of the first task of
+    #: each role.
     brief: dict[str, str]
-    """The variables in each worker's environment: all, or, where that would be too much, those of the first task of
-    each role."""
 
     @property
     def cut(self) -> bool:

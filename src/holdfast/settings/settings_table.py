@@ -13,12 +13,12 @@ from holdfast.settings.value_kinds import Value, ValueKind
 class Scope(enum.Enum):
     """Whose value of a setting counts in a job over several machines; its text is the word of the reference page."""
 
+    #: Each `holdfast run` that a person types uses its own value, and sends it nowhere.
     RUN = "run"
-    """Each `holdfast run` that a person types uses its own value, and sends it nowhere."""
+    #: The owner resolves it once, and sends it to the agent of each node.
     JOB = "job"
-    """The owner resolves it once, and sends it to the agent of each node."""
+    #: Each node resolves it; an option that was typed goes along to the agents that this command starts.
     NODE = "node"
-    """Each node resolves it; an option that was typed goes along to the agents that this command starts."""
 
 
 class Setting(Noun, frozen=True):
@@ -137,10 +137,10 @@ SETTINGS: tuple[Setting, ...] = (
 
 BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
+#: Keys of the files that hold a section of their own (`holdfast.settings.yaml_sections`), and what it is for.
 SECTIONS: dict[str, str] = {
     "slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm.",
     "kubernetes": "Unless a job file says it: what `holdfast submit` asks of Kubernetes.",
 }
-"""Keys of the files that hold a section of their own (`holdfast.settings.yaml_sections`), and what it is for."""
+#: The sections whose keys may hold mappings and lists of any depth.
 DEEP_SECTIONS = frozenset({"kubernetes"})
-"""The sections whose keys may hold mappings and lists of any depth."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import yaml
 
 T = TypeVar("T")
+#: A text as it was written, true or false, nothing, or a list of texts.
 Raw = str | bool | None | tuple[str, ...]
-"""A text as it was written, true or false, nothing, or a list of texts."""
 
 
 def section(data: bytes | str, name: str) -> dict[str, Raw] | None:

@@ -8,10 +8,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import Page, PageRequest
 
+#: Nodes with a failed check first, then those that were checked last.
 MOST_NODES = 40
-"""Nodes with a failed check first, then those that were checked last."""
+#: The number of runs in a check's trend.
 TREND = 8
-"""The number of runs in a check's trend."""
 
 
 class Run(Noun, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class Checks(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
+    #: The number of nodes that are left out.
     left_out: int = 0
-    """The number of nodes that are left out."""
     trouble: tuple[str, ...] = ()
 
     def runs(self, check: str, node: str) -> tuple[Run, ...]:

@@ -17,8 +17,8 @@ from holdfast.record.state_directory import unreadable
 from holdfast.untrusted import Malformed, json_as
 from holdfast.web.page_parts import Home, Page, PageRequest
 
+#: Entries of a state directory's history, the last ones.
 MOST_PAST = 60
-"""Entries of a state directory's history, the last ones."""
 MOST_DEVICES = 2000
 
 
@@ -31,14 +31,14 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()
     since: float | None = None
     reason: str = ""
+    #: `79: 2 of 3 within 24 h before HOLD`
     counted: tuple[str, ...] = ()
-    """`79: 2 of 3 within 24 h before HOLD`"""
+    #: The event that returns it to work.
     ends: str = ""
-    """The event that returns it to work."""
+    #: The key of its state directory.
     home: str
-    """The key of its state directory."""
+    #: Whether the user of this server may change it.
     mine: bool
-    """Whether the user of this server may change it."""
 
 
 class DeviceHistoryEntry(Noun, frozen=True, kw_only=True):
@@ -56,8 +56,8 @@ class Devices(Noun, frozen=True, kw_only=True):
     title: str = "Devices"
     devices: tuple[DeviceEntry, ...] = ()
     past: tuple[DeviceHistoryEntry, ...] = ()
+    #: Refused events, by reason.
     refused: dict[str, int] = {}
-    """Refused events, by reason."""
     trouble: tuple[str, ...] = ()
 
 

@@ -14,11 +14,11 @@ from holdfast.untrusted import Malformed, json_as
 class EnvironmentComparison(Noun, frozen=True, kw_only=True):
     """The environments of one rank in two attempts."""
 
+    #: The earlier attempt of the comparison.
     before: int
-    """The earlier attempt of the comparison."""
     differences: tuple[Difference, ...]
+    #: Variables that differ in every two attempts, and are not compared.
     own: tuple[str, ...] = tuple(sorted(OWN))
-    """Variables that differ in every two attempts, and are not compared."""
 
 
 def compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) -> EnvironmentComparison | None:

@@ -23,11 +23,11 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 MOST_GROUPS = 60
 MOST_WEEKS = 26
 MOST_NODES = 20
+#: Jobs of a group that are named, at most.
 FEW_JOBS = 5
-"""Jobs of a group that are named, at most."""
 _DAYS = 90
+#: From so many failures on, with half of their culprits on one node, the page names that node.
 SHARED = 3
-"""From so many failures on, with half of their culprits on one node, the page names that node."""
 _SHADES = 5
 
 
@@ -60,16 +60,16 @@ class GroupRow(Noun, frozen=True, kw_only=True):
     fingerprint: str
     phrase: str
     blame: str
+    #: That of the newest one.
     reason: str
-    """That of the newest one."""
     count: int
     first_at: float
     last_at: float
     jobs: int
     newest: tuple[JobLink, ...]
     nodes: int
+    #: `4 of 5 on gpu-07`, where they share a node or a device.
     shared: str = ""
-    """`4 of 5 on gpu-07`, where they share a node or a device."""
     retried: int
     helped: int
 
@@ -90,16 +90,16 @@ class FailuresPage(Noun, frozen=True, kw_only=True):
     jobs: int
     mtbf_s: float | None
     mttr_s: float | None
+    #: The Mondays of the map as dates, the newest last.
     weeks: tuple[str, ...]
-    """The Mondays of the map as dates, the newest last."""
     classes: tuple[ClassRow, ...]
     groups: tuple[GroupRow, ...]
     left_out: int
     nodes: tuple[NodeRow, ...]
     days: int
     name: str
+    #: Failures of the class in the address; empty: any.
     phrase: str
-    """Failures of the class in the address; empty: any."""
     names: tuple[str, ...]
     trouble: tuple[str, ...]
 

@@ -28,15 +28,15 @@ from holdfast.web.replayed_gang import REPLAYED, waits
 DAY_S = 86_400.0
 MOST_RUNNING = 60
 MOST_WANTED = 60
+#: Ranks whose files are examined for a sign of life, at most.
 MOST_RANKS = 512
-"""Ranks whose files are examined for a sign of life, at most."""
 
 
 class AttentionItem(Noun, frozen=True, kw_only=True):
     """One entry that needs a person."""
 
+    #: failed, gone, device, check
     kind: str
-    """failed, gone, device, check"""
     at: float | None = None
     what: str
     to_do: str = ""
@@ -55,12 +55,12 @@ class Running(Noun, frozen=True, kw_only=True):
     waits_for: str = ""
     created: float
     step: int | None = None
+    #: Steps per second since this server first saw the attempt.
     steps_per_s: float | None = None
-    """Steps per second since this server first saw the attempt."""
+    #: The latest of: a step, a line of output, an event.
     last_sign: float | None = None
-    """The latest of: a step, a line of output, an event."""
+    #: The next moment at which time alone changes the state.
     decides_at: float | None = None
-    """The next moment at which time alone changes the state."""
     next_failure: str = ""
     dots: tuple[Dot, ...] = ()
 

@@ -31,8 +31,8 @@ class Piece(Noun, frozen=True, kw_only=True):
     seconds: float
     x: float
     width: float
+    #: `detection 12 s (0.4 %)`
     text: str
-    """`detection 12 s (0.4 %)`"""
 
 
 class GoodputRow(Noun, frozen=True, kw_only=True):
@@ -43,10 +43,10 @@ class GoodputRow(Noun, frozen=True, kw_only=True):
     jobs: int
     wall_s: float
     lost_s: float
+    #: Productive time ÷ all time, 0 to 1.
     ettr: float | None = None
-    """Productive time ÷ all time, 0 to 1."""
+    #: Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed.
     lost_steps: int = 0
-    """Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed."""
     seconds: dict[TimeUse, float]
     pieces: tuple[Piece, ...] = ()
 

@@ -20,8 +20,8 @@ class HistoryFilter(Noun, frozen=True, kw_only=True):
     jobs: tuple[tuple[Home, PastJob], ...]
     days: int
     name: str
+    #: All names, for the form.
     names: tuple[str, ...]
-    """All names, for the form."""
     trouble: tuple[str, ...]
 
     def of(self) -> tuple[PastJob, ...]:

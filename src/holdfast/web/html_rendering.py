@@ -19,8 +19,8 @@ from holdfast.version import __version__
 from holdfast.web.page_parts import Page, PageRequest
 from holdfast.web.web_job_page import LogLink
 
+#: Characters of one text, such as a piece of evidence.
 MOST_TEXT = 4000
-"""Characters of one text, such as a piece of evidence."""
 
 
 def when(at: float) -> Markup:

@@ -14,10 +14,10 @@ from holdfast.record.job_history import PastJob
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import BadRequest, Home, Page, PageRequest
 
+#: Jobs on one page.
 A_PAGE = 100
-"""Jobs on one page."""
+#: A job's last attempts that are shown.
 MOST_DOTS = 20
-"""A job's last attempts that are shown."""
 
 
 class JobSortOrder(enum.StrEnum):
@@ -30,8 +30,8 @@ class Dot(Noun, frozen=True, kw_only=True):
     """One attempt at a glance."""
 
     attempt: int
+    #: ok; own: its program failed; else: a node, a device or the platform failed; stopped: by a person or a limit.
     kind: str
-    """ok; own: its program failed; else: a node, a device or the platform failed; stopped: by a person or a limit."""
     text: str
 
 
@@ -44,15 +44,15 @@ class JobRow(Noun, frozen=True, kw_only=True):
     state: str
     phrase: str = ""
     blame: str = ""
+    #: `rank 3 on gpu-07`
     culprit: str = ""
-    """`rank 3 on gpu-07`"""
     node: str = ""
     attempts: int = 0
     dots: tuple[Dot, ...] = ()
     created: float
     took_s: float
+    #: The part of its time in failed attempts, and between attempts.
     lost_s: float
-    """The part of its time in failed attempts, and between attempts."""
 
 
 class Jobs(Noun, frozen=True, kw_only=True):
@@ -64,8 +64,8 @@ class Jobs(Noun, frozen=True, kw_only=True):
     known: int
     sort: str
     page: int = 1
+    #: The address of the page before this one; empty: there is none.
     earlier: str = ""
-    """The address of the page before this one; empty: there is none."""
     later: str = ""
     states: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()

@@ -19,8 +19,8 @@ from holdfast.record.job_views import JobView, events_after
 from holdfast.record.state_directory import unreadable
 from holdfast.report.swimlane import Swimlane, swimlane_of
 
+#: Events of all jobs together: those of the jobs that were shown last.
 MOST_EVENTS = 100_000
-"""Events of all jobs together: those of the jobs that were shown last."""
 MOST_LANES = 32
 Dated = tuple[float, Event]
 
@@ -73,5 +73,5 @@ class JournalCache:
         return lane
 
 
+#: Of this process.
 REMEMBERED = JournalCache()
-"""Of this process."""

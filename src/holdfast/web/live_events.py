@@ -18,13 +18,13 @@ from pathlib import Path
 from holdfast.record.database import FILE_NAME, Unusable, open_for_reading
 
 MOST_LISTENERS = 32
+#: Directories that one page watches, at most.
 MOST_FOLDERS = 16
-"""Directories that one page watches, at most."""
+#: Seconds between two events to one page.
 PAUSE_S = 1.0
-"""Seconds between two events to one page."""
+#: Seconds after which an event comes without a change: on a network file system inotify sees only this machine's
+#: writes.
 BEAT_S = 15.0
-"""Seconds after which an event comes without a change: on a network file system inotify sees only this machine's
-writes."""
 
 _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
 _EVENT = struct.Struct("iIII")

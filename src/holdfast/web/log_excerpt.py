@@ -17,11 +17,11 @@ from holdfast.record.log_tail import BLOCK_BYTES
 from holdfast.record.rotated_logs import Mark, pieces
 from holdfast.record.timed_logs import timed_pieces
 
+#: Bytes of one log that a page searches.
 MOST_SCANNED = 1 << 30
-"""Bytes of one log that a page searches."""
 MOST_LINES = 300
+#: Characters of one line; the download has all of them.
 MOST_LINE = 400
-"""Characters of one line; the download has all of them."""
 MOST_FOUND = 200
 _AROUND = MOST_LINES // 2
 
@@ -29,12 +29,12 @@ _AROUND = MOST_LINES // 2
 class ExcerptLine(Noun, frozen=True, kw_only=True):
     """One line of a log."""
 
+    #: The line's number, from 1.
     number: int
-    """The line's number, from 1."""
     text: str
     deciding: bool = False
+    #: When it was read, in seconds since the epoch; None: this was not recorded.
     at: float | None = None
-    """When it was read, in seconds since the epoch; None: this was not recorded."""
 
 
 class TimedLine(Noun, frozen=True, kw_only=True):
@@ -49,15 +49,15 @@ class Excerpt(Noun, frozen=True, kw_only=True):
 
     stream: str
     lines: tuple[ExcerptLine, ...] = ()
+    #: The number of lines of the log, as far as it was read.
     total: int = 0
-    """The number of lines of the log, as far as it was read."""
     bytes: int = 0
+    #: The log was read to its end.
     whole: bool = True
-    """The log was read to its end."""
+    #: The number of lines that match the search; None: there was no search.
     found: int | None = None
-    """The number of lines that match the search; None: there was no search."""
+    #: The number of the deciding line; 0: it is not in this log.
     deciding: int = 0
-    """The number of the deciding line; 0: it is not in this log."""
 
 
 def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, wanted: str = "") -> Excerpt:

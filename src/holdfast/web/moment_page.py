@@ -13,14 +13,14 @@ from holdfast.report.merged_logs import LogCursor, LogLineFilter, fitting
 from holdfast.web.log_excerpt import shown
 from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 
+#: Seconds before the moment in which a rank's lines are searched.
 WINDOW_S = 60.0
-"""Seconds before the moment in which a rank's lines are searched."""
+#: Lines of each stream, the last before the moment.
 MOST_LINES = 6
-"""Lines of each stream, the last before the moment."""
+#: Ranks on the page, the first to fail before all others.
 MOST_RANKS = 64
-"""Ranks on the page, the first to fail before all others."""
+#: Bytes of one log that are read from the window's beginning.
 MOST_BYTES = 4 << 20
-"""Bytes of one log that are read from the window's beginning."""
 BLOCK_BYTES = 64 << 10
 STEPS_S = (-10.0, -1.0, 1.0, 10.0)
 
@@ -41,8 +41,8 @@ class StreamTail(Noun, frozen=True, kw_only=True):
     href: str
     culprit: bool = False
     lines: tuple[LoggedLine, ...] = ()
+    #: The window had so many bytes that the last lines before the moment were not reached.
     cut: bool = False
-    """The window had so many bytes that the last lines before the moment were not reached."""
 
 
 class NearMoment(Noun, frozen=True, kw_only=True):
@@ -63,13 +63,13 @@ class MomentPage(Noun, frozen=True, kw_only=True):
     attempt: int
     window_s: float = WINDOW_S
     begun: float
+    #: The bounds of the attempt; for a running one, `over` is now.
     over: float
-    """The bounds of the attempt; for a running one, `over` is now."""
     streams: tuple[StreamTail, ...] = ()
+    #: Ranks that wrote nothing in the window.
     silent: tuple[int, ...] = ()
-    """Ranks that wrote nothing in the window."""
+    #: The number of ranks that are not shown.
     more: int = 0
-    """The number of ranks that are not shown."""
     steps: tuple[NearMoment, ...] = ()
     address: str
     home_key: str = ""

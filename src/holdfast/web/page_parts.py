@@ -26,11 +26,11 @@ class BadRequest(HoldfastError):
 class Home(NamedTuple):
     """One state directory."""
 
+    #: Its name in addresses where there are several.
     key: str
-    """Its name in addresses where there are several."""
     path: Path
+    #: It belongs to the user of this server: changes are allowed.
     mine: bool
-    """It belongs to the user of this server: changes are allowed."""
 
 
 class PageRequest(NamedTuple):
@@ -38,8 +38,8 @@ class PageRequest(NamedTuple):
 
     homes: tuple[Home, ...]
     now: float
+    #: The parts of the address that the pattern names.
     path: Mapping[str, str]
-    """The parts of the address that the pattern names."""
     query: Mapping[str, str]
 
     def surveys(self) -> Iterator[tuple[Home, Survey]]:
@@ -79,8 +79,8 @@ def home_of(path: Path, user: int) -> Home:
 class Page(NamedTuple):
     """One page. It is in the navigation if it has a name there."""
 
+    #: `/jobs`, `/job/{job}`; its twin ends with `.json`.
     path: str
-    """`/jobs`, `/job/{job}`; its twin ends with `.json`."""
     template: str
     read: Callable[[PageRequest], Noun]
     name: str = ""

@@ -23,16 +23,16 @@ from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequ
 
 MOST_STACKS = 30
 MOST_FRAMES = 40
+#: `worker-1 stderr:4`: the place of a piece of evidence.
 _NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
-"""`worker-1 stderr:4`: the place of a piece of evidence."""
 
 
 class Stack(Noun, frozen=True, kw_only=True):
     """Ranks at the same place."""
 
     ranks: str
+    #: The page's own rank is one of them.
     here: bool
-    """The page's own rank is one of them."""
     state: str
     place: str
     frames: str
@@ -50,19 +50,19 @@ class RankPage(Noun, frozen=True, kw_only=True):
     role: str
     query: str = ""
     logs: tuple[Excerpt, ...]
+    #: The address of the page, without its query.
     address: str
-    """The address of the page, without its query."""
     home_key: str = ""
+    #: All attempts that have logs.
     attempts: tuple[int, ...] = ()
-    """All attempts that have logs."""
+    #: Why the attempt ended, where this rank was the first to fail.
     reason: str = ""
-    """Why the attempt ended, where this rank was the first to fail."""
     hang: str = ""
+    #: The lines of both streams by time, where the request asks for it.
     merged: tuple[TimedLine, ...] = ()
-    """The lines of both streams by time, where the request asks for it."""
     stacks: tuple[Stack, ...] = ()
+    #: How its environment differs from that of the attempt before; None: there is none before, or it was not kept.
     environment: EnvironmentComparison | None = None
-    """How its environment differs from that of the attempt before; None: there is none before, or it was not kept."""
 
 
 def read(ask: PageRequest) -> RankPage:

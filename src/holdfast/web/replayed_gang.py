@@ -16,8 +16,8 @@ from holdfast.decide.phases import Phase
 from holdfast.web.journal_cache import REMEMBERED
 
 MOST_JOBS = 64
+#: A job with more events is shown without its owner's view.
 MOST_EVENTS = 50_000
-"""A job with more events is shown without its owner's view."""
 
 
 def waits(view: GangView) -> str:
@@ -48,5 +48,5 @@ class ReplayedGangs:
             return gang.view()
 
 
+#: Of this process.
 REPLAYED = ReplayedGangs()
-"""Of this process."""

@@ -11,8 +11,8 @@ import uvicorn
 from holdfast.web.page_parts import Home
 from holdfast.web.web_site import ServerSetup, WebSite
 
+#: Requests at a time; further ones are answered with 503.
 MOST_REQUESTS = 128
-"""Requests at a time; further ones are answered with 503."""
 
 
 class _Server(uvicorn.Server):

@@ -25,8 +25,8 @@ from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import Home, Page, PageRequest
 from holdfast.web.replayed_gang import REPLAYED, waits
 
+#: Ranks with a link to their logs, at most.
 MOST_RANKS = 500
-"""Ranks with a link to their logs, at most."""
 MOST_EVIDENCE = 40
 
 
@@ -63,17 +63,17 @@ class JobPage(Noun, frozen=True, kw_only=True):
     created: float
     ended: float | None = None
     host: str
+    #: One sentence: the exception as it was printed, the rank, the node; for a running job, its state.
     headline: str
-    """One sentence: the exception as it was printed, the rank, the node; for a running job, its state."""
+    #: The journal has no end of it, and its owner's process has ended.
     gone: bool = False
-    """The journal has no end of it, and its owner's process has ended."""
+    #: The report of its end; for a running job, of the last attempt that failed.
     report: ExitReport | None = None
-    """The report of its end; for a running job, of the last attempt that failed."""
     evidence: tuple[Evidence, ...] = ()
     more_evidence: int = 0
     attempts: tuple[AttemptEntry, ...] = ()
+    #: Its owner's view, while it runs.
     view: GangView | None = None
-    """Its owner's view, while it runs."""
     budgets: tuple[Budget, ...] = ()
     next_failure: str = ""
     others: tuple[CollateralEntry, ...] = ()
@@ -81,10 +81,10 @@ class JobPage(Noun, frozen=True, kw_only=True):
     logs: tuple[LogLink, ...] = ()
     more_logs: int = 0
     swimlane: Swimlane | None = None
+    #: The addition to each address of this job, where there are several state directories.
     more: str = ""
-    """The addition to each address of this job, where there are several state directories."""
+    #: The report as `holdfast show` prints its first line.
     text: str = ""
-    """The report as `holdfast show` prints its first line."""
 
 
 def read(ask: PageRequest) -> JobPage:

@@ -44,8 +44,8 @@ class ServerSetup(NamedTuple):
     token: str
     port: int
     clock: Callable[[], float]
+    #: Further names of this machine in requests.
     names: tuple[str, ...] = ()
-    """Further names of this machine in requests."""
 
 
 class WebSite:

@@ -17,8 +17,8 @@ RESOLVE_S = 10.0
 MOST_ADDRESSES = 16
 _MOST_BYTES = 16_384
 
+#: Family and address, a scope included: `fe80::1%eth0`.
 Address = tuple[int, str]
-"""Family and address, a scope included: `fe80::1%eth0`."""
 
 _ASK = """
 import _socket, sys

@@ -21,8 +21,8 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _ANSWER_BYTES = 1 << 18
 _WITHIN_S = 5.0
 
+#: Bridges to containers on the same machine: other machines use the same addresses on their own bridges.
 _OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]{12}")
-"""Bridges to containers on the same machine: other machines use the same addresses on their own bridges."""
 
 
 class Interface(Noun, frozen=True, kw_only=True):

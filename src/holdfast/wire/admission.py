@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_settings import JobSetting
     from holdfast.model.job_spec import JobSpec, NodePlan
 
+#: Twice the largest measured gang: beyond it, a program starts agents without end.
 MOST_NODES = 20_000
-"""Twice the largest measured gang: beyond it, a program starts agents without end."""
 
 BAD_USAGE = 2
 UNAVAILABLE = 251
@@ -24,12 +24,12 @@ TOO_FEW_DEVICES = 252
 class AdmissionContext(Noun, frozen=True, kw_only=True):
     """What the owner compares a hello with."""
 
+    #: The version of holdfast.
     version: str
-    """The version of holdfast."""
     job: str
     user: str
+    #: The owner's machine, by its host name.
     host: str
-    """The owner's machine, by its host name."""
     job_id: str
     spec: JobSpec
     term: int
@@ -42,10 +42,10 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
 
     agent: str
     boot: int
+    #: The node's name in this job.
     name: str
-    """The node's name in this job."""
+    #: The address at which peers reach it.
     address: str
-    """The address at which peers reach it."""
     node_rank: int | None = None
 
 

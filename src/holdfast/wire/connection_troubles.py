@@ -20,8 +20,8 @@ class NoOwner(HoldfastError):
     exit_status = 251
 
 
+#: Dialling again does not help: the agent's run ends at once.
 FINAL = frozenset({ChannelEndKind.OTHER_KEY})
-"""Dialling again does not help: the agent's run ends at once."""
 
 
 def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:

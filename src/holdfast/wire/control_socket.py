@@ -21,11 +21,11 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.fault_news import SOCKET_NAME, FaultsLine
 
 LINE_BYTES = 64 * 1024
+#: With more connections the client that was silent longest is closed: no client can keep `holdfast stop` out.
 CONNECTIONS = 16
-"""With more connections the client that was silent longest is closed: no client can keep `holdfast stop` out."""
 
+#: How many clients the kernel keeps waiting for `accept`.
 WAITING = 128
-"""How many clients the kernel keeps waiting for `accept`."""
 
 
 class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):

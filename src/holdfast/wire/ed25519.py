@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 SECRET_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES = 32, 32, 64
 LIBRARIES = ("libcrypto.so.3", "libcrypto.so.1.1")
+#: OpenSSL's number of it (NID_ED25519).
 _ED25519 = 1087
-"""OpenSSL's number of it (NID_ED25519)."""
 _SSH = b"ssh-ed25519"
+#: OpenSSH pads the secret part of an open key to this.
 _SSH_BLOCK = 8
-"""OpenSSH pads the secret part of an open key to this."""
 
 
 class Ed25519:
@@ -120,8 +120,8 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
 
 # ------------------------------------------------------------------------------------------------- in plain formats
 
+#: Ed25519 (RFC 8410), `commonName`, `basicConstraints`: as DER writes them.
 _OID, _COMMON_NAME, _CONSTRAINTS = bytes.fromhex("06032b6570"), bytes.fromhex("0603550403"), bytes.fromhex("0603551d13")
-"""Ed25519 (RFC 8410), `commonName`, `basicConstraints`: as DER writes them."""
 _SEQUENCE, _SET, _INTEGER, _BOOLEAN, _BITS, _OCTETS, _TEXT = 0x30, 0x31, 0x02, 0x01, 0x03, 0x04, 0x0C
 _SHORT_TIME, _LONG_TIME, _TAG_0, _TAG_3 = 0x17, 0x18, 0xA0, 0xA3
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+#: In the directory of each job: its supervisor listens there.
 SOCKET_NAME = "control.sock"
-"""In the directory of each job: its supervisor listens there."""
 
+#: In the directory of each node's part of a job: its agent listens there.
 NEWS_NAME = "faults-news.sock"
-"""In the directory of each node's part of a job: its agent listens there."""
 
 
 class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):

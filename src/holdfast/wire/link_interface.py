@@ -15,6 +15,7 @@ from holdfast.model.hang_messages import LookAtRanks, RanksSeen, WantLastWords
 from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
+#: What the owner sends to a node.
 Request = (
     Command
     | RunChecks
@@ -29,12 +30,10 @@ Request = (
     | MeasurePeer
     | ClosePort
 )
-"""What the owner sends to a node."""
+#: A node's answer to a question to all nodes, for `owner/node_queries.py`, which has asked. A lost one is not repeated.
 Seen = RanksSeen | PortOpen | PeerMeasured
-"""A node's answer to a question to all nodes, for `owner/node_queries.py`, which has asked. A lost one is not
-repeated."""
+#: What a node sends to the owner.
 Word = Report | Event | Seen
-"""What a node sends to the owner."""
 
 
 class NodesLink(Protocol):

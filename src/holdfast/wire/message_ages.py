@@ -21,17 +21,17 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.gang_protocol import Report
 from holdfast.model.noun_base import MONOTONIC
 
+#: Nothing in these is translated.
 AS_TOLD: frozenset[type] = frozenset({Report, AttemptRecord, JobReport})
-"""Nothing in these is translated."""
+#: About a hundred years: an age beyond it, or one that is no number, is taken for none.
 LONGEST_S = 3.2e9
-"""About a hundred years: an age beyond it, or one that is no number, is taken for none."""
 
 M = TypeVar("M")
+#: A value and `now`: the same value with each moment in it turned round.
 Turn = Callable[[Any, float], Any]
-"""A value and `now`: the same value with each moment in it turned round."""
 
+#: Of each struct type that was asked for, the fields that hold moments.
 _found: dict[type, tuple[tuple[str, Turn], ...]] = {}
-"""Of each struct type that was asked for, the fields that hold moments."""
 
 
 def aged(message: M, now: float) -> M:

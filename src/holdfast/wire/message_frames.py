@@ -33,18 +33,18 @@ from holdfast.wire.node_messages import (
     Welcome,
 )
 
+#: What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`.
 FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
-"""What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`."""
+#: What a person's command may say.
 FromOperator = Asked
-"""What a person's command may say."""
+#: What the owner may say.
 FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
-"""What the owner may say."""
 Sent = FromAgent | FromOperator | FromOwner | Word
 
+#: Of a frame.
 LONGEST_BYTES = 1 << 20
-"""Of a frame."""
+#: A thousand workers of one node, each with all that its evidence may have.
 LONGEST_MESSAGE_BYTES = 16 << 20
-"""A thousand workers of one node, each with all that its evidence may have."""
 _HEAD = 4
 _MORE = 1 << 31
 

@@ -31,8 +31,8 @@ class Verb(enum.StrEnum):
     REPORT_FAULT = "faults report"
 
 
+#: Rises when a message changes its meaning: two sides with different numbers do not work together.
 PROTOCOL = 2
-"""Rises when a message changes its meaning: two sides with different numbers do not work together."""
 
 
 class Moved(Message, frozen=True, kw_only=True):
@@ -56,28 +56,28 @@ class Hello(Message, frozen=True, kw_only=True):
     """An agent's first message on a connection."""
 
     protocol: int
+    #: The version of holdfast.
     version: str
-    """The version of holdfast."""
+    #: `--rdzv-id`, else the job's name and its script: the owner refuses agents of another job.
     job: str
-    """`--rdzv-id`, else the job's name and its script: the owner refuses agents of another job."""
+    #: Random; stays the same as long as the node's guard is alive.
     agent: str
-    """Random; stays the same as long as the node's guard is alive."""
+    #: Rises each time the guard starts an agent.
     boot: int
-    """Rises each time the guard starts an agent."""
     user: str
+    #: Its `name` is the machine's host name; the owner may give it another.
     node: NodeInfo
-    """Its `name` is the machine's host name; the owner may give it another."""
+    #: The options as typed on this node.
     plan: NodePlan
-    """The options as typed on this node."""
+    #: The owner's address as the agent has dialled it.
     dialled: str
-    """The owner's address as the agent has dialled it."""
+    #: The highest attempt that the agent knows of.
     attempt: int = 0
-    """The highest attempt that the agent knows of."""
     kept_out: tuple[DeviceStanding, ...] = ()
+    #: Why this node is started as the owner itself, though another owner answers at the endpoint; empty: it is not.
     hosts: str = ""
-    """Why this node is started as the owner itself, though another owner answers at the endpoint; empty: it is not."""
+    #: Why the earlier agent died, where its guard has found out.
     memory_kill: MemoryKill | None = None
-    """Why the earlier agent died, where its guard has found out."""
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):
@@ -91,13 +91,13 @@ class Welcome(Message, frozen=True, kw_only=True):
     """The owner has admitted an agent."""
 
     job_id: str
+    #: The node's name in this job.
     node: str
-    """The node's name in this job."""
+    #: Policy and timers are the owner's; the commands of a node's workers are the node's own.
     spec: JobSpec
-    """Policy and timers are the owner's; the commands of a node's workers are the node's own."""
     term: int
+    #: The host name of the owner's machine.
     owner: str
-    """The host name of the owner's machine."""
     #: Settings of scope `job` as the owner has resolved them: they count on each node.
     settings: tuple[JobSetting, ...] = ()
 
@@ -105,12 +105,12 @@ class Welcome(Message, frozen=True, kw_only=True):
 class Refused(Message, frozen=True, kw_only=True):
     """The owner refuses an agent; the agent's run ends."""
 
+    #: The difference, in words.
     reason: str
-    """The difference, in words."""
+    #: The command to type.
     hint: str
-    """The command to type."""
+    #: The exit status of the agent's run.
     code: int
-    """The exit status of the agent's run."""
 
 
 class Told(Message, frozen=True, kw_only=True):
@@ -140,38 +140,38 @@ class Asked(Message, frozen=True, kw_only=True):
     version: str
     user: str
     host: str
+    #: JSON, one of `holdfast.owner.nodes.operator_lines`.
     line: str
-    """JSON, one of `holdfast.owner.nodes.operator_lines`."""
+    #: Returned with the answer: questions about several logs may be open at once.
     tag: int = 0
-    """Returned with the answer: questions about several logs may be open at once."""
 
 
 class RemoteLogFile(Noun, frozen=True, kw_only=True):
     """A file of a log on its node."""
 
     path: str
+    #: In bytes.
     size: int
-    """In bytes."""
 
 
 class LogPiece(Noun, frozen=True, kw_only=True):
     """A part of one stream's log."""
 
     stream: LogStream
+    #: Its first byte's place.
     at: int
-    """Its first byte's place."""
     data: bytes = b""
+    #: Bytes of the whole log at present.
     size: int = 0
-    """Bytes of the whole log at present."""
+    #: The inode number of the file in which `at` counts; 0: there is no log yet, or its times were not requested.
     file: int = 0
-    """The inode number of the file in which `at` counts; 0: there is no log yet, or its times were not requested."""
+    #: When its lines were read: records of `model/log_time_format.py`, whose bytes count from the beginning of
+    #: `data`.
     times: bytes = b""
-    """When its lines were read: records of `model/log_time_format.py`, whose bytes count from the beginning of
-    `data`."""
+    #: Bytes of the log, where `files` are given.
     has_times: bool = False
-    """Bytes of the log, where `files` are given."""
+    #: Those of the log, the oldest first, where `LogFrom.most` is 0.
     files: tuple[RemoteLogFile, ...] = ()
-    """Those of the log, the oldest first, where `LogFrom.most` is 0."""
 
 
 class LogRead(Message, frozen=True, kw_only=True):
@@ -181,12 +181,12 @@ class LogRead(Message, frozen=True, kw_only=True):
     attempt: int = 0
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
+    #: The attempt is over, or the rank is elsewhere by now: this node will have no more of it.
     over: bool = False
-    """The attempt is over, or the rank is elsewhere by now: this node will have no more of it."""
+    #: Why there is nothing to read, in words.
     trouble: str = ""
-    """Why there is nothing to read, in words."""
+    #: The path that was read.
     node: str = ""
-    """The path that was read."""
 
 
 class RankAt(Noun, frozen=True, kw_only=True):
@@ -203,36 +203,36 @@ class Answered(Message, frozen=True, kw_only=True):
     ok: bool
     message: str
     log: LogRead | None = None
+    #: The job is over.
     ended: bool = False
-    """The job is over."""
+    #: The id of the question.
     tag: int = 0
-    """The id of the question."""
+    #: The attempt of these ranks.
     attempt: int = 0
-    """The attempt of these ranks."""
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0
+    #: The ranks whose nodes the owner knows.
     attempts: tuple[int, ...] = ()
-    """The ranks whose nodes the owner knows."""
 
 
 class LogFrom(Noun, frozen=True, kw_only=True):
     """The place in a stream from which to read."""
 
     stream: LogStream
+    #: In bytes; a negative number counts from the end.
     at: int = 0
-    """In bytes; a negative number counts from the end."""
+    #: Instead: the number of last lines.
     lines: int | None = None
-    """Instead: the number of last lines."""
+    #: With the times of its lines, and over all files of a rotated log.
     timed: bool = False
-    """With the times of its lines, and over all files of a rotated log."""
+    #: With `timed`: the file in which `at` counts (`LogPiece.file`); 0: from the log's first byte on.
     file: int = 0
-    """With `timed`: the file in which `at` counts (`LogPiece.file`); 0: from the log's first byte on."""
+    #: With `timed`, instead: from the first line that was read at that moment or later, in seconds since the epoch.
     since: float | None = None
-    """With `timed`, instead: from the first line that was read at that moment or later, in seconds since the epoch."""
+    #: With `timed`: about so many bytes at most; 0: none, only the place and the list of files are wanted.
     most: int | None = None
-    """With `timed`: about so many bytes at most; 0: none, only the place and the list of files are wanted."""
+    #: With `timed`: a line that has no end yet is left for later, while the attempt runs.
     whole: bool = False
-    """With `timed`: a line that has no end yet is left for later, while the attempt runs."""
 
 
 class ReadLog(Message, frozen=True, kw_only=True):
@@ -240,8 +240,8 @@ class ReadLog(Message, frozen=True, kw_only=True):
 
     id: int
     rank: int
+    #: 0: the rank's last attempt on this node.
     attempt: int = 0
-    """0: the rank's last attempt on this node."""
     streams: tuple[LogFrom, ...]
     wait: bool = False
 
@@ -268,6 +268,6 @@ class VerbDone(Message, frozen=True, kw_only=True):
     text: str
 
 
+#: What the owner asks a node for a person, or for the job's directory.
 Question = ReadLog | ForgetLog | RunVerb
-"""What the owner asks a node for a person, or for the job's directory."""
 NodeAnswer = LogRead | VerbDone

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from holdfast.wire.job_key import Key
     from holdfast.wire.message_frames import Sent
 
+#: For one address: shorter than the lease, so that the next is tried before it is over.
 CONNECT_S = 3.0
-"""For one address: shorter than the lease, so that the next is tried before it is over."""
 SHAKE_S = 10.0
 FIRST_S = 0.1
 LONGEST_S = 5.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 
+#: (this node's address on the connection, the owner's): the first word.
 Hello = Callable[[str, str], "Sent"]
-"""(this node's address on the connection, the owner's): the first word."""
 Heard = Callable[[Any, float], "News"]
 Lost = Callable[[ChannelEnd, float], "News"]
 

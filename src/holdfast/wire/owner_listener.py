@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 HELLO_S = 10.0
+#: Seconds that a peer may take to read its last message and to close.
 LEAVE_S = 2.0
-"""Seconds that a peer may take to read its last message and to close."""
 WAITING = 1000
+#: Connections that the kernel keeps until they are accepted; the system's own limit may be lower.
 BACKLOG = 4096
-"""Connections that the kernel keeps until they are accepted; the system's own limit may be lower."""
+#: Connections accepted in one turn: peers' messages wait meanwhile.
 ACCEPTS = 16
-"""Connections accepted in one turn: peers' messages wait meanwhile."""
 STRANGERS = 64
 NO_DESCRIPTORS_S = 1.0
 _HEARS = {Identity.AGENT: FromAgent, Identity.OPERATOR: FromOperator}
@@ -47,8 +47,8 @@ Strange = Callable[[str, ChannelEnd], None]
 class Stranger(msgspec.Struct):
     """The connections from one address that were refused."""
 
+    #: When the last one was refused.
     end: ChannelEnd
-    """When the last one was refused."""
     times: int = 0
 
 

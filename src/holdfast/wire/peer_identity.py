@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from holdfast.wire.job_key import Key
 
+#: The name that both ends give to what they speak (ALPN): it tells another key from another service.
 SPOKEN = "holdfast"
-"""The name that both ends give to what they speak (ALPN): it tells another key from another service."""
 
 _FOR = b"holdfast identity 1: "
 
@@ -29,12 +29,12 @@ _FOR = b"holdfast identity 1: "
 class Identity(enum.StrEnum):
     """What a side of a connection may do."""
 
+    #: Accepts connections; commands agents.
     OWNER = "owner"
-    """Accepts connections; commands agents."""
+    #: Looks after one node; obeys the owner.
     AGENT = "agent"
-    """Looks after one node; obeys the owner."""
+    #: A person's command: looks at the job or stops it.
     OPERATOR = "operator"
-    """A person's command: looks at the job or stops it."""
 
 
 class Credentials:

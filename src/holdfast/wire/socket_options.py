@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
+#: This part of the lease: a connection whose other end answers nothing is given up before the lease is over.
 SILENCE = 0.75
-"""This part of the lease: a connection whose other end answers nothing is given up before the lease is over."""
 
 
 def set_up(sock: socket.socket, lease_s: float) -> None:

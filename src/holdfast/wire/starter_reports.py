@@ -9,24 +9,24 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
+#: A write of up to so many bytes into a pipe is never split.
 _MOST_BYTES = 4096
-"""A write of up to so many bytes into a pipe is never split."""
 _WORDS, _NODES = 1000, 64
 
 
 class StarterReport(Noun, frozen=True, kw_only=True):
     """One report of a starter."""
 
+    #: A clause for the user.
     words: str
-    """A clause for the user."""
+    #: A command to type.
     hint: str = ""
-    """A command to type."""
+    #: These nodes get no agent any more.
     nodes: tuple[str, ...] = ()
-    """These nodes get no agent any more."""
+    #: The platform has taken these nodes out of the job; `hint` shows it.
     lost: bool = False
-    """The platform has taken these nodes out of the job; `hint` shows it."""
+    #: So many more nodes get none either.
     more: int = 0
-    """So many more nodes get none either."""
 
 
 class StarterPipe:

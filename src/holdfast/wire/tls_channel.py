@@ -23,37 +23,37 @@ if TYPE_CHECKING:
     from holdfast.model.events import Event
     from holdfast.reactor import DescriptorWatch, News, Reactor
 
+#: The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back.
 RECORD_BYTES = 16_384
-"""The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back."""
+#: Bytes that a peer may leave unread: the longest message, and the messages that follow it meanwhile.
 UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
-"""Bytes that a peer may leave unread: the longest message, and the messages that follow it meanwhile."""
 
 
 class ChannelEndKind(enum.StrEnum):
     """How a connection ended."""
 
+    #: The peer closed it.
     LEFT = "left"
-    """The peer closed it."""
+    #: The network ended it, or the peer's machine.
     BROKEN = "broken"
-    """The network ended it, or the peer's machine."""
+    #: The peer is a holdfast with another key.
     OTHER_KEY = "other-key"
-    """The peer is a holdfast with another key."""
+    #: The peer speaks TLS, and is no holdfast.
     NO_KEY = "no-key"
-    """The peer speaks TLS, and is no holdfast."""
+    #: The peer speaks something else.
     NO_TLS = "no-tls"
-    """The peer speaks something else."""
+    #: The peer has the key, and sent bytes that are no message.
     MALFORMED = "malformed"
-    """The peer has the key, and sent bytes that are no message."""
+    #: The peer did not read the messages sent to it.
     UNREAD = "unread"
-    """The peer did not read the messages sent to it."""
+    #: There was no handshake, or no hello, in time.
     LATE = "late"
-    """There was no handshake, or no hello, in time."""
+    #: Too many waited, and this one had been silent longest.
     CROWDED = "crowded"
-    """Too many waited, and this one had been silent longest."""
+    #: There was no connection.
     UNREACHED = "unreached"
-    """There was no connection."""
+    #: The host's name has no address.
     UNRESOLVED = "unresolved"
-    """The host's name has no address."""
 
 
 class ChannelEnd(Noun, frozen=True, kw_only=True):
@@ -66,8 +66,8 @@ class ChannelEnd(Noun, frozen=True, kw_only=True):
 class _State(enum.Enum):
     SHAKING = enum.auto()
     OPEN = enum.auto()
+    #: The last words are on their way; what is heard is dropped.
     LEAVING = enum.auto()
-    """The last words are on their way; what is heard is dropped."""
     CLOSED = enum.auto()
 
 
@@ -283,6 +283,7 @@ class Channel:
         return news
 
 
+#: OpenSSL's words for a certificate that one of the two does not accept.
 _FOREIGN = frozenset(
     {
         "TLSV1_ALERT_UNKNOWN_CA",
@@ -294,7 +295,6 @@ _FOREIGN = frozenset(
         "CERTIFICATE_VERIFY_FAILED",
     }
 )
-"""OpenSSL's words for a certificate that one of the two does not accept."""
 _OTHER_TLS = frozenset(
     {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "NO_SHARED_CIPHER", "SSLV3_ALERT_HANDSHAKE_FAILURE"}
 )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+#: A status and an object; a list of objects as an answer to a watch: they are sent, then the connection ends.
 ApiReply = tuple[int, Any]
-"""A status and an object; a list of objects as an answer to a watch: they are sent, then the connection ends."""
 
 
 class Asked:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 UNREADY = Condition(kind="Ready", status="False", reason="ContainersNotReady")
+#: The node lost its power before its kubelet had reported that the containers run: Kubernetes gives no reason.
 DELETED_POD = Pod(name="train-0", uid="u", node="k3", phase=PodPhase.PENDING, deleting=True, conditions=(UNREADY,))
-"""The node lost its power before its kubelet had reported that the containers run: Kubernetes gives no reason."""
 DOUBTED_NODE = node_name("k3", "train-0")
 
 

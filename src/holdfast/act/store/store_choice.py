@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+#: Tells torch's workers whether MASTER_PORT is served for them. `False` from the user: rank 0 hosts the store.
 CHOICE = "TORCHELASTIC_USE_AGENT_STORE"
-"""Tells torch's workers whether MASTER_PORT is served for them. `False` from the user: rank 0 hosts the store."""
 _MOST_TEXT = 1 << 20
+#: In a script that names MASTER_PORT: it may open that port by itself.
 _OWN_PORT = (b"socket", b"create_server", b"start_server", b"TCPStore", b"jax", b"MPI", b"zmq", b"grpc")
-"""In a script that names MASTER_PORT: it may open that port by itself."""
 _TRAINS = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed")
 _PYTHONS = ("python3", "python")
 
@@ -25,8 +25,8 @@ class Torch(msgspec.Struct, frozen=True):
     """The torch that workers import, and a Python that can load it."""
 
     python: str
+    #: Its directory.
     package: str
-    """Its directory."""
 
 
 def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch | None:

@@ -24,13 +24,13 @@ from holdfast.model.job_spec import JobSpec
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
+#: Seconds that the store's process may take until it answers.
 UP_S = 60.0
-"""Seconds that the store's process may take until it answers."""
+#: How often it may die in a job before rank 0 hosts the store instead.
 MOST_LOSSES = 3
-"""How often it may die in a job before rank 0 hosts the store instead."""
 _SCRIPT = Path(__file__).with_name("store_server.py")
+#: Connections that may wait; the kernel may allow fewer (net.core.somaxconn).
 _QUEUE = 65535
-"""Connections that may wait; the kernel may allow fewer (net.core.somaxconn)."""
 _LAST_WORDS = 2048
 
 

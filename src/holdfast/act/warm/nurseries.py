@@ -15,11 +15,11 @@ from holdfast.act.worker_starts import Ticket, WarmStart
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
+#: Seconds that importing may take unless a setting changes it.
 IMPORT_S = 120.0
-"""Seconds that importing may take unless a setting changes it."""
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
+#: Seconds after their go until the next attempt's workers are forked: the present ones start first.
 STAND_BY_S = 1.0
-"""Seconds after their go until the next attempt's workers are forked: the present ones start first."""
 
 
 class Warm:

@@ -29,10 +29,10 @@ from holdfast.children import Child
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
+#: Seconds that a fork, or a look at the files, may take before the nursery counts as hung.
 ANSWER_S = 10.0
-"""Seconds that a fork, or a look at the files, may take before the nursery counts as hung."""
+#: How often a nursery may die or hang before it is abandoned, with no worker from it in between.
 MOST_DEATHS = 3
-"""How often a nursery may die or hang before it is abandoned, with no worker from it in between."""
 _DOOR = Path(__file__).with_name("door")
 
 

@@ -12,22 +12,22 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
+#: The number of scripts that are remembered.
 MOST = 64
-"""The number of scripts that are remembered."""
 _MOST_BYTES = 1 << 18
 
 
 class Lesson(msgspec.Struct, frozen=True):
     """One import of a script that is left to its workers."""
 
+    #: Its place among the script's steps.
     step: int
-    """Its place among the script's steps."""
     name: str
     why: str
+    #: The file of the package that spoils it, with its time of change, size and inode: a new release may do better.
     stamp: tuple[str, int, int, int] | None = None
-    """The file of the package that spoils it, with its time of change, size and inode: a new release may do better."""
+    #: The modules of torch that it brings.
     modules: tuple[str, ...] = ()
-    """The modules of torch that it brings."""
 
 
 class Lessons:

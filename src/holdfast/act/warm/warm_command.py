@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+#: Variables with a new value in every worker or attempt: a worker gets them when it is claimed.
 PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
-"""Variables with a new value in every worker or attempt: a worker gets them when it is claimed."""
+#: The same for variables with these prefixes, and no import depends on them.
 OURS = ("HOLDFAST_", "PAI_", "FC_")
-"""The same for variables with these prefixes, and no import depends on them."""
 _PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
 

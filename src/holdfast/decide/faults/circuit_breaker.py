@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.model.noun_base import Noun
 
 DEFAULT_SHARE = 0.25
+#: Below so many devices a share says nothing: one of three would already be too many.
 FEWEST = 8
-"""Below so many devices a share says nothing: one of three would already be too many."""
 
 
 class Breaker(Noun, frozen=True, kw_only=True):

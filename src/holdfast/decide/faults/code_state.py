@@ -13,8 +13,8 @@ from holdfast.decide.faults.compiled_rules import CompiledRules, judge_of
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.model.faults import Remedy
 
+#: (order of the event, until when it shows).
 Sighting = tuple[int, int]
-"""(order of the event, until when it shows)."""
 
 
 class Code:

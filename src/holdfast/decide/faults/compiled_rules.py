@@ -12,8 +12,8 @@ from holdfast.decide.faults.fault_remedies import by_severity, remedy_of
 from holdfast.model.faults import FaultEvent, Remedy, Severity
 
 INF = 1 << 62
+#: Below every remedy: no fault at all.
 NOTHING = -1
-"""Below every remedy: no fault at all."""
 
 SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
 SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
@@ -25,11 +25,11 @@ OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
 
+#: What people did: a reload (the rules before and after), or None for a release.
 Deed = tuple["CompiledRules", "CompiledRules"] | None
-"""What people did: a reload (the rules before and after), or None for a release."""
 
+#: The order of an event, which says it all (see `event_order`), or (order, deed) of what people did.
 Entry = int | tuple[int, Deed]
-"""The order of an event, which says it all (see `event_order`), or (order, deed) of what people did."""
 
 
 def event_order(at: int, kind: int, severity: int) -> int:
@@ -44,17 +44,17 @@ def order_of(entry: Entry) -> int:
 class CompiledRules(msgspec.Struct, frozen=True):
     """The rules for one code, ready for use. A struct: the fold reads its fields a dozen times an event."""
 
+    #: The listed base level, or `NOTHING` where the severity decides.
     level: int
-    """The listed base level, or `NOTHING` where the severity decides."""
     window: int
+    #: 0: no frequency rule.
     times: int
-    """0: no frequency rule."""
     frequency: int
+    #: `INF`: only a person ends it.
     release: int
-    """`INF`: only a person ends it."""
     frequency_dry: bool
+    #: `NOTHING`: no duration rule.
     fault: int
-    """`NOTHING`: no duration rule."""
     recover: int
     duration: int
     duration_dry: bool

@@ -41,14 +41,14 @@ class EngineState(Noun, frozen=True, kw_only=True):
     clock: int = 0
     ticked: int = 0
     devices: dict[str, DeviceState] = {}
+    #: Devices that exist and never had an event.
     known: tuple[str, ...] = ()
-    """Devices that exist and never had an event."""
     taken: dict[str, dict[str, int]] = {}
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
+    #: Code → device → what is left of a momentary event that asked for nothing.
     seen: dict[str, dict[str, tuple[int, int]]] = {}
-    """Code → device → what is left of a momentary event that asked for nothing."""
 
 
 def save_track(track: Track) -> TrackState:

@@ -32,10 +32,10 @@ from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
 
+#: An event from further ahead than this is refused: its source's clock is wrong.
 FUTURE_S = 60.0
-"""An event from further ahead than this is refused: its source's clock is wrong."""
+#: A duration rule has no window of its own; the circuit breaker looks at one hour.
 _DURATION_WINDOW = 3_600_000
-"""A duration rule has no window of its own; the circuit breaker looks at one hour."""
 _OLDEST = -1.0e12
 _AT = attrgetter("at")
 _KINDS = {Assertion.OCCUR: 0, Assertion.ONCE: 1, Assertion.RECOVER: 2}

@@ -11,8 +11,8 @@ from holdfast.decide.faults.fault_remedies import remedy_of
 from holdfast.decide.faults.fault_state import FaultState
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
+#: Faults kept; a storm drops the mildest, then the oldest.
 MOST = 1000
-"""Faults kept; a storm drops the mildest, then the oldest."""
 
 
 class Overlaps:

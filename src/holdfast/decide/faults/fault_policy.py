@@ -10,8 +10,8 @@ from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, LINK_REMEDIES
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
+#: `ReleaseTimeWindow` of an escalation that only a person ends.
 NEVER_S = 4_294_967_296
-"""`ReleaseTimeWindow` of an escalation that only a person ends."""
 
 WINDOW_S = (60, 864_000)
 TIMES = (1, 100)
@@ -36,8 +36,8 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
     remedy: Remedy
     release_s: int = NEVER_S
     dry_run: bool = False
+    #: Which entry of its file it came from: the rule that the circuit breaker watches.
     entry: str = ""
-    """Which entry of its file it came from: the rule that the circuit breaker watches."""
 
     @property
     def window_ms(self) -> int:
@@ -82,8 +82,8 @@ class Policy(Noun, frozen=True, kw_only=True):
     duration: dict[str, DurationRule] = {}
     grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
+    #: Whether people know levels by the seed's names here: a file of theirs uses them.
     seed_names: bool = False
-    """Whether people know levels by the seed's names here: a file of theirs uses them."""
 
     def spell(self, code: str) -> str:
         """A canonical code as people know it."""
@@ -116,8 +116,8 @@ class PolicyProblem(Noun, frozen=True, kw_only=True):
     `fatal`: because of it the whole file does not count. `harmless`: nothing that was asked for is lost.
     """
 
+    #: `FaultFrequency[2]`, `codes.79`, or empty for the file as a whole.
     where: str
-    """`FaultFrequency[2]`, `codes.79`, or empty for the file as a whole."""
     what: str
     fatal: bool = False
     harmless: bool = False

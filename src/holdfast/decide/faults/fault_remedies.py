@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.catalogue.fault_codes import LINK_DOWN, NETWORK_CODES
 from holdfast.model.faults import Remedy, Severity, Standing
 
+#: The seed's name of each remedy.
 LEVEL_NAMES: dict[Remedy, str] = {
     Remedy.NONE: "NotHandleFault",
     Remedy.WATCH: "SubHealthFault",
@@ -21,15 +22,14 @@ LEVEL_NAMES: dict[Remedy, str] = {
     Remedy.ISOLATE: "SeparateNPU",
     Remedy.HOLD: "ManuallySeparateNPU",
 }
-"""The seed's name of each remedy."""
 
+#: The seed's name for "no fault", which is below every level.
 NORMAL = "NormalNPU"
-"""The seed's name for "no fault", which is below every level."""
 
 REMEDIES: dict[str, Remedy] = {name: remedy for remedy, name in LEVEL_NAMES.items()}
 
+#: What a policy for the link fault 81078603 may ask for; anything else counts as NONE.
 LINK_REMEDIES = frozenset({Remedy.NONE, Remedy.AVOID, Remedy.ISOLATE})
-"""What a policy for the link fault 81078603 may ask for; anything else counts as NONE."""
 
 _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESET_WHEN_IDLE, Remedy.RESET_NOW})
 

@@ -19,8 +19,8 @@ from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 from holdfast.untrusted import json_value
 
+#: t = 0 of every case.
 EPOCH_S = 1_700_000_000
-"""t = 0 of every case."""
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)

@@ -27,8 +27,8 @@ _SPOKEN_MOST = 65_536
 class FaultState:
     """The standing of every device as of the latest `now`. `FaultEngine` adds what changes it."""
 
+    #: The code of a hold whose reason was not kept.
     AUTOFILL = "AUTOFILLFAULTCODE"
-    """The code of a hold whose reason was not kept."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ from holdfast.decide.faults.code_state import Code
 from holdfast.decide.faults.compiled_rules import DEED, INF, NOTHING, OCCUR, ONCE, STEP, CompiledRules, Entry, order_of
 from holdfast.model.faults import Remedy
 
+#: Entries of a log that are not worth shortening.
 SHORT = 64
-"""Entries of a log that are not worth shortening."""
 
 
 class TrackedDevice:
@@ -68,6 +68,7 @@ class Track:
         "wake",
     )
 
+    #: What the fold of events makes, in the order of a snapshot. The rest follows from it or belongs to the engine.
     FOLDED = (
         "active",
         "since",
@@ -84,7 +85,6 @@ class Track:
         "recovering",
         "order",
     )
-    """What the fold of events makes, in the order of a snapshot. The rest follows from it or belongs to the engine."""
 
     def __init__(self, device: TrackedDevice, code: Code) -> None:
         self.device = device
@@ -386,5 +386,5 @@ class Track:
 
 
 _folded: Callable[[Track], tuple[object, ...]] = attrgetter(*Track.FOLDED)
+#: The snapshot of a track without any history.
 _BLANK = (False, 0, 0, (), NOTHING, 0, 0, 0, False, NOTHING, False, 0, NOTHING, NOTHING)
-"""The snapshot of a track without any history."""

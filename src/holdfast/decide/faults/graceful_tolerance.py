@@ -25,19 +25,19 @@ ATTEMPTS = 4
 
 class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
+    #: A RESTART_WORKERS fault may heal by itself.
     HEALING = "healing"
-    """A RESTART_WORKERS fault may heal by itself."""
+    #: RESET_WHEN_IDLE: until the work on the group ends by itself.
     WAITING = "waiting"
-    """RESET_WHEN_IDLE: until the work on the group ends by itself."""
+    #: The workers know, save and leave.
     NOTIFIED = "notified"
-    """The workers know, save and leave."""
+    #: Their time is over: they are being stopped.
     STOPPING = "stopping"
-    """Their time is over: they are being stopped."""
     RESETTING = "resetting"
+    #: The workers were restarted for a RESTART_WORKERS fault that was still there: that may have ended it.
     RETRIED = "retried"
-    """The workers were restarted for a RESTART_WORKERS fault that was still there: that may have ended it."""
+    #: A reset followed such a restart: a fault that comes back at once is one that no reset ends.
     PROVING = "proving"
-    """A reset followed such a restart: a fault that comes back at once is one that no reset ends."""
     ISOLATED = "isolated"
 
 

@@ -11,10 +11,10 @@ from holdfast.model.noun_base import Noun
 
 class ChangeKind(enum.StrEnum):
     LEVEL = "level"
+    #: A dry-run rule escalated: what it would have done.
     WOULD = "would"
-    """A dry-run rule escalated: what it would have done."""
+    #: A rule has taken its share of devices: it did not take this one, a person must look.
     BREAKER = "breaker"
-    """A rule has taken its share of devices: it did not take this one, a person must look."""
 
 
 class LevelChange(Noun, frozen=True, kw_only=True):
@@ -25,8 +25,8 @@ class LevelChange(Noun, frozen=True, kw_only=True):
     before: Remedy | None
     after: Remedy | None
     at: float
+    #: The code whose event or deadline it was.
     code: str = ""
-    """The code whose event or deadline it was."""
     kind: ChangeKind = ChangeKind.LEVEL
     rule: str = ""
 
@@ -57,13 +57,13 @@ def _word(level: Remedy | None) -> str:
 class Reason(Noun, frozen=True, kw_only=True):
     """Why a device stands higher than the base level of its codes."""
 
+    #: FaultFrequency, FaultDuration, FaultAutofill
     kind: str
-    """FaultFrequency, FaultDuration, FaultAutofill"""
     code: str
     remedy: Remedy
     at: float
+    #: False: a dry run, or stopped by the circuit breaker.
     counts: bool = True
-    """False: a dry run, or stopped by the circuit breaker."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.code}:{level_name(self.remedy)}"

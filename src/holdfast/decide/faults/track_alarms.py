@@ -11,12 +11,12 @@ from heapq import heapify, heappop, heappush
 
 from holdfast.decide.faults.fault_track import Track
 
+#: (moment in milliseconds, device, code, their track): of one moment they go by name, not as they were set.
 Alarm = tuple[int, str, str, Track]
-"""(moment in milliseconds, device, code, their track): of one moment they go by name, not as they were set."""
 
 
+#: A bucket holds 2**10 milliseconds.
 _SHIFT = 10
-"""A bucket holds 2**10 milliseconds."""
 
 
 class Alarms:

@@ -15,14 +15,14 @@ class JobFile(msgspec.Struct, frozen=True):
     spec: JobSpec
     warm: bool | None
     preload: tuple[str, ...]
+    #: Name → value. They stand in no noun that is written down.
     secrets: Mapping[str, str] = {}
-    """Name → value. They stand in no noun that is written down."""
+    #: `on-event`, `on-end`, `summary`: as the settings of these names.
     told: Mapping[str, str] = {}
-    """`on-event`, `on-end`, `summary`: as the settings of these names."""
+    #: Addresses, which are secret.
     notify: tuple[str, ...] = ()
-    """Addresses, which are secret."""
+    #: What is to be said of keys that have no meaning here.
     notes: tuple[str, ...] = ()
-    """What is to be said of keys that have no meaning here."""
 
     def __repr__(self) -> str:
         return f"JobFile({self.spec.name})"

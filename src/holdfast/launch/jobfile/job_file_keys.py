@@ -34,10 +34,10 @@ class JobKeys(msgspec.Struct):
     secrets: Any = {}
     prerequisites: Any = {}
     plugins: Any = {}
+    #: What `holdfast submit` asks of Slurm; a run passes it over.
     slurm: Any = None
-    """What `holdfast submit` asks of Slurm; a run passes it over."""
+    #: What `holdfast submit` asks of Kubernetes; a run passes it over.
     kubernetes: Any = None
-    """What `holdfast submit` asks of Kubernetes; a run passes it over."""
 
 
 ALIASES = {"virtual_cluster": "virtualCluster"}

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed, convert
 
+#: Of the mistakes of one file; of further ones the number is told.
 MOST_SHOWN = 12
-"""Of the mistakes of one file; of further ones the number is told."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 

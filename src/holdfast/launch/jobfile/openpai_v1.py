@@ -25,8 +25,8 @@ from holdfast.launch.jobfile.openpai_values import (
 from holdfast.model.job_spec import NAME, Completion, JobSpec, Resources, Role
 from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
 
+#: What the platform around the job would do with them, holdfast does not.
 _PASSED_OVER = ("authFile", "dataDir", "outputDir", "gpuType", "gangAllocation", "extras", "version")
-"""What the platform around the job would do with them, holdfast does not."""
 
 
 class _JobV1(msgspec.Struct, rename="camel"):

@@ -11,10 +11,10 @@ from holdfast.launch.jobfile.job_file_mistakes import Mistakes
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME, RestartPolicy
 
+#: What `always` means: no job is started again without end.
 MANY = 100_000
-"""What `always` means: no job is started again without end."""
+#: Of a role's commands in bytes: the kernel takes no longer word (MAX_ARG_STRLEN is 131,072).
 LONGEST = 120_000
-"""Of a role's commands in bytes: the kernel takes no longer word (MAX_ARG_STRLEN is 131,072)."""
 MOST_PORTS = 1_000
 _MIB = 1 << 20
 _LABEL = Lazy(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,62}")

@@ -12,10 +12,10 @@ from holdfast.runtime.name_expansion import NameValues
 from holdfast.safe_files import read_given
 from holdfast.untrusted import Malformed, json_as, yaml_nodes, yaml_value
 
+#: Names a file with one JSON object, name → value: these values win over what the job file says of them.
 VARIABLE = "HOLDFAST_SECRETS"
-"""Names a file with one JSON object, name → value: these values win over what the job file says of them."""
+#: Stands in a copy of a job file where the value of a secret stood.
 HIDDEN = "********"
-"""Stands in a copy of a job file where the value of a secret stood."""
 MOST_BYTES = 1 << 20
 NAME = Lazy(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _EXAMPLE = "of names, as in `token: {env: WANDB_API_KEY}` or `token: {file: ~/.token}`"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.wire.link_interface import Request
     from holdfast.wire.node_messages import Welcome
 
+#: How long a disk may take at the end for what it has not taken so far.
 LOGS_S = 5.0
-"""How long a disk may take at the end for what it has not taken so far."""
 
 
 class AdmittedNode:

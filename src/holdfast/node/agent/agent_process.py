@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+#: So many signals ask the owner to stop the job; at the next one the node leaves by itself.
 STOPS_ASKED = 2
-"""So many signals ask the owner to stop the job; at the next one the node leaves by itself."""
+#: How long an owner without a guard may take to stop the workers beside it, and to end the job.
 STOPPED_S = 5.0
-"""How long an owner without a guard may take to stop the workers beside it, and to end the job."""
+#: How long the agent's last word may take to leave.
 LAST_WORD_S = 2.0
-"""How long the agent's last word may take to leave."""
 
 
 def serve(

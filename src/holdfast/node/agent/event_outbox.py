@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.model.events import Event
 
+#: Events that are kept; a node that has more to tell than this while its owner is away has told the first ones.
 MOST = 1000
-"""Events that are kept; a node that has more to tell than this while its owner is away has told the first ones."""
 
 
 class Outbox:

@@ -14,8 +14,8 @@ from pathlib import Path
 from holdfast.reactor import Reactor
 from holdfast.wire.fault_news import NEWS_NAME
 
+#: Messages that are read in one turn; they all mean the same.
 MOST_AT_ONCE = 64
-"""Messages that are read in one turn; they all mean the same."""
 
 
 class FaultNews:

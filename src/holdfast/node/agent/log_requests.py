@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 256 * 1024
 LEAST_BYTES = 4 * 1024
+#: In one piece: 48 KiB. A log of very short lines comes in smaller pieces.
 MOST_TIMES = 4096
-"""In one piece: 48 KiB. A log of very short lines comes in smaller pieces."""
 MOST_WAITING = 64
 
 

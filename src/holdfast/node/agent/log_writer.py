@@ -25,18 +25,18 @@ from holdfast.clock import Clock
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.reactor import Reactor
 
+#: What is kept for a disk that takes nothing.
 MOST_WAITING_BYTES = 32 << 20
-"""What is kept for a disk that takes nothing."""
 WORTH_SAYING_BYTES = 1 << 20
 _HEAD = struct.Struct("=BIQd")
 _BLOCK = 256 * 1024
 
 
 class _Kind(enum.IntEnum):
+    #: Path, source and whether it is shown, in lines.
     OPEN = enum.auto()
-    """Path, source and whether it is shown, in lines."""
+    #: What was read at the moment that the frame's head has.
     WRITE = enum.auto()
-    """What was read at the moment that the frame's head has."""
     CLOSE = enum.auto()
     SYNC = enum.auto()
     SAY = enum.auto()

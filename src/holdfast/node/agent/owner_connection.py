@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from holdfast.wire.tls_channel import ChannelEnd
 
 
+#: Between two tries while workers live.
 HURRY_S = 0.5
-"""Between two tries while workers live."""
 
 
 class OwnerMessageHandler(Protocol):

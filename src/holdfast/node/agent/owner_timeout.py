@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.node.agent.admitted_node import AdmittedNode
     from holdfast.node.agent.owner_connection import OwnerConnection
 
+#: When a node that no owner has let in says so first, and how often it says what has changed.
 NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
-"""When a node that no owner has let in says so first, and how often it says what has changed."""
 
 
 class OwnerTimeout:

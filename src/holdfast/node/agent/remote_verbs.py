@@ -23,8 +23,8 @@ SIDE_BY_SIDE = 4
 MOST_WAITING = 64
 MOST_OUTPUT_BYTES = 512 * 1024
 
+#: Whether it ended well, and what it printed.
 Done = Callable[[bool, str], None]
-"""Whether it ended well, and what it printed."""
 
 
 class _Running(msgspec.Struct):

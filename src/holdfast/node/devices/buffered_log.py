@@ -19,14 +19,14 @@ from holdfast.node.devices.fault_log import FaultLog
 from holdfast.record.device_standings import StandingsUnusable
 from holdfast.record.write_backlog import Backlog
 
+#: How long a supervisor's write waits for another writer's: workers' output and deaths wait meanwhile.
 BUSY_MS = 200
-"""How long a supervisor's write waits for another writer's: workers' output and deaths wait meanwhile."""
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
+#: A count of failed resets from before that says nothing of the device as it is now.
 TRIES_S = 86_400.0
-"""A count of failed resets from before that says nothing of the device as it is now."""
+#: Events kept for the log; a storm beyond that is judged, and not written down.
 PENDING_MOST = 10_000
-"""Events kept for the log; a storm beyond that is judged, and not written down."""
 
 
 class BufferedFaultLog:

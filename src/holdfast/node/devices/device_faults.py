@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
+#: How long what was reported before an attempt's end is read at most: a flood has no end.
 LAST_WORDS_S = 0.5
-"""How long what was reported before an attempt's end is read at most: a flood has no end."""
+#: A report may have been begun so long before it was written down.
 SLACK_S = 5.0
-"""A report may have been begun so long before it was written down."""
 
 
 _TO_LISTEN = (
@@ -45,6 +45,7 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
+#: What each imports, the imported before the importing, so that each step is short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
     "holdfast.decide.faults.fault_remedies",
@@ -53,7 +54,6 @@ _TO_JUDGE = (
     "holdfast.node.devices.policy_files",
     "holdfast.node.devices.fault_log", "holdfast.node.devices.buffered_log", "holdfast.record.held_devices",
 )  # fmt: skip
-"""What each imports, the imported before the importing, so that each step is short."""
 
 
 class Checker(Protocol):

@@ -21,8 +21,8 @@ from pathlib import Path
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.safe_files import open_file
 
+#: Where every user may make a file that no other user can take away; the first that is so.
 MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
-"""Where every user may make a file that no other user can take away; the first that is so."""
 
 
 class LockWaiter:

@@ -17,8 +17,8 @@ from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.reported_faults import FaultRejected
 from holdfast.untrusted import Malformed, json_leniently, json_value, wrong_time
 
+#: An event older than the widest window there is (10 days) says nothing about now.
 OLDEST_S = 864_000.0
-"""An event older than the widest window there is (10 days) says nothing about now."""
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
 

@@ -13,10 +13,10 @@ from holdfast.decide.isolation import FaultEngine
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.model.noun_base import Noun
 
+#: Entries younger than this stay: the widest window of any rule (10 days), and what may still come late.
 KEEP_S = 864_000.0 + 3600.0
-"""Entries younger than this stay: the widest window of any rule (10 days), and what may still come late."""
+#: Entries beyond the newest so many go at any age; a bad day must not grow a file for ten.
 KEEP_MOST = 20_000
-"""Entries beyond the newest so many go at any age; a bad day must not grow a file for ten."""
 AT_A_TIME = 20_000
 
 

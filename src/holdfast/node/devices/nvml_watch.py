@@ -25,13 +25,13 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     from holdfast.children import Child
 
+#: The process's name, by which every holdfast of this machine knows it.
 NAME = "holdfast-nvml"
-"""The process's name, by which every holdfast of this machine knows it."""
 _PR_SET_NAME = 15
 _BLOCK = 65_536
 _LONGEST = 1 << 20
+#: So often it comes back in one run: a reset takes minutes.
 _MOST_RETURNS = 100
-"""So often it comes back in one run: a reset takes minutes."""
 
 
 class NvmlWatch:

@@ -18,8 +18,8 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
+#: Behind a file's name in a warning: its format is wrong, and the default configuration applies.
 UNUSED = " IS NOT USED"
-"""Behind a file's name in a warning: its format is wrong, and the default configuration applies."""
 _Read = TypeVar("_Read", Levels, Rules)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.reactor import Reactor
 
+#: From the first news of an edit to its reading: an editor may write, move and touch in one go.
 SETTLE_S = 0.25
-"""From the first news of an edit to its reading: an editor may write, move and touch in one go."""
 _STAYS = "what was in force before stays"
 
 

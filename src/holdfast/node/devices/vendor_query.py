@@ -11,8 +11,8 @@ from holdfast.safe_files import created, opened, read_file
 from holdfast.untrusted import MOST_BYTES
 
 LOG_BYTES = 4096
+#: How long the tool may take: it can hang with the device itself.
 ASK_S = 20.0
-"""How long the tool may take: it can hang with the device itself."""
 
 
 class VendorQuery:

@@ -28,8 +28,8 @@ from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 MOST_LINE_BYTES = 1 << 20
+#: So long after its limit it is killed: between two tries it ends by itself before, and can say why.
 LATE_S = 1.0
-"""So long after its limit it is killed: between two tries it ends by itself before, and can say why."""
 TAIL_BYTES = 2048
 
 
@@ -37,8 +37,8 @@ class Fetched(Noun, frozen=True, kw_only=True):
     """How a fetch ended. `trouble` None: all are there, whole."""
 
     trouble: FetchTrouble | None = None
+    #: Each prerequisite, where it stands.
     lines: tuple[CheckLine, ...] = ()
-    """Each prerequisite, where it stands."""
 
 
 class FetchRun:

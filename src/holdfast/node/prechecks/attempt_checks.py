@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from holdfast.node.prechecks.prerequisites import Prerequisites
     from holdfast.reactor import Reactor
 
+#: Readers see a round that moves this often at most: quick checks must not each cost a row of the journal.
 TOLD_EVERY_S = 0.2
-"""Readers see a round that moves this often at most: quick checks must not each cost a row of the journal."""
+#: A round that passed this recently is not repeated: recovery time is what people feel.
 FRESH_S = 60.0
-"""A round that passed this recently is not repeated: recovery time is what people feel."""
 
 
 class AttemptChecks:

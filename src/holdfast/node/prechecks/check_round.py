@@ -20,8 +20,8 @@ from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks.check_process import CheckProcess, check_body
 
+#: A check that takes longer than this no longer holds up those behind it in its lane.
 STALL_S = 0.25
-"""A check that takes longer than this no longer holds up those behind it in its lane."""
 
 
 @dataclass
@@ -30,10 +30,10 @@ class _Lane:
 
     process: CheckProcess
     queue: list[int]
+    #: When the first of the queue began, at the latest.
     since: float
-    """When the first of the queue began, at the latest."""
+    #: Those behind the first were moved away: it ends with the first one's answer.
     last: bool = False
-    """Those behind the first were moved away: it ends with the first one's answer."""
 
 
 class CheckRound:

@@ -18,8 +18,8 @@ class CheckChange(Noun, frozen=True, kw_only=True):
     """A check began to fail, could not tell, or passes again."""
 
     text: str
+    #: None: a line for the terminal is all that follows.
     failure: CheckFailure | None = None
-    """None: a line for the terminal is all that follows."""
 
 
 class CheckWatch:

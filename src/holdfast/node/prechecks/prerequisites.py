@@ -18,10 +18,10 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.fetching.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
+#: A line of progress: other lines come between, so none is redrawn.
 SAID_EVERY_S = 10.0
-"""A line of progress: other lines come between, so none is redrawn."""
+#: Each progress that readers of the journal see is a row of it, and a fetch may take hours.
 MOVED_EVERY_S = 5.0
-"""Each progress that readers of the journal see is a row of it, and a fetch may take hours."""
 
 
 class Prerequisites:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import News, Reactor
 
+#: What the environment of a worker says of this worker alone.
 NOT_OF_A_NODE = (
     "RANK",
     "LOCAL_RANK",
@@ -31,9 +32,8 @@ NOT_OF_A_NODE = (
     "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",
     "FC_TASK_INDEX",
 )
-"""What the environment of a worker says of this worker alone."""
+#: How long a daemon may take to leave once the workers of its attempt have ended.
 DAEMON_GRACE_S = 5.0
-"""How long a daemon may take to leave once the workers of its attempt have ended."""
 
 
 class SidecarContext:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
     from holdfast.reactor import DueCall, News, Reactor
 
+#: Before the first restart; twice as long before each further one.
 BACKOFF_S = 0.5
-"""Before the first restart; twice as long before each further one."""
 BACKOFF_CAP_S = 30.0
 
 
+#: Starts it, with what is to be called at its end and once it runs. Raises OSError where no process can be made.
 Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
-"""Starts it, with what is to be called at its end and once it runs. Raises OSError where no process can be made."""
 
 
 class DaemonRun:

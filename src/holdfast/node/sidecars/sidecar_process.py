@@ -24,8 +24,8 @@ from holdfast.reactor import CallbackPriority
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
 
+#: Of its last words.
 LAST_BYTES = 2048
-"""Of its last words."""
 
 
 class SidecarEnd:

@@ -16,10 +16,10 @@ _FOR = "holdfast door 1: "
 class KeySide(enum.StrEnum):
     """Whose pair it is."""
 
+    #: Of who enters.
     USER = "user"
-    """Of who enters."""
+    #: Of every sshd of the job.
     HOST = "host"
-    """Of every sshd of the job."""
 
 
 def key_pair(secret: bytes, job_id: str, side: KeySide) -> tuple[bytes, str]:

@@ -22,11 +22,11 @@ from holdfast.model.runtime_plan import Ssh
 from holdfast.node.sidecars import ssh_session
 from holdfast.safe_files import replace_file
 
+#: What `ssh -F` takes.
 CONFIG = "config"
-"""What `ssh -F` takes."""
 WORKERS = "workers"
+#: Names the sshd to use.
 SSHD = "HOLDFAST_SSHD"
-"""Names the sshd to use."""
 _PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
 _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
+#: What stays as the session has it.
 OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
-"""What stays as the session has it."""
 
 
 def main(workers: str) -> None:

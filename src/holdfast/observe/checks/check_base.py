@@ -113,14 +113,14 @@ class BuiltIn(PreCheckOperator):
     independent = True
     needs_gang = False
     blame = "hardware"
+    #: Checks of one lane share a process. Those that may block on a server (`outside`) have a separate one from the
+    #: quick ones; empty: a process of its own.
     lane = "quick"
-    """Checks of one lane share a process. Those that may block on a server (`outside`) have a separate one from the
-    quick ones; empty: a process of its own."""
     retries = 0
     interval_s = 1.0
     time_limit_s = 5.0
+    #: Seconds between two runs during a job; 0: it does not run then.
     running_s = 0.0
-    """Seconds between two runs during a job; 0: it does not run then."""
 
     def __init__(self) -> None:
         self.params: Any = self.Params()

@@ -26,8 +26,8 @@ class GangCheck(BuiltIn):
     lane = ""
     retries = 2
     time_limit_s = 60.0
+    #: What a group was asked to do: `a matrix product`.
     what: ClassVar[str]
-    """What a group was asked to do: `a matrix product`."""
     remedy = "Run the check again on the idle node; if the same one is slow or wrong again, take it out of service."
 
     def prepare(self) -> None:

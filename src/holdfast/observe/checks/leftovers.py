@@ -14,12 +14,12 @@ from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 _NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
+#: Names of services that may hold a device, as the kernel cuts them (15 characters).
 _SERVICES = (
     "nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nv-fabricmanage", "nvidia-imex",
     "nvidia-device-p", "nvidia-powerd", "nvsm_core", "npu-smi", "npu-exporter", "ascend-device-p", "slogd", "rocm-smi",
     "Xorg",
 )  # fmt: skip
-"""Names of services that may hold a device, as the kernel cuts them (15 characters)."""
 
 
 class LeftoversParams(Params, frozen=True, kw_only=True):

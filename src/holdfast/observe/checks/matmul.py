@@ -17,8 +17,8 @@ from msgspec import Meta
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.worker_groups import cores
 
+#: The product's rows repeat after P, its columns after Q, the sums' terms after R.
 _P, _Q, _R = 5, 7, 35
-"""The product's rows repeat after P, its columns after Q, the sums' terms after R."""
 
 
 class MatmulParams(GangParams, frozen=True, kw_only=True):

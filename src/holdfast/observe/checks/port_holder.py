@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
 
+#: The number of sockets whose address is requested, at most.
 MOST_SOCKETS = 4096
-"""The number of sockets whose address is requested, at most."""
 _LISTEN = "0A"
 _TIME_WAIT = "06"
+#: The same number on each machine that Linux runs on.
 _PIDFD_GETFD = 438
-"""The same number on each machine that Linux runs on."""
 _ENDED = "a connection that has ended (TIME_WAIT: the kernel frees the port within 60 s)"
 
 
@@ -123,6 +123,7 @@ def _bound(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
+#: Tables of sockets, and the column that has their number.
 _TABLES = (
     ("/proc/net/tcp", 9),
     ("/proc/net/tcp6", 9),
@@ -130,7 +131,6 @@ _TABLES = (
     ("/proc/net/udp6", 9),
     ("/proc/net/unix", 6),
 )
-"""Tables of sockets, and the column that has their number."""
 
 
 def _copy(process: int, fd: int) -> int:

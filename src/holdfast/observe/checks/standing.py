@@ -18,8 +18,8 @@ from holdfast.observe.checks.nvml_queries import Nvml, NvmlError
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
 _CONTROL = Path("/dev/nvidiactl")
+#: Xids that NVIDIA's catalogue answers with a reset or a repair, not with a look at the program.
 _GRAVE = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 145, 155, 156, 158})
-"""Xids that NVIDIA's catalogue answers with a reset or a repair, not with a look at the program."""
 
 
 class StandingParams(Params, frozen=True, kw_only=True):

@@ -21,8 +21,8 @@ class GroupAnswer(Noun, frozen=True, kw_only=True):
 
     index: int
     value: Any = None
+    #: Why there is no value: the group failed, died, or took too long.
     error: str = ""
-    """Why there is no value: the group failed, died, or took too long."""
 
 
 def cores() -> list[int]:

@@ -16,8 +16,8 @@ from holdfast.untrusted import Malformed, json_value
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
+#: No time and no code has so many digits, and a number with many more cannot even be divided.
 _ENDLESS = 1.0e18
-"""No time and no code has so many digits, and a number with many more cannot even be divided."""
 _ASSERTIONS: dict[Any, Assertion] = {
     0: Assertion.RECOVER, 1: Assertion.OCCUR, 2: Assertion.ONCE, **{str(each): each for each in Assertion}
 }  # fmt: skip

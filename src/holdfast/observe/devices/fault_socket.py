@@ -23,8 +23,8 @@ from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.reported_faults import LONGEST, FaultRejected, in_catalogue, kind_of, read_line
 
 MOST_PEERS = 64
+#: Seconds. A turn ends after the block that exceeds this time: workers' output and deaths wait meanwhile.
 TURN_S = 0.05
-"""Seconds. A turn ends after the block that exceeds this time: workers' output and deaths wait meanwhile."""
 _BLOCK = 16_384
 _ANSWERS_MOST = 65_536
 _WAITING_MOST = 128

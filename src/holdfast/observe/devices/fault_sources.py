@@ -32,15 +32,15 @@ from holdfast.observe.devices.kernel_faults import (
 from holdfast.observe.devices.reported_faults import FaultRejected, kind_of
 
 TOLD_MOST = 20
+#: Seconds. The driver often logs one Xid several times at once; within this time they are one occurrence.
 ECHO_S = 1.0
-"""Seconds. The driver often logs one Xid several times at once; within this time they are one occurrence."""
 
 
 class FaultSource(Protocol):
     """A source of faults. `fileno()` is readable when `take` has work, -1 where there will never be any."""
 
+    #: Empty, or one sentence about faults that it cannot see.
     missing: str
-    """Empty, or one sentence about faults that it cannot see."""
 
     def fileno(self) -> int: ...
     def take(self, now: float) -> list[FaultEvent]: ...

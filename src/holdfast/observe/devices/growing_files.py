@@ -20,8 +20,8 @@ from holdfast.clock import Clock
 if TYPE_CHECKING:
     import re
 
+#: Seconds. A turn ends after the block that exceeds this time: a flood must not keep the loop from its other work.
 TURN_S = 0.05
-"""Seconds. A turn ends after the block that exceeds this time: a flood must not keep the loop from its other work."""
 _BLOCK = 16_384
 _LONGEST = 65_536
 

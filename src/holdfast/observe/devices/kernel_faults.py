@@ -22,8 +22,8 @@ SOURCE = "kernel log"
 NIC_DOWN = "NODE-NIC-DOWN"
 PCIE_FATAL, PCIE_NONFATAL = "PCIE-FATAL", "PCIE-NONFATAL"
 NODE_PCIE, NIC_PCIE = "NODE-PCIE-FATAL", "NODE-NIC-PCIE"
+#: A longer line is cut before it is parsed: the kernel's own are shorter.
 LONGEST = 4096
-"""A longer line is cut before it is parsed: the kernel's own are shorter."""
 
 _PCI = (
     r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|"
@@ -32,26 +32,26 @@ _PCI = (
 _XID = re.compile(
     r"NVRM:\s+Xid\s*\(" + _PCI + r"(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)", re.DOTALL
 )
+#: Logged beside Xid 79, or instead of it where the driver finds the GPU missing while it starts.
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
-"""Logged beside Xid 79, or instead of it where the driver finds the GPU missing while it starts."""
+#: The meaning of Xid 143, from drivers that do not know it.
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
-"""The meaning of Xid 143, from drivers that do not know it."""
+#: The beginning of a sentence that the driver prints over several lines.
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
-"""The beginning of a sentence that the driver prints over several lines."""
 _FALLEN, _UNSTARTED = 79, 143
 _SXID = re.compile(
     r"nvidia-nvswitch(?P<switch>\d{1,4}): SXid \(" + _PCI + r"\): (?P<sxid>\d{1,6})\b,?\s*(?P<fatal>Fatal\b)?",
     re.IGNORECASE,
 )
+#: Advanced error reporting. What was corrected is no fault; who lost what goes by the function that the line names.
 _AER = re.compile(
     r"(?<![\w-])(?P<driver>[A-Za-z][\w-]{1,30}) (?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?"
     r"(?:PCIe Bus Error: severity=Uncorrect(?:ed|able) \((?P<kind>Fatal|Non-Fatal)\)|"
     r"(?P<over>device recovery successful))",
     re.IGNORECASE,
 )
-"""Advanced error reporting. What was corrected is no fault; who lost what goes by the function that the line names."""
 _PID = re.compile(r"\bpid='?(\d+)'?")
 _NVLINK5 = re.compile(
     r"(?<![A-Z0-9_])(?P<unit>[A-Z][A-Z0-9_]{1,40})\s+(?P<fatal>Non-?fatal|Link Fatal|Fatal)\b.{0,200}?"
@@ -71,13 +71,14 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
     ("flr", "RESET"),
 )
 _ADVICE = re.compile(r"\s*(?:0x([0-9a-f]{1,8})\b)?\s*\(?\s*([a-z][a-z0-9 ]*[a-z0-9])?")
+#: The driver's numbers of its actions, for a line without words.
 _NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
-"""The driver's numbers of its actions, for a line without words."""
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
 _SLAVE = r"(?<![\w.-])[a-z][\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
+#: The words that a line must contain, in lower case; the kind of line; and its pattern.
 _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
         "out of memory",
@@ -170,9 +171,8 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
-"""The words that a line must contain, in lower case; the kind of line; and its pattern."""
+#: Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot.
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
-"""Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot."""
 
 
 _WHOSE_LINK = re.compile(

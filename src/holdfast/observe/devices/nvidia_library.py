@@ -10,8 +10,8 @@ import ctypes
 from pathlib import Path
 
 NAME = "libnvidia-ml.so.1"
+#: Where container toolkits mount it.
 PLACES = ("/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib", "/lib64")
-"""Where container toolkits mount it."""
 
 
 def open_library() -> ctypes.CDLL:

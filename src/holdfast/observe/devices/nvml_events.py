@@ -15,10 +15,10 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
+#: The driver's message for a GPU that has fallen off the bus; NVML itself then only fails.
 LOST = 79
-"""The driver's message for a GPU that has fallen off the bus; NVML itself then only fails."""
+#: Seconds that one wait in the library takes at most.
 _WAIT_MS = 60_000
-"""Seconds that one wait in the library takes at most."""
 
 
 def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = None) -> str:

@@ -27,8 +27,8 @@ MOST_FAULTS = 100
 LONGEST = 65_536
 FUTURE_S = 60.0
 OLDEST_S = 864_000.0
+#: No time has so many digits, and a number with many more cannot even be divided.
 _ENDLESS = 1.0e18
-"""No time has so many digits, and a number with many more cannot even be divided."""
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 

@@ -16,16 +16,16 @@ from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
 if TYPE_CHECKING:
     from holdfast.model.events import EvidenceCollected
 
+#: Of each of a rank's two logs.
 TAIL_BYTES = 1 << 20
-"""Of each of a rank's two logs."""
+#: Of one attempt: the culprit, and those that died first. What a thousand ranks wrote would fill the owner's disk.
 MOST_RANKS = 64
-"""Of one attempt: the culprit, and those that died first. What a thousand ranks wrote would fill the owner's disk."""
 
+#: Of one rank: what a process that it left behind goes on writing is not waited for.
 MOST_PIECES = 16
-"""Of one rank: what a process that it left behind goes on writing is not waited for."""
 
+#: Sends a node a question that gets a number; None where the node is not connected.
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
-"""Sends a node a question that gets a number; None where the node is not connected."""
 
 
 class _Failed(msgspec.Struct):
@@ -41,13 +41,13 @@ class _Tail(msgspec.Struct):
     node: str
     attempt: int
     rank: int
+    #: The rank's, in the job's directory.
     directory: Path
-    """The rank's, in the job's directory."""
+    #: Where each stream that is still to be read goes on.
     at: dict[LogStream, LogFrom]
-    """Where each stream that is still to be read goes on."""
     number: int = 0
+    #: So many were read.
     pieces: int = 0
-    """So many were read."""
 
 
 class FailedLogTails:

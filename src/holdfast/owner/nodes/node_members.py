@@ -30,12 +30,12 @@ class AgentConnection(Protocol):
 
 class _Member(msgspec.Struct):
     peer: AgentConnection | None = None
+    #: Not answered so far.
     checks: RunChecks | None = None
-    """Not answered so far."""
+    #: Not answered so far.
     evidence: CollectEvidence | None = None
-    """Not answered so far."""
+    #: Not answered so far.
     hooks: RunHooks | None = None
-    """Not answered so far."""
 
 
 class NodeMembers:

@@ -41,11 +41,11 @@ __all__ = [
     "VerbLine",
 ]
 
+#: How long an answer may take that waits for nothing: a node's own limit for a command is shorter.
 ANSWER_S = 30.0
-"""How long an answer may take that waits for nothing: a node's own limit for a command is shorter."""
 
+#: How long an owner that was killed may take to come back.
 AGAIN_S = 5.0
-"""How long an owner that was killed may take to come back."""
 
 
 class OperatorClient:

@@ -16,16 +16,16 @@ class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
 
     rank: int
     streams: tuple[LogFrom, ...]
+    #: 0: the last one.
     attempt: int = 0
-    """0: the last one."""
     wait: bool = False
 
 
 class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
     """Which ranks an attempt has, and where. With `wait` the answer comes as soon as the attempt has begun."""
 
+    #: 0: the last one.
     attempt: int = 0
-    """0: the last one."""
     wait: bool = False
 
 
@@ -34,8 +34,8 @@ class VerbLine(msgspec.Struct, frozen=True, tag="verb", tag_field="type"):
 
     verb: Verb
     words: tuple[str, ...] = ()
+    #: Empty, for `devices`: every node.
     node: str = ""
-    """Empty, for `devices`: every node."""
 
 
 OperatorLine = StopLine | LogLine | RanksLine | VerbLine

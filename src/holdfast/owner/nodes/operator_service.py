@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
 
+#: People that may be connected.
 MOST_WAITING = 64
-"""People that may be connected."""
+#: Of one person, that wait for an answer: of two logs of each rank that is told of.
 MOST_QUESTIONS = 1024
-"""Of one person, that wait for an answer: of two logs of each rank that is told of."""
+#: Told of, of one attempt.
 MOST_RANKS = 512
-"""Told of, of one attempt."""
+#: Of so many last attempts it is known where each rank was.
 KEPT_ATTEMPTS = 8
-"""Of so many last attempts it is known where each rank was."""
 
 
 class OperatorService:

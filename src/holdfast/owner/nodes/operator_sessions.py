@@ -24,8 +24,8 @@ class OpenQuestion(msgspec.Struct):
     person: OperatorSession
     nodes: set[str]
     tag: int
+    #: Where it is about a log.
     line: LogLine | None = None
-    """Where it is about a log."""
     as_json: bool = False
     said: dict[str, VerbDone] = {}
 

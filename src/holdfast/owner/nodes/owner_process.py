@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
     from holdfast.wire.tls_channel import ChannelEnd
 
+#: How long the nodes that are connected may take to say that they have the job's report.
 FAREWELL_S = 10.0
-"""How long the nodes that are connected may take to say that they have the job's report."""
+#: How long the end of the job waits for people that read the ends of logs from other nodes.
 FOLLOWERS_S = 2.0
-"""How long the end of the job waits for people that read the ends of logs from other nodes."""
 
+#: Peers without the job's key that are told of: the owner's terminal is for its job.
 STRANGERS = 20
-"""Peers without the job's key that are told of: the owner's terminal is for its job."""
 
 
 def run_owner(

@@ -8,8 +8,8 @@ import socket
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import NodesOrder
 
+#: Agents that the kernel keeps until they are let in; it takes as many of them as it allows (net.core.somaxconn).
 _WAITING = 4096
-"""Agents that the kernel keeps until they are let in; it takes as many of them as it allows (net.core.somaxconn)."""
 
 
 _ONLY_HERE = ("localhost", "127.0.0.1")

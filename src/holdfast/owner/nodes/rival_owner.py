@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.wire.tls_channel import ChannelEnd
 
+#: An owner may answer there later.
 _GO_ON = (ChannelEndKind.UNREACHED, ChannelEndKind.UNRESOLVED, ChannelEndKind.BROKEN, ChannelEndKind.LATE)
-"""An owner may answer there later."""
 
 
 class RivalOwner:

@@ -32,10 +32,10 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.job_key import parse_key
 
+#: The default of `--join-timeout`: pods wait for room and for images.
 JOIN_S = 3600.0
-"""The default of `--join-timeout`: pods wait for room and for images."""
+#: The default of `--replace-wait`: Kubernetes has to place a new pod, which may have to pull its image.
 REPLACE_S = 600.0
-"""The default of `--replace-wait`: Kubernetes has to place a new pod, which may have to pull its image."""
 MOST_KEY_BYTES = 128
 
 

@@ -35,8 +35,8 @@ class KubernetesPlatform(Platform):
     judges_submissions = True
     beyond_options = "section `kubernetes:` of the job file"
     key_from = "the job's Secret"
+    #: Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node.
     owner_wait_s = 600.0
-    """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
         return None  # the job has the name of its pods' Job, in the cluster's own records

@@ -15,8 +15,8 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
 MOST_ORDER_BYTES = 256 << 10
+#: Variables that workers do not need.
 _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, object_names.NODE_INDEX, object_names.SLOTS)
-"""Variables that workers do not need."""
 
 
 def join_in_pod() -> AgentJoin:

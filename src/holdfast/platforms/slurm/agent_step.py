@@ -16,8 +16,8 @@ _BLOCK = 64 * 1024
 _MOST_LINE = 4096
 _LINES = 16
 _OWN = (b"srun: ", b"slurmstepd-")
+#: How long a line of srun's waits for those that explain it: where srun ends meanwhile, one sentence says why.
 HOLD_S = 0.5
-"""How long a line of srun's waits for those that explain it: where srun ends meanwhile, one sentence says why."""
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -28,10 +28,10 @@ class Steps(msgspec.Struct, frozen=True):
     order: Callable[[str, int], bytes]
     environment: Mapping[str, str]
     python: str
+    #: Where what workers print goes.
     output: int
-    """Where what workers print goes."""
+    #: GPUs of each node that the step asks for; 0: none are asked for, and it gets those of the job.
     gpus: int = 0
-    """GPUs of each node that the step asks for; 0: none are asked for, and it gets those of the job."""
 
 
 class StepObserver(Protocol):

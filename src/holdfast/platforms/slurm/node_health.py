@@ -30,6 +30,7 @@ from holdfast.safe_files import open_file, read_file
 from holdfast.safe_text import one_line
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: slurm.conf in the usual places: the system's, then what slurmd has fetched from slurmctld.
 CONFIGS = (
     Path("/etc/slurm/slurm.conf"),
     Path("/run/slurm/conf/slurm.conf"),
@@ -38,14 +39,13 @@ CONFIGS = (
     Path("/usr/local/etc/slurm.conf"),
     Path("/opt/slurm/etc/slurm.conf"),
 )
-"""slurm.conf in the usual places: the system's, then what slurmd has fetched from slurmctld."""
+#: All checks together: Slurm ends HealthCheckProgram after 60 s.
 ALL_S = 40.0
-"""All checks together: Slurm ends HealthCheckProgram after 60 s."""
 ASK_S = 5.0
+#: How long slurmctld may be away. The next interval is the next try.
 PATIENCE_S = 6.0
-"""How long slurmctld may be away. The next interval is the next try."""
+#: How long a prolog waits for a check of the same node that runs already.
 TURN_S = 20.0
-"""How long a prolog waits for a check of the same node that runs already."""
 _ABOVE = 8
 _BYTES = 256 << 10
 

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     Done = Callable[["CommandOutput", float], News]
 
+#: How long one try may take. Slurm's own commands try for about MessageTimeout (10 s by default) and longer.
 LIMIT_S = 5.0
-"""How long one try may take. Slurm's own commands try for about MessageTimeout (10 s by default) and longer."""
 FIRST_PAUSE_S = 0.5
+#: Between two tries while slurmctld is away.
 LONGEST_PAUSE_S = 10.0
-"""Between two tries while slurmctld is away."""
+#: Tries that a signal from outside may end.
 MOST_KILLED = 3
-"""Tries that a signal from outside may end."""
+#: Of one stream; what a command prints beyond that is dropped. A job of a large array takes about 1 KiB.
 OUTPUT_BYTES = 4 << 20
-"""Of one stream; what a command prints beyond that is dropped. A job of a large array takes about 1 KiB."""
 
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _OF_SLURM = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_")
@@ -66,40 +66,40 @@ class CommandTrouble(enum.StrEnum):
     """Why a command of Slurm's has no answer."""
 
     NONE = "none"
+    #: The command is not there.
     MISSING = "missing"
-    """The command is not there."""
+    #: slurmctld does not answer.
     AWAY = "away"
-    """slurmctld does not answer."""
+    #: It had not answered when the time was over.
     SLOW = "slow"
-    """It had not answered when the time was over."""
+    #: The node cannot prove to slurmctld who asks.
     MUNGE = "munge"
-    """The node cannot prove to slurmctld who asks."""
+    #: This user may not.
     REFUSED = "refused"
-    """This user may not."""
+    #: Slurm knows no such job or node (any more).
     UNKNOWN = "unknown"
-    """Slurm knows no such job or node (any more)."""
+    #: The job is in a state in which that cannot be done.
     LATE = "late"
-    """The job is in a state in which that cannot be done."""
+    #: Anything else.
     FAILED = "failed"
-    """Anything else."""
 
 
+#: Troubles that another try may end.
 TEMPORARY = frozenset({CommandTrouble.AWAY, CommandTrouble.SLOW})
-"""Troubles that another try may end."""
 
 
 class CommandOutput(Noun, frozen=True, kw_only=True):
     """What a command has printed, or why it has not."""
 
+    #: The command.
     words: tuple[str, ...]
-    """The command."""
     out: str = ""
     err: str = ""
+    #: Its exit status, or minus its signal; None: it never started, or had not ended in time.
     status: int | None = None
-    """Its exit status, or minus its signal; None: it never started, or had not ended in time."""
     trouble: CommandTrouble = CommandTrouble.NONE
+    #: The trouble in words, for a sentence: "slurmctld does not answer (…)".
     said: str = ""
-    """The trouble in words, for a sentence: "slurmctld does not answer (…)"."""
 
     @property
     def ok(self) -> bool:

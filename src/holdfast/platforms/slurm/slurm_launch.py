@@ -47,13 +47,13 @@ from holdfast.platforms.slurm.text.srun_command import environment_of_srun, kept
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 
+#: How long the other tasks wait for the first one's answer: a network file system may show it late.
 NOTICE_S = 90.0
-"""How long the other tasks wait for the first one's answer: a network file system may show it late."""
+#: The default of `--replace-wait`. An allocation gets no further node, so a node that is not back soon will not come:
+#: it is better to start the job again without it.
 REPLACE_S = 5.0
-"""The default of `--replace-wait`. An allocation gets no further node, so a node that is not back soon will not come:
-it is better to start the job again without it."""
+#: With one of these options the user types the command on each node, and starts it there.
 _MEETING = ("rdzv_endpoint", "master_addr")
-"""With one of these options the user types the command on each node, and starts it there."""
 
 
 def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:

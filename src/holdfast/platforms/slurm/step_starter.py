@@ -20,14 +20,14 @@ from holdfast.platforms.slurm.text.srun_command import StepFailure, failure, is_
 from holdfast.reactor import DueCall, Reactor
 from holdfast.wire.starter_reports import FirstToken, StarterPipe, StarterReport
 
+#: Before each further step for nodes that lack an agent; after the last one they are left out.
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before each further step for nodes that lack an agent; after the last one they are left out."""
+#: How long Slurm's controller may be away before they are: another one takes over after minutes.
 AWAY_S = 600.0
-"""How long Slurm's controller may be away before they are: another one takes over after minutes."""
+#: Agents that lived this long were well: the tries begin anew. A step that did not start counts for `AWAY_S`.
 WELL_S = 60.0
-"""Agents that lived this long were well: the tries begin anew. A step that did not start counts for `AWAY_S`."""
+#: How long the agents may take to send what their workers have printed last, once the job is over.
 LAST_S = 5.0
-"""How long the agents may take to send what their workers have printed last, once the job is over."""
 
 
 class SrunStarter:

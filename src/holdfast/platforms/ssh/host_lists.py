@@ -16,8 +16,8 @@ MOST_HOSTS = 10_000
 MOST_SLOTS = 100_000
 MOST_BYTES = 4 << 20
 _SHOWN = 80
+#: No name begins with a hyphen: ssh would take it for an option.
 _NAME = Lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})")
-"""No name begins with a hyphen: ssh would take it for an option."""
 
 EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 

@@ -17,12 +17,12 @@ _SET = (
     "ControlMaster=no",
     "RemoteCommand=none",
 )
+#: No terminal, no forwarding, no question, and a broken connection is noticed within 30 s. Settings of the user for
+#: logins (forwarded ports, a command, a shared connection) are left out.
 OPTIONS = ("-T", "-a", "-x", *(word for each in _SET for word in ("-o", each)))
-"""No terminal, no forwarding, no question, and a broken connection is noticed within 30 s. Settings of the user for
-logins (forwarded ports, a command, a shared connection) are left out."""
 
+#: Exit statuses of the command lines below; no job ends with them.
 NO_DIRECTORY, NO_PYTHON, NO_PATH, NO_HOLDFAST = 97, 98, 96, 99
-"""Exit statuses of the command lines below; no job ends with them."""
 OF_SSH = 255
 
 _LOOK = f"""cd -- "$1" || exit {NO_DIRECTORY}
@@ -36,16 +36,16 @@ _START = f"""cd -- "$1" || exit {NO_DIRECTORY}
 exec "$2" -P -m holdfast agent
 """
 
+#: Variables of the machine or login session where the user typed the command.
 _OF_LOGIN = frozenset({
     "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "TMUX", "TMUX_PANE", "STY", "PWD", "OLDPWD", "SHLVL", "_", "MAIL", "TTY",
     "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "HOLDFAST_JOB_KEY",
     "HOLDFAST_HOSTS", "HOLDFAST_HOSTFILE", "HOLDFAST_SSH", "HOLDFAST_REPORT", "HOLDFAST_JSON", "HOLDFAST_STDIN",
 })  # fmt: skip
-"""Variables of the machine or login session where the user typed the command."""
 _MACHINES = ("HOST", "SSH_")
+#: The host's own values of these stay, where it has them.
 _OF_THE_HOST = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
-"""The host's own values of these stay, where it has them."""
 
 
 def ssh_words(command: str, where: str) -> tuple[str, ...]:

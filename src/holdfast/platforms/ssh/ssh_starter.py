@@ -23,16 +23,16 @@ from holdfast.safe_files import read_file
 from holdfast.safe_text import one_line
 from holdfast.wire.starter_reports import FirstToken
 
+#: How long a look at one host may take, with its login shell.
 LOOK_S = 60.0
-"""How long a look at one host may take, with its login shell."""
+#: How many connections are made at the same time: sshd drops some of a burst (MaxStartups).
 AT_ONCE = 64
-"""How many connections are made at the same time: sshd drops some of a burst (MaxStartups)."""
+#: The pauses before each further try to reach a host; after the last try the host is left out.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""The pauses before each further try to reach a host; after the last try the host is left out."""
+#: A connection that lasted this long was good: the count of tries starts anew.
 WELL_S = 60.0
-"""A connection that lasted this long was good: the count of tries starts anew."""
+#: Once the job is over, how long the hosts may take to send the last output of their workers.
 LAST_S = 5.0
-"""Once the job is over, how long the hosts may take to send the last output of their workers."""
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

@@ -18,8 +18,8 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     from holdfast.launch.jobfile.job_file import JobFile
 
+#: The built-in platforms that take job files: their sections stand in job files and in the files of settings.
 PLATFORMS = tuple(SECTIONS)
-"""The built-in platforms that take job files: their sections stand in job files and in the files of settings."""
 
 
 def must_be_a_job_file(path: Path) -> None:

@@ -19,10 +19,10 @@ from holdfast.report.text_report import bound_in_words
 from holdfast.safe_text import harmless
 
 MOST_EVIDENCE = 60
+#: Of one piece of evidence, the last lines.
 MOST_LINES = 60
-"""Of one piece of evidence, the last lines."""
+#: Characters of the report on the page; for a longer one the page names the file.
 MOST_JSON = 120_000
-"""Characters of the report on the page; for a longer one the page names the file."""
 _LINE = 1000
 _NODES = 200
 _ATTEMPTS = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+#: Plain CSS; it has no foreign text, and loads no file.
 PAGE_STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--faint:#57606a;--line:#d0d7de;--paper:#ffffff;--block:#f3f5f7;
 --bad:#b3121d;--good:#1a7f37;--warn:#8a4b00}
@@ -25,4 +26,3 @@ summary{cursor:pointer}
 @media print{main{max-width:none;padding:0}pre{max-height:none;overflow:visible;white-space:pre-wrap;
 overflow-wrap:anywhere}.wide{overflow:visible}section{break-inside:auto}h2{break-after:avoid}li,tr{break-inside:avoid}}
 """
-"""Plain CSS; it has no foreign text, and loads no file."""

@@ -14,8 +14,8 @@ from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import ended_well, kept, recoveries
 
 WEEK_S = 7 * 86_400.0
+#: 1970-01-05, the first Monday.
 _EPOCH_MONDAY_S = 4 * 86_400.0
-"""1970-01-05, the first Monday."""
 
 
 class FailedAttempt(Noun, frozen=True, kw_only=True):
@@ -24,8 +24,8 @@ class FailedAttempt(Noun, frozen=True, kw_only=True):
     job_id: str
     name: str
     record: AttemptRecord
+    #: Whether the attempt after it made progress or succeeded; None: there was none.
     helped: bool | None = None
-    """Whether the attempt after it made progress or succeeded; None: there was none."""
 
     @property
     def at(self) -> float:
@@ -44,8 +44,8 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
     phrase: str
     blame: Blame
     failures: tuple[FailedAttempt, ...]
+    #: The number of its culprits on each node.
     nodes: dict[str, int]
-    """The number of its culprits on each node."""
     devices: dict[str, int]
 
     @property

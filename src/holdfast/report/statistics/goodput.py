@@ -21,19 +21,20 @@ class TimeUse(enum.StrEnum):
     """How a job's time was spent."""
 
     PRODUCTIVE = "productive"
+    #: The program ran, and none of its work was kept.
     LOST_WORK = "lost_work"
-    """The program ran, and none of its work was kept."""
     START = "start"
     CHECKS = "checks"
     DETECTION = "detection"
+    #: From the last sign of life of a hang to its stop.
     HANG = "hang"
-    """From the last sign of life of a hang to its stop."""
     DRAIN = "drain"
     DECISION = "decision"
     BACKOFF = "backoff"
     QUEUE = "queue"
 
 
+#: `first_output` is within other parts, and `done` takes no time.
 _OF_PART: Mapping[str, TimeUse] = {
     "backoff": TimeUse.BACKOFF,
     "assembling": TimeUse.START,
@@ -46,7 +47,6 @@ _OF_PART: Mapping[str, TimeUse] = {
     "decision": TimeUse.DECISION,
     "queued": TimeUse.QUEUE,
 }
-"""`first_output` is within other parts, and `done` takes no time."""
 _HANGS = frozenset({Phrase.HUNG_WORKER})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.report.swimlane.swimlane_model import MarkKind
 
+#: Each kind's name in the style sheet, and its shape around 0, 0.
 SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.OWN_DEATH: ("own", '<circle r="5.5"/>'),
     MarkKind.PEER_DEATH: ("peer", '<circle class="sw-hollow" r="4.6"/>'),
@@ -22,8 +23,8 @@ SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.CHECK: ("check", '<path d="M0 -6 L6 0 L0 6 L-6 0z"/>'),
     MarkKind.BACK: ("back", '<path class="sw-line" d="M4.6 1.5 A4.8 4.8 0 1 1 3 -3.6 M3.4 -7 V-3 H-0.6"/>'),
 }
-"""Each kind's name in the style sheet, and its shape around 0, 0."""
 
+#: Each part of an attempt: its look, and its name.
 PHASES: dict[str, tuple[str, str]] = {
     "backoff": ("wait", "back-off"),
     "assembling": ("wait", "waiting for nodes"),
@@ -36,8 +37,8 @@ PHASES: dict[str, tuple[str, str]] = {
     "decision": ("decide", "decide"),
     "queued": ("wait", "queued"),
 }
-"""Each part of an attempt: its look, and its name."""
 
+#: What is laid over the colour of a look, in a tile of 6 by 6; running time has none.
 PATTERNS: dict[str, str] = {
     "wait": '<circle cx="3" cy="3" r="1"/>',
     "check": '<path d="M0 6 L6 0"/>',
@@ -48,7 +49,6 @@ PATTERNS: dict[str, str] = {
     "decide": '<path d="M0 3 H6 M3 0 V6"/>',
     "silent": '<path d="M0 6 L6 0"/>',
 }
-"""What is laid over the colour of a look, in a tile of 6 by 6; running time has none."""
 
 
 def phase(name: str) -> tuple[str, str]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from holdfast.model.human_format import natural
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLanes, Stretch, SwimlaneRow
 
+#: So many rows a picture has; what is beyond them shares rows by how it ended.
 MOST_ROWS = 36
-"""So many rows a picture has; what is beyond them shares rows by how it ended."""
+#: So many marks of its own the row of a job or a node has.
 MOST_MARKS = 48
-"""So many marks of its own the row of a job or a node has."""
+#: Ranks share a row if their times differ by less than this share of the attempt.
 _NEAR = 0.02
-"""Ranks share a row if their times differ by less than this share of the attempt."""
 _TEXTS = 3
 
 _GRAVE = frozenset({MarkKind.OWN_DEATH, MarkKind.HANG, MarkKind.MEMORY_KILL, MarkKind.FAULT, MarkKind.LOST})

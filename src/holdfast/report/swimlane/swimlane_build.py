@@ -12,8 +12,8 @@ from holdfast.report.swimlane.journal_pass import AttemptHistory, RankHistory, S
 from holdfast.report.swimlane.row_folding import RankRow, fold_rows, thin_marks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, PhaseSpan, Stretch, Swimlane
 
+#: So many attempts are drawn, the last ones.
 MOST_BANDS = 24
-"""So many attempts are drawn, the last ones."""
 
 _BEFORE_START = ("backoff", "assembling")
 _BESIDE = frozenset({"first_output"})

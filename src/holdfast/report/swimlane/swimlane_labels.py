@@ -8,8 +8,8 @@ from holdfast.model.human_format import Zone, clock, duration, ranks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, NodeLanes, Swimlane, SwimlaneRow
 from holdfast.safe_text import one_line
 
+#: Characters of a text of others in a picture.
 _MOST = 300
-"""Characters of a text of others in a picture."""
 
 
 def safe(text: str, most: int = _MOST) -> str:

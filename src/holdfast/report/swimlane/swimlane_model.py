@@ -11,22 +11,22 @@ class MarkKind(enum.StrEnum):
     """What happened at one moment. The value is its name in the legend."""
 
     OWN_DEATH = "own death"
+    #: The rank ended because another one had.
     PEER_DEATH = "peer's death"
-    """The rank ended because another one had."""
     STOPPED = "stopped"
     FINISHED = "finished"
     HANG = "hang"
     FAULT = "device fault"
     MEMORY_KILL = "memory kill"
     PROGRESS = "progress"
+    #: A person asked for a stop.
     OPERATOR = "operator"
-    """A person asked for a stop."""
+    #: A program, a limit or the platform asked for a stop.
     STOP_ASKED = "stop asked"
-    """A program, a limit or the platform asked for a stop."""
     LOST = "node lost"
     CHECK = "check failed"
+    #: The platform has started the job again, or its owner is back.
     BACK = "started again"
-    """The platform has started the job again, or its owner is back."""
 
 
 class Mark(Noun, frozen=True, kw_only=True):
@@ -34,12 +34,12 @@ class Mark(Noun, frozen=True, kw_only=True):
 
     kind: MarkKind
     at: float
+    #: What happened, in a sentence without its time.
     text: str
-    """What happened, in a sentence without its time."""
+    #: 0: of no attempt.
     attempt: int = 0
-    """0: of no attempt."""
+    #: The last of several equal marks that are drawn as one; None: it is one.
     until: float | None = None
-    """The last of several equal marks that are drawn as one; None: it is one."""
     count: int = 1
 
 
@@ -49,24 +49,24 @@ class Stretch(Noun, frozen=True, kw_only=True):
     attempt: int
     start: float
     end: float
+    #: From here on nothing moved; None: no hang was found.
     silent_from: float | None = None
-    """From here on nothing moved; None: no hang was found."""
 
 
 class SwimlaneRow(Noun, frozen=True, kw_only=True):
     """One row: a rank, or ranks of a node to which the same happened at nearly the same times."""
 
+    #: Of the first of the nodes that share the row, where there are several.
     ranks: tuple[int, ...]
-    """Of the first of the nodes that share the row, where there are several."""
     role: str
     stretches: tuple[Stretch, ...] = ()
     marks: tuple[Mark, ...] = ()
+    #: The report of an attempt names one of them as the first cause.
     culprit: bool = False
-    """The report of an attempt names one of them as the first cause."""
+    #: The lowest last step that one of them told in the last attempt.
     step: int | None = None
-    """The lowest last step that one of them told in the last attempt."""
+    #: How many ranks the row stands for, over all its nodes.
     count: int = 0
-    """How many ranks the row stands for, over all its nodes."""
 
 
 class NodeLanes(Noun, frozen=True, kw_only=True):
@@ -74,8 +74,8 @@ class NodeLanes(Noun, frozen=True, kw_only=True):
 
     nodes: tuple[str, ...]
     lanes: tuple[SwimlaneRow, ...]
+    #: What concerns the machine and no single rank.
     marks: tuple[Mark, ...] = ()
-    """What concerns the machine and no single rank."""
 
 
 class PhaseSpan(Noun, frozen=True, kw_only=True):
@@ -92,12 +92,12 @@ class Band(Noun, frozen=True, kw_only=True):
     attempt: int
     start: float
     end: float
+    #: They follow each other without a gap; the pause before the attempt lies before `start`.
     parts: tuple[PhaseSpan, ...]
-    """They follow each other without a gap; the pause before the attempt lies before `start`."""
+    #: The failure class; empty while the attempt runs.
     phrase: str = ""
-    """The failure class; empty while the attempt runs."""
+    #: What was decided after it, with the reason; empty while the attempt runs.
     decision: str = ""
-    """What was decided after it, with the reason; empty while the attempt runs."""
     running: bool = False
 
 
@@ -108,10 +108,10 @@ class Swimlane(Noun, frozen=True, kw_only=True):
     end: float
     bands: tuple[Band, ...]
     nodes: tuple[NodeLanes, ...]
+    #: What concerns the whole job.
     marks: tuple[Mark, ...] = ()
-    """What concerns the whole job."""
+    #: How many ranks the job has had.
     ranks: int = 0
-    """How many ranks the job has had."""
     machines: int = 0
+    #: So many of the first attempts are not drawn.
     left_out: int = 0
-    """So many of the first attempts are not drawn."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+#: Plain CSS, to be put into a `<style>`: it holds no text of others.
 STYLE = """
 .sw{--sw-ink:#1b1f24;--sw-faint:#57606a;--sw-line:#d0d7de;--sw-life:#8aa4c0;--sw-own:#c1121f;--sw-peer:#8a4b00;
 --sw-stopped:#57606a;--sw-good:#1a7f37;--sw-hang:#8250df;--sw-fault:#b35900;--sw-person:#0550ae;--sw-paper:#ffffff;
@@ -38,4 +39,3 @@ color:var(--sw-faint)}
 @media print{.sw-picture{min-width:0}.sw-scroll{overflow:visible}.sw-f,.sw-life,.sw-m{print-color-adjust:exact;
 -webkit-print-color-adjust:exact}}
 """
-"""Plain CSS, to be put into a `<style>`: it holds no text of others."""

@@ -12,19 +12,19 @@ from holdfast.report.swimlane.swimlane_table import table
 from holdfast.report.swimlane.time_scale import Scale
 
 WIDTH = 1120
+#: The plot lies between; the names of the rows are left of it.
 LEFT, RIGHT = 212, 1100
-"""The plot lies between; the names of the rows are left of it."""
+#: Heights of the rows.
 _AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
-"""Heights of the rows."""
+#: Marks are drawn so far from each other, though they were closer in time.
 _APART = 12.0
-"""Marks are drawn so far from each other, though they were closer in time."""
+#: Characters of a row's name.
 _LABEL = 29
-"""Characters of a row's name."""
 
+#: Where a row leads, as an address; None: nowhere.
 Link = Callable[[NodeLanes, SwimlaneRow], str | None]
-"""Where a row leads, as an address; None: nowhere."""
+#: Where a moment leads, in seconds since the epoch.
 Address = Callable[[float], str]
-"""Where a moment leads, in seconds since the epoch."""
 _SLICES = 160
 
 

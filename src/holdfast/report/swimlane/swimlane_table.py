@@ -7,8 +7,8 @@ from holdfast.report.swimlane.mark_shapes import phase
 from holdfast.report.swimlane.swimlane_labels import lane_name, mark_words, nodes_name, safe
 from holdfast.report.swimlane.swimlane_model import Mark, Swimlane
 
+#: Of a row in the table, the last ones.
 _MOST_MARKS = 12
-"""Of a row in the table, the last ones."""
 
 
 def table(swimlane: Swimlane, zone: Zone) -> str:

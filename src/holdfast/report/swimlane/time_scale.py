@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
+#: So much of the width may go to parts that are drawn wider than they were.
 _MOST_AT_LEAST = 0.4
-"""So much of the width may go to parts that are drawn wider than they were."""
 
 
 class Scale:

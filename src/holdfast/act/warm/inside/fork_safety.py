@@ -24,18 +24,17 @@ DEVICES = (
     "/dev/infiniband/",
     "/dev/neuron",
 )
+#: Variables to which libraries give the same value in each process, for the processes below it, where they have none.
+#:
+#: The first is torch._inductor's (as of torch 2.13), the next two are scikit-learn's, the last is DeepSpeed's.
 DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
 })  # fmt: skip
-"""Variables to which libraries give the same value in each process, for the processes below it, where they have none.
-
-The first is torch._inductor's (as of torch 2.13), the next two are scikit-learn's, the last is DeepSpeed's.
-"""
+#: Threads that their library does without in a fork. jemalloc's (pyarrow's) gives back memory behind a program's back;
+#: its own handler for forks switches that off in the child, which gives back memory when it frees some instead.
 FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
-"""Threads that their library does without in a fork. jemalloc's (pyarrow's) gives back memory behind a program's back;
-its own handler for forks switches that off in the child, which gives back memory when it frees some instead."""
+#: How long a new thread may take until it has given itself a name.
 NAMED_S = 0.2
-"""How long a new thread may take until it has given itself a name."""
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
@@ -235,8 +234,8 @@ def _catchable(number: int) -> bool:
 
 # ---------------------------------------------------------------------------------------------- files on disk
 
+#: A file and its time of change (ns), size and inode.
 Stamp = tuple[str, int, int, int]
-"""A file and its time of change (ns), size and inode."""
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:

@@ -15,12 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
     from typing import Any
 
+#: Holds the number of the control socket.
 VARIABLE = "HOLDFAST_NURSERY"
-"""Holds the number of the control socket."""
+#: What importing wrote to stdout and stderr: a worker that imports by itself would have written it too.
 PRINTED: list[bytes] = [b"", b""]
-"""What importing wrote to stdout and stderr: a worker that imports by itself would have written it too."""
+#: Variables that a worker would get by doing the imports itself.
 SET_BY_IMPORTS: dict[str, str] = {}
-"""Variables that a worker would get by doing the imports itself."""
 READY = b"+"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_PTRACER = 0x59616D61

@@ -16,27 +16,27 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 from .fork_safety import installed
 
+#: (`import`, module, names asked of it), (`set` or `default`, variable, (value,)): an `os.environ` with constants,
+#: (`warn`, call, ()): a filter of warnings, or (`sets`, `logging` or `random`, ()): here the script sets what imports
+#: may set too.
 Step = tuple[str, str, tuple[str, ...]]
-"""(`import`, module, names asked of it), (`set` or `default`, variable, (value,)): an `os.environ` with constants,
-(`warn`, call, ()): a filter of warnings, or (`sets`, `logging` or `random`, ()): here the script sets what imports may
-set too."""
+#: Where a step stands: file, line, name of the module; and the exceptions that are caught there, empty if none are.
 Place = tuple[str, int, str, str]
-"""Where a step stands: file, line, name of the module; and the exceptions that are caught there, empty if none are."""
 
 MOST_FILES = 2_000
+#: Functions that change what later imports do: of gevent, eventlet, matplotlib, pyximport, dotenv and the like.
 _CHANGERS = frozenset({
     "addaudithook", "addsitedir", "captureWarnings", "chdir", "filterwarnings", "fork", "install",
     "install_import_hook", "load_dotenv", "monkey_patch", "patch_all", "putenv", "resetwarnings",
     "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_event_loop_policy", "set_start_method",
     "setdefaulttimeout", "setlocale", "simplefilter", "start", "unsetenv", "use",
 })  # fmt: skip
-"""Functions that change what later imports do: of gevent, eventlet, matplotlib, pyximport, dotenv and the like."""
 _STATES = frozenset({"argv", "environ", "environb", "meta_path", "modules", "path_hooks", "stderr", "stdout"})
+#: Functions after which an import that does something of the kind would have another outcome than before them.
 _SETTERS = {
     **dict.fromkeys(("basicConfig", "dictConfig", "fileConfig", "addHandler"), "logging"),
     **dict.fromkeys(("seed", "manual_seed", "seed_everything", "set_seed"), "random"),
 }
-"""Functions after which an import that does something of the kind would have another outcome than before them."""
 _MUTATORS = frozenset({
     "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update", "reverse", "sort",
 })  # fmt: skip

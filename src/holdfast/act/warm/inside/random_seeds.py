@@ -10,12 +10,12 @@ if TYPE_CHECKING:  # `typing` itself would be one more module that the script fi
     from collections.abc import Iterator
     from typing import Any
 
+#: Instances of `random.Random` whose seed came from the system, by their address.
 _UNSEEDED: dict[int, Any] = {}
-"""Instances of `random.Random` whose seed came from the system, by their address."""
+#: NumPy's new generators for which that is so.
 _NUMPY: list[Any] = []
-"""NumPy's new generators for which that is so."""
+#: An entropy above this was not given by a person: NumPy draws 128 bits where none is given.
 _BY_HAND = 1 << 64
-"""An entropy above this was not given by a person: NumPy draws 128 bits where none is given."""
 
 
 class SeedWatch:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # `typing` itself would be one more module that the script fi
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+#: Of torch: that many names are passed on.
 MOST_MODULES = 600
-"""Of torch: that many names are passed on."""
 
 
 class Unfit(Exception):

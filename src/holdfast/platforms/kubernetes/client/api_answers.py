@@ -9,8 +9,8 @@ from holdfast.safe_text import one_line
 
 _WORDS = 600
 _INVALID = frozenset({400, 405, 406, 413, 415, 422})
+#: 500 too: a server that is just starting or ending, or has lost etcd, answers so.
 _AWAY = frozenset({408, 429, 500, 502, 503, 504})
-"""500 too: a server that is just starting or ending, or has lost etcd, answers so."""
 
 
 def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:

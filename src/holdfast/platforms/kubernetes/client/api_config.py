@@ -11,8 +11,8 @@ from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
 
+#: How long a connection may take.
 TRY_S = 10.0
-"""How long a connection may take."""
 
 
 class NoClient(Exception):

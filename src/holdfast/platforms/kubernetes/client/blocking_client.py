@@ -18,8 +18,8 @@ from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiT
 from holdfast.platforms.kubernetes.objects.discovery import ServerCapabilities, resources_of, version_of, versions_of
 from holdfast.untrusted import Malformed, json_value
 
+#: How long a question may take; Kubernetes gives a webhook ten seconds.
 LIMIT_S = 20.0
-"""How long a question may take; Kubernetes gives a webhook ten seconds."""
 CONNECT_S = 5.0
 MOST_LINE_BYTES = 4 << 20
 _PATCH = "application/merge-patch+json"

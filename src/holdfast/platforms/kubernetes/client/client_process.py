@@ -25,8 +25,8 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_as, json_value
 
+#: Requests that are under way together; what is asked beyond that waits in the pipe.
 AT_A_TIME = 32
-"""Requests that are under way together; what is asked beyond that waits in the pipe."""
 _PATCH = "application/merge-patch+json"
 
 

@@ -21,11 +21,11 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_value
 
+#: Objects of one page of a list.
 PAGE = 100
-"""Objects of one page of a list."""
+#: The server ends a watch after that, and it is begun again where it was: so a connection that has silently died costs
+#: no more than this.
 WATCH_S = 60
-"""The server ends a watch after that, and it is begun again where it was: so a connection that has silently died
-costs no more than this."""
 SILENT_S = WATCH_S + 15.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0

@@ -24,12 +24,12 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 from holdfast.platforms.kubernetes.objects.job_status import is_over
 from holdfast.platforms.kubernetes.objects.pod_log_lines import container_of, query_of, timed
 
+#: How long logs are still read once the job is over: a kubelet tells of its containers a second late.
 LAST_S = 10.0
-"""How long logs are still read once the job is over: a kubelet tells of its containers a second late."""
+#: Each takes a connection, and the client opens a hundred at most.
 MOST_PODS = 90
-"""Each takes a connection, and the client opens a hundred at most."""
+#: So often in a row a log that breaks off is taken up again.
 MOST_TRIES = 5
-"""So often in a row a log that breaks off is taken up again."""
 
 
 class Tail:

@@ -10,8 +10,8 @@ from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape, resources_of
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
+#: What an agent may take to end beside the grace of its workers.
 END_S = 30
-"""What an agent may take to end beside the grace of its workers."""
 
 EXCHANGE_VOLUME = "holdfast-exchange"
 KEY_VOLUME = "holdfast-key"
@@ -19,12 +19,12 @@ JOB_VOLUME = "holdfast-job"
 HOME_VOLUME = "holdfast-home"
 SHM_VOLUME = "holdfast-shm"
 
+#: For containers of the holdfast image: they need no privilege.
 HARMLESS: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""For containers of the holdfast image: they need no privilege."""
 
 
 class OwnersJob(Noun, frozen=True, kw_only=True):

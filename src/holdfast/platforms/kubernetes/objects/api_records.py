@@ -14,10 +14,10 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 from holdfast.safe_text import one_line
 
+#: Of one text.
 WORDS = 1000
-"""Of one text."""
+#: Of a termination message, which is JSON perhaps: the kubelet keeps no more.
 MOST_MESSAGE = 4096
-"""Of a termination message, which is JSON perhaps: the kubelet keeps no more."""
 
 
 class PodPhase(enum.StrEnum):
@@ -33,10 +33,10 @@ class PodPhase(enum.StrEnum):
 class Condition(Noun, frozen=True, kw_only=True):
     """Of a pod or a node."""
 
+    #: `PodScheduled`, `DisruptionTarget`, `Ready`
     kind: str
-    """`PodScheduled`, `DisruptionTarget`, `Ready`"""
+    #: `True`, `False`, `Unknown`
     status: str
-    """`True`, `False`, `Unknown`"""
     reason: str = ""
     message: str = ""
 
@@ -50,10 +50,10 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
 
     code: int
     signal: int = 0
+    #: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`
     reason: str = ""
-    """`OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`"""
+    #: What it has written into its termination log, as it is.
     message: str = ""
-    """What it has written into its termination log, as it is."""
 
 
 class Container(Noun, frozen=True, kw_only=True):
@@ -61,14 +61,14 @@ class Container(Noun, frozen=True, kw_only=True):
 
     name: str
     image: str = ""
+    #: A reason: `ImagePullBackOff`, `PodInitializing`.
     waiting: str = ""
-    """A reason: `ImagePullBackOff`, `PodInitializing`."""
+    #: To `waiting`.
     message: str = ""
-    """To `waiting`."""
     running: bool = False
     end: ContainerEnd | None = None
+    #: Of the run before this one.
     last: ContainerEnd | None = None
-    """Of the run before this one."""
     restarts: int = 0
 
 
@@ -80,21 +80,21 @@ class Pod(Noun, frozen=True, kw_only=True):
     namespace: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    #: resourceVersion: to be compared for equality only.
     version: str = ""
-    """resourceVersion: to be compared for equality only."""
+    #: Empty: no node has been chosen for it.
     node: str = ""
-    """Empty: no node has been chosen for it."""
     address: str = ""
     phase: PodPhase = PodPhase.UNKNOWN
+    #: `Evicted`, `NodeLost`, `Preempting`
     reason: str = ""
-    """`Evicted`, `NodeLost`, `Preempting`"""
     message: str = ""
+    #: It is to end; it is there until its node says that it has.
     deleting: bool = False
-    """It is to end; it is there until its node says that it has."""
     delete_grace_s: float | None = None
     conditions: tuple[Condition, ...] = ()
+    #: Its init containers.
     prepares: tuple[Container, ...] = ()
-    """Its init containers."""
     containers: tuple[Container, ...] = ()
 
     @property
@@ -146,17 +146,17 @@ class Event(Noun, frozen=True, kw_only=True):
     """What a part of Kubernetes says of an object."""
 
     uid: str = ""
+    #: `FailedScheduling`, `Preempted`, `TaintManagerEviction`
     reason: str = ""
-    """`FailedScheduling`, `Preempted`, `TaintManagerEviction`"""
     message: str = ""
     warning: bool = False
+    #: Of the object.
     kind: str = ""
-    """Of the object."""
     name: str = ""
+    #: The object's uid.
     of: str = ""
-    """The object's uid."""
+    #: `default-scheduler`, `kubelet`
     by: str = ""
-    """`default-scheduler`, `kubelet`"""
     count: int = 1
     at: float = 0.0
 

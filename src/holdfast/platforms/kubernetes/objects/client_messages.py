@@ -8,36 +8,36 @@ from typing import Any
 
 from holdfast.model.noun_base import Message
 
+#: One line. An object of Kubernetes has at most about 1.5 MiB, a page of a list has 100 of them.
 MOST_LINE_BYTES = 24 << 20
-"""One line. An object of Kubernetes has at most about 1.5 MiB, a page of a list has 100 of them."""
 
 
 class ApiTrouble(enum.StrEnum):
     """Why a question has no good answer."""
 
     NONE = "none"
+    #: The API server does not answer, or is overloaded, or ends.
     AWAY = "away"
-    """The API server does not answer, or is overloaded, or ends."""
+    #: It had not answered when the time was over.
     SLOW = "slow"
-    """It had not answered when the time was over."""
+    #: The service account may not (401, 403).
     REFUSED = "refused"
-    """The service account may not (401, 403)."""
+    #: A quota of the namespace is used up (403, with Kubernetes' own words).
     QUOTA = "quota"
-    """A quota of the namespace is used up (403, with Kubernetes' own words)."""
+    #: There is no such object (404).
     GONE = "gone"
-    """There is no such object (404)."""
+    #: It is there already, or has changed since it was read (409).
     CONFLICT = "conflict"
-    """It is there already, or has changed since it was read (409)."""
+    #: The API server does not take what was sent (400, 405, 413, 415, 422).
     INVALID = "invalid"
-    """The API server does not take what was sent (400, 405, 413, 415, 422)."""
+    #: The client cannot run: lightkube is not installed, or no cluster is configured.
     MISSING = "missing"
-    """The client cannot run: lightkube is not installed, or no cluster is configured."""
+    #: Anything else.
     FAILED = "failed"
-    """Anything else."""
 
 
+#: Troubles that another try may end.
 TEMPORARY = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW})
-"""Troubles that another try may end."""
 
 
 class Method(enum.StrEnum):
@@ -61,11 +61,11 @@ class ObjectChange(enum.StrEnum):
 class Call(Message, frozen=True, kw_only=True):
     """One request to the API server. It is made once."""
 
+    #: The answer has it too.
     number: int
-    """The answer has it too."""
     method: Method
+    #: `/api/v1/namespaces/NS/pods`
     path: str
-    """`/api/v1/namespaces/NS/pods`"""
     query: Mapping[str, str] = {}
     body: Any = None
     limit_s: float = 5.0
@@ -76,8 +76,8 @@ class Follow(Message, frozen=True, kw_only=True):
 
     number: int
     path: str
+    #: Selectors.
     query: Mapping[str, str] = {}
-    """Selectors."""
 
 
 class Drop(Message, frozen=True, kw_only=True):
@@ -90,15 +90,15 @@ class Answered(Message, frozen=True, kw_only=True):
     """To `Call`."""
 
     number: int
+    #: Of HTTP; 0: there was no answer.
     status: int = 0
-    """Of HTTP; 0: there was no answer."""
+    #: Of a good answer: the object.
     body: Any = None
-    """Of a good answer: the object."""
+    #: Kubernetes' word for a bad one: `AlreadyExists`.
     reason: str = ""
-    """Kubernetes' word for a bad one: `AlreadyExists`."""
     trouble: ApiTrouble = ApiTrouble.NONE
+    #: The trouble in words, with Kubernetes' own, for a sentence.
     said: str = ""
-    """The trouble in words, with Kubernetes' own, for a sentence."""
 
     @property
     def ok(self) -> bool:

@@ -22,19 +22,19 @@ NATIVE, KUEUE, COSCHEDULING, VOLCANO = (
     "scheduling.volcano.sh",
 )
 GROUPS = (NATIVE, KUEUE, COSCHEDULING, VOLCANO)
+#: From here on a server has `podFailurePolicy` unless its administrator has switched it off.
 _FAILURE_POLICY = (1, 26)
-"""From here on a server has `podFailurePolicy` unless its administrator has switched it off."""
+#: How long coscheduling waits for a whole group before it gives the places back.
 SCHEDULE_S = 600
-"""How long coscheduling waits for a whole group before it gives the places back."""
 
 
 class ServerCapabilities(Noun, frozen=True, kw_only=True):
     """What a server has."""
 
+    #: Major and minor; zeros: not known, and then it is taken for a new one.
     version: tuple[int, int] = (0, 0)
-    """Major and minor; zeros: not known, and then it is taken for a new one."""
+    #: Group and version → names of its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`.
     kinds: dict[str, tuple[str, ...]] = {}
-    """Group and version → names of its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`."""
 
     @property
     def pod_failure_policy(self) -> bool:
@@ -51,10 +51,10 @@ class GangScheduler(Noun, frozen=True, kw_only=True):
 
     together: GangPlacement = GangPlacement()
     objects: tuple[dict[str, Any], ...] = ()
+    #: Which scheduler the pods want; empty: the default one, or what the user has said.
     scheduler: str = ""
-    """Which scheduler the pods want; empty: the default one, or what the user has said."""
+    #: A line about it for the user.
     note: str = ""
-    """A line about it for the user."""
 
 
 def version_of(document: Any) -> tuple[int, int]:

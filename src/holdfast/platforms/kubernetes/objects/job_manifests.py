@@ -33,27 +33,27 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     """What is particular to the owner's objects."""
 
     plan: PodPlan
+    #: The text of the job file.
     job_file: str
-    """The text of the job file."""
+    #: The job's key: 64 hexadecimal digits.
     key: str
-    """The job's key: 64 hexadecimal digits."""
+    #: The values of the job file's `secrets`, by name.
     secrets: dict[str, str] = {}
-    """The values of the job file's `secrets`, by name."""
+    #: Further options of `holdfast run`.
     words: tuple[str, ...] = ()
-    """Further options of `holdfast run`."""
+    #: One that is there, with its rights; empty: the job gets its own.
     service_account: str = ""
-    """One that is there, with its rights; empty: the job gets its own."""
+    #: So many pods of the owner may be lost.
     retries: int = 6
-    """So many pods of the owner may be lost."""
+    #: So many seconds after its end the job is deleted; None: it is kept.
     keep_s: int | None = None
-    """So many seconds after its end the job is deleted; None: it is kept."""
     cpus: str = "100m"
     memory: str = "256Mi"
     template: dict[str, Any] = {}
+    #: The server knows the field.
     pod_failure_policy: bool = True
-    """The server knows the field."""
+    #: Objects of a gang scheduler.
     groups: tuple[dict[str, Any], ...] = ()
-    """Objects of a gang scheduler."""
 
     def __repr__(self) -> str:
         return f"Owner({self.plan.name})"  # without the key and the secrets

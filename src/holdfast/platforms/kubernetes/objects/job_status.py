@@ -17,51 +17,51 @@ from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.safe_text import one_line
 from holdfast.untrusted import Malformed, json_as, json_leniently
 
+#: In the ConfigMap of the job's state: its report, once it has one.
 REPORT = "report.json"
-"""In the ConfigMap of the job's state: its report, once it has one."""
 MOST_PLAN_BYTES = 1 << 20
 MOST_EVENTS = 20
+#: Of a termination message: the kubelet cuts what is longer.
 MOST_MESSAGE_BYTES = 4096
-"""Of a termination message: the kubelet cuts what is longer."""
 
 
 class ClusterJobState(enum.StrEnum):
     """Of a job in a cluster."""
 
+    #: Its owner's pod has not begun.
     PENDING = "pending"
-    """Its owner's pod has not begun."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    #: Its objects are being deleted.
     ENDING = "ending"
-    """Its objects are being deleted."""
 
 
 class ClusterJob(Noun, frozen=True, kw_only=True):
     """One job."""
 
+    #: Of its objects.
     name: str
-    """Of its objects."""
     namespace: str
     uid: str
     state: ClusterJobState
+    #: Seconds since the epoch.
     created: float
-    """Seconds since the epoch."""
     ended: float | None = None
+    #: The job's own, where its owner has said it; else the status of the owner's last container.
     code: int | None = None
-    """The job's own, where its owner has said it; else the status of the owner's last container."""
     phrase: str = ""
+    #: Why it has ended, or why it waits.
     said: str = ""
-    """Why it has ended, or why it waits."""
+    #: Its newest pod.
     owner: Pod | None = None
-    """Its newest pod."""
+    #: Of agents, by node and generation.
     pods: tuple[Pod, ...] = ()
-    """Of agents, by node and generation."""
+    #: How many pods it is to have; 0: that is not known.
     nodes: int = 0
-    """How many pods it is to have; 0: that is not known."""
     running: int = 0
+    #: The last one that its owner has written down; 0: none yet.
     attempt: int = 0
-    """The last one that its owner has written down; 0: none yet."""
 
 
 def job_seen(

@@ -25,11 +25,11 @@ class KubernetesKey(Noun, frozen=True, kw_only=True):
     """A key of the section."""
 
     key: str
+    #: For the table of keys in the documentation.
     what: str
-    """For the table of keys in the documentation."""
     expected: str
+    #: Which of `JUDGES` makes a value of what was said.
     judge: str
-    """Which of `JUDGES` makes a value of what was said."""
     also: tuple[str, ...] = ()
 
 
@@ -77,8 +77,8 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
     """What a job wants of Kubernetes, judged."""
 
     values: dict[str, Any] = {}
+    #: Where each was said, by key, for messages about what Kubernetes says of it.
     origins: dict[str, str] = {}
-    """Where each was said, by key, for messages about what Kubernetes says of it."""
 
     def text(self, key: str) -> str:
         return str(self.values.get(key) or "")

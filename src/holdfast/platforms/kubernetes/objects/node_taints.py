@@ -14,22 +14,22 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 
 KEY = "holdfast.io/held"
+#: No new pod is placed there; pods that run there go on, and the gang decides about its own.
 EFFECT = "NoSchedule"
-"""No new pod is placed there; pods that run there go on, and the gang decides about its own."""
 WHY = "holdfast.io/held-because"
+#: Characters of the reason that are kept.
 MOST_WHY = 1000
-"""Characters of the reason that are kept."""
 
 
 class HeldNode(Noun, frozen=True, kw_only=True):
     """A node that holdfast has tainted."""
 
     node: str
+    #: The job that found it, as the taint names it.
     job: str
-    """The job that found it, as the taint names it."""
     reason: str = ""
+    #: As Kubernetes writes times.
     since: str = ""
-    """As Kubernetes writes times."""
 
 
 def value_of(job: str) -> str:

@@ -6,10 +6,10 @@ import hashlib
 import re
 
 PLATFORM = "kubernetes"
+#: Where the owner's pod answers its agents.
 PORT = 29400
-"""Where the owner's pod answers its agents."""
+#: Letters of a job's name: a pod's name, which is a host's name too, has `-INDEX-GENERATION` behind it, and 63.
 MOST_NAME = 48
-"""Letters of a job's name: a pod's name, which is a host's name too, has `-INDEX-GENERATION` behind it, and 63."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB = "holdfast/job"
@@ -18,8 +18,8 @@ NODE = "holdfast/node"
 GENERATION = "holdfast/generation"
 OWNER, AGENT = "owner", "agent"
 
+#: The variable that says that a process is of a job on Kubernetes, and of which.
 JOB_NAME = "HOLDFAST_KUBERNETES_JOB"
-"""The variable that says that a process is of a job on Kubernetes, and of which."""
 POD = "HOLDFAST_POD"
 POD_UID = "HOLDFAST_POD_UID"
 NAMESPACE = "HOLDFAST_NAMESPACE"
@@ -27,10 +27,10 @@ KUBERNETES_NODE = "HOLDFAST_NODE"
 IMAGE = "HOLDFAST_IMAGE"
 OWNER_ADDRESS = "HOLDFAST_OWNER"
 KEY_FILE = "HOLDFAST_JOB_KEY"
+#: Of an agent: its place among the job's nodes, from 0; ranks go by it.
 NODE_INDEX = "HOLDFAST_NODE_INDEX"
-"""Of an agent: its place among the job's nodes, from 0; ranks go by it."""
+#: Of an agent: how many workers it takes.
 SLOTS = "HOLDFAST_SLOTS"
-"""Of an agent: how many workers it takes."""
 
 CONFIG_DIR = "/etc/holdfast"
 JOB_FILE = "job.yaml"
@@ -40,18 +40,18 @@ KEY = "key"
 SECRETS = "secrets.json"
 SECRETS_FILE = "HOLDFAST_SECRETS"
 HOME = "/var/lib/holdfast"
+#: HOLDFAST_HOME: in the volume, which everyone in the pod may write to, a directory of holdfast's own.
 STATE = "/var/lib/holdfast/state"
-"""HOLDFAST_HOME: in the volume, which everyone in the pod may write to, a directory of holdfast's own."""
 EXCHANGE = "/usr/local/pai"
 TERMINATION_LOG = "/dev/termination-log"
 
+#: The containers of an agent's pod.
 TASK, PREPARE = "task", "prepare"
-"""The containers of an agent's pod."""
+#: The exit status of the owner's container where the job has failed for good: another pod of it would change nothing.
+#: It is the contract with `podFailurePolicy`.
 DO_NOT_RETRY = 78
-"""The exit status of the owner's container where the job has failed for good: another pod of it would change nothing.
-It is the contract with `podFailurePolicy`."""
+#: holdfast's own status for an order that cannot be carried out; no retry would help here either.
 BAD_USAGE = 2
-"""holdfast's own status for an order that cannot be carried out; no retry would help here either."""
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 

@@ -13,12 +13,12 @@ from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
+#: The variable in which an agent's pod has its order, without the key.
 ORDER = "HOLDFAST_ORDER"
-"""The variable in which an agent's pod has its order, without the key."""
+#: The variable by which all owners of one pod, one after the other, know that the job's state is theirs.
 OWNER_TOKEN = "HOLDFAST_OWNER_TOKEN"
-"""The variable by which all owners of one pod, one after the other, know that the job's state is theirs."""
+#: Where the job's ConfigMap is mounted, unless it is the usual place.
 CONFIG = "HOLDFAST_CONFIG_DIR"
-"""Where the job's ConfigMap is mounted, unless it is the usual place."""
 MOST_PLAN_BYTES = 1 << 20
 
 

@@ -21,24 +21,24 @@ _QUOTED = 600
 class StartOutlook(enum.StrEnum):
     """Whether a pod that does not start may start yet."""
 
+    #: It waits for room, or for what is being done.
     YES = "yes"
-    """It waits for room, or for what is being done."""
+    #: What failed is tried again by its node; it may pass within minutes.
     SOME = "some"
-    """What failed is tried again by its node; it may pass within minutes."""
+    #: It is wrong in itself.
     NONE = "none"
-    """It is wrong in itself."""
 
 
 class PodEndReason(Noun, frozen=True, kw_only=True):
     """Why a pod has ended, or is to end."""
 
     phrase: str
+    #: A clause: `it was preempted: "Preempted by default/x on node k1"`.
     words: str
-    """A clause: `it was preempted: "Preempted by default/x on node k1"`."""
+    #: False: Kubernetes may still say something that explains it better.
     certain: bool = True
-    """False: Kubernetes may still say something that explains it better."""
+    #: Another pod may do better.
     again: bool = True
-    """Another pod may do better."""
 
 
 class PodWaitReason(Noun, frozen=True, kw_only=True):
@@ -56,6 +56,7 @@ def describe(pod: Pod) -> str:
 
 # ---------------------------------------------------------------------------------------------- gone
 
+#: Reasons of the condition DisruptionTarget.
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "PreemptionByKubeScheduler": (Phrase.PREEMPTED, "the scheduler preempted it"),
@@ -64,7 +65,7 @@ _DISRUPTIONS = {
     "DeletionByPodGC": (Phrase.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Phrase.EVICTED, "its node ended it"),
 }
-"""Reasons of the condition DisruptionTarget."""
+#: Reasons of a pod's status.
 _REASONS = {
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
     "Preempting": (Phrase.PREEMPTED, "its node ended it for a critical pod"),
@@ -79,7 +80,7 @@ _REASONS = {
     "OutOfmemory": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
     "OutOfpods": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
 }
-"""Reasons of a pod's status."""
+#: Reasons of events, the one that tells most first.
 _EVENTS = {
     "Preempted": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
@@ -88,7 +89,6 @@ _EVENTS = {
     "NodeNotReady": (Phrase.NODE_FAILED, "its node is not ready"),
     "ExceededGracePeriod": (Phrase.EVICTED, "its node ended it"),
 }
-"""Reasons of events, the one that tells most first."""
 
 
 def pod_end_reason(
@@ -230,6 +230,7 @@ _HOPELESS_IMAGE = (
     "authentication required",
     "invalid reference",
 )
+#: Reasons for which a container waits.
 _WAITING = {
     "InvalidImageName": (Phrase.IMAGE_PULL_FAILED, "the name of its image is none", StartOutlook.NONE),
     "ErrImageNeverPull": (
@@ -246,7 +247,6 @@ _WAITING = {
     "RunContainerError": (Phrase.COMMAND_NOT_FOUND, "its container cannot be started", StartOutlook.SOME),
     "CrashLoopBackOff": (Phrase.SCHEDULER_ERROR, "its container ends again and again", StartOutlook.SOME),
 }
-"""Reasons for which a container waits."""
 _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod
 
+#: What is longer comes in parts.
 MOST_LINE_BYTES = 1 << 20
-"""What is longer comes in parts."""
 
 
 def container_of(found: Pod) -> str:

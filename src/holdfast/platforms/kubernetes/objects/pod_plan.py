@@ -14,8 +14,8 @@ from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
 
+#: What the agent of a pod may use beside the memory of its workers.
 FOR_HOLDFAST_BYTES = 256 << 20
-"""What the agent of a pod may use beside the memory of its workers."""
 
 
 class PodShape(Noun, frozen=True, kw_only=True):
@@ -23,58 +23,58 @@ class PodShape(Noun, frozen=True, kw_only=True):
 
     roles: tuple[str, ...]
     pods: int
+    #: Of each pod.
     workers: int
-    """Of each pod."""
     image: str
+    #: Requests and limits of the user's container, as Kubernetes writes them: `{"cpu": "8", "nvidia.com/gpu": "4"}`.
     resources: dict[str, str] = {}
-    """Requests and limits of the user's container, as Kubernetes writes them: `{"cpu": "8", "nvidia.com/gpu": "4"}`."""
+    #: What is merged into each pod (`holdfast.platforms.kubernetes.objects.pod_template`).
     template: dict[str, Any] = {}
-    """What is merged into each pod (`holdfast.platforms.kubernetes.objects.pod_template`)."""
 
 
 class GangPlacement(Noun, frozen=True, kw_only=True):
     """How the cluster places a job's pods all at once, or not at all;
     `holdfast.platforms.kubernetes.objects.discovery`."""
 
+    #: Empty: it does not; the gang waits for all of them itself.
     kind: str = ""
-    """Empty: it does not; the gang waits for all of them itself."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    #: Fields of each pod's spec.
     spec: dict[str, Any] = {}
-    """Fields of each pod's spec."""
 
 
 class PodPlan(Noun, frozen=True, kw_only=True):
     """All that the pods of one job are made of."""
 
+    #: Of the objects.
     name: str
-    """Of the objects."""
     namespace: str
+    #: The job's own name.
     job: str
-    """The job's own name."""
     shapes: tuple[PodShape, ...]
+    #: Further pods, of the last shape.
     spares: int = 0
-    """Further pods, of the last shape."""
+    #: With fewer pods the gang cannot begin; 0: it needs all.
     least: int = 0
-    """With fewer pods the gang cannot begin; 0: it needs all."""
     holdfast_image: str
     pull_policy: str = ""
     pull_secrets: tuple[str, ...] = ()
     exchange: str = object_names.EXCHANGE
+    #: The limit of /dev/shm, as Kubernetes writes it; empty: the container's memory is the limit.
     shm: str = ""
-    """The limit of /dev/shm, as Kubernetes writes it; empty: the container's memory is the limit."""
     grace_s: float = 30.0
+    #: Of agents' pods; empty: the namespace's default one. No token of it is mounted unless it is named.
     service_account: str = ""
-    """Of agents' pods; empty: the namespace's default one. No token of it is mounted unless it is named."""
     priority_class: str = ""
     scheduler: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     together: GangPlacement = GangPlacement()
+    #: The Secret of the job also has the values of the job file's `secrets`.
     secrets: bool = False
-    """The Secret of the job also has the values of the job file's `secrets`."""
+    #: The owner taints a node that a person has to look at.
     may_taint: bool = False
-    """The owner taints a node that a person has to look at."""
 
     @property
     def nodes(self) -> int:
@@ -95,19 +95,19 @@ class PodPlan(Noun, frozen=True, kw_only=True):
 class PodSizes(Noun, frozen=True, kw_only=True):
     """What a job wants of its pods' sizes."""
 
+    #: Of all roles together; None: it follows from the rest.
     nodes: int | None = None
-    """Of all roles together; None: it follows from the rest."""
     per_pod: int | None = None
+    #: Role → workers of each of its pods.
     roles: dict[str, int] = {}
-    """Role → workers of each of its pods."""
     image: str = ""
+    #: Of each pod.
     gpus: int | None = None
-    """Of each pod."""
     gpu_resource: str = "nvidia.com/gpu"
     cpus: str = ""
     memory: str = ""
+    #: By role.
     templates: dict[str, dict[str, Any]] = {}
-    """By role."""
     template: dict[str, Any] = {}
 
 

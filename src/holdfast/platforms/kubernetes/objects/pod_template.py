@@ -25,8 +25,8 @@ _MERGED_BY = {
     "resourceClaims": "name",
 }
 _ADDED = frozenset({"tolerations", "envFrom", "readinessGates", "schedulingGates", "add", "drop"})
+#: How the names of holdfast's own volumes begin.
 _OURS = "holdfast-"
-"""How the names of holdfast's own volumes begin."""
 _NOT_IN_POD = {
     "restartPolicy": "a worker is started again in its pod by holdfast, and a lost pod gets a successor: the pod's own "
     "restartPolicy is Never",

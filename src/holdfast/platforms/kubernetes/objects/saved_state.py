@@ -19,10 +19,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
 FORMAT = 1
+#: The keys in the ConfigMap: the first is text, the second bytes.
 HEADER, EVENTS = "state.json", "events"
-"""The keys in the ConfigMap: the first is text, the second bytes."""
+#: Of compressed events. A ConfigMap holds 1 MiB; on its way to etcd each byte here takes one and a third.
 MOST_BYTES = 700 << 10
-"""Of compressed events. A ConfigMap holds 1 MiB; on its way to etcd each byte here takes one and a third."""
 MOST_EXPANDED = 256 << 20
 
 
@@ -30,22 +30,22 @@ class Header(Noun, frozen=True, kw_only=True):
     """Whose state it is, and what can be told without the events."""
 
     format: int = FORMAT
+    #: The uid of the Kubernetes job: a job of the same name that was deleted is another one.
     of: str
-    """The uid of the Kubernetes job: a job of the same name that was deleted is another one."""
+    #: The owner that writes: its pod's uid, and a number of its own.
     owner: str
-    """The owner that writes: its pod's uid, and a number of its own."""
     pod: str = ""
     job_id: str
     name: str
+    #: Seconds since the epoch.
     created: float = 0.0
-    """Seconds since the epoch."""
     events: int = 0
     attempt: int = 0
+    #: The job's final code; None: it is not over.
     code: int | None = None
-    """The job's final code; None: it is not over."""
     phrase: str = ""
+    #: There were more events than the ConfigMap holds: the last ones are missing.
     cut: bool = False
-    """There were more events than the ConfigMap holds: the last ones are missing."""
 
 
 class Events:

@@ -14,10 +14,10 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
+#: The annotation with the wish.
 ASKED = "holdfast/stop"
-"""The annotation with the wish."""
+#: The owner's answer: the wish's id and what it does, or why it does nothing.
 HEARD = "holdfast/stop-heard"
-"""The owner's answer: the wish's id and what it does, or why it does nothing."""
 MOST_BYTES = 32 << 10
 
 

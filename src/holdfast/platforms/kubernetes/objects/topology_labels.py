@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+#: Labels of the same width: the first that a node has counts.
 _LEVELS = (
     ("topology.kubernetes.io/region",),
     ("topology.kubernetes.io/zone",),
@@ -16,7 +17,6 @@ _LEVELS = (
     ("topology.kubernetes.io/rack", "network.topology.nvidia.com/leaf", "topology.k8s.aws/network-node-layer-3"),
     ("network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique"),
 )
-"""Labels of the same width: the first that a node has counts."""
 
 
 def neighbourhood(labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     Done = Callable[[Answered, float], News]
     Heard = Callable[[Listed | Changed | Unseen, float], News]
 
+#: How long one try may take.
 LIMIT_S = 5.0
-"""How long one try may take."""
+#: So long after that the helper's own word for it is waited for.
 GRACE_S = 3.0
-"""So long after that the helper's own word for it is waited for."""
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
+#: Of questions that the helper has not read yet; what is asked beyond that is answered at once, as AWAY.
 MOST_WAITING_BYTES = 16 << 20
-"""Of questions that the helper has not read yet; what is asked beyond that is answered at once, as AWAY."""
 _BITE = 1 << 20
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
     from holdfast.reactor import News
 
+#: A ConfigMap has a MiB for all that stands in it, and the job's events may take the rest.
 MOST_REPORT_BYTES = 250_000
-"""A ConfigMap has a MiB for all that stands in it, and the job's events may take the rest."""
 PATIENCE_S = 10.0
+#: Letters of an Event's message, of which the API server takes 1024 bytes.
 MOST_EVENT = 1000
-"""Letters of an Event's message, of which the API server takes 1024 bytes."""
 
 
 class DecisionEvents:

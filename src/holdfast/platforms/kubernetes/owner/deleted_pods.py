@@ -18,8 +18,8 @@ from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, by_
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
+#: So long after the first sign of a pod's end Kubernetes may say why, in an event.
 SOON_S = 1.0
-"""So long after the first sign of a pod's end Kubernetes may say why, in an event."""
 
 
 class _Doubt:

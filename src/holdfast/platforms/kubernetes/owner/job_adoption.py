@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.model.events import Event
 
+#: How long an API server that is away is waited for: without it no pod can be made either.
 PATIENCE_S = 300.0
-"""How long an API server that is away is waited for: without it no pod can be made either."""
+#: Where another owner writes at the same moment.
 TRIES = 5
-"""Where another owner writes at the same moment."""
 
 
 class ApiUnavailable(HoldfastError):

@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.objects.client_messages import Changed
     from holdfast.reactor import News
 
+#: Before each further pod of a node whose last one came to nothing; after that there is no other.
 PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
-"""Before each further pod of a node whose last one came to nothing; after that there is no other."""
+#: A pod whose agent was let in, and which lived so long, was well: the tries begin anew.
 WELL_S = 60.0
-"""A pod whose agent was let in, and which lived so long, was well: the tries begin anew."""
+#: How long what a node tries again (a pull, a missing ConfigMap) may fail before the job ends with it.
 SOME_S = 150.0
-"""How long what a node tries again (a pull, a missing ConfigMap) may fail before the job ends with it."""
+#: A pod of a lost agent that is still there after that is taken off the list by force.
 FORCE_S = 15.0
-"""A pod of a lost agent that is still there after that is taken off the list by force."""
+#: Between two lines on a pod that does not start.
 QUIET_S = 60.0
-"""Between two lines on a pod that does not start."""
 PATIENCE_S = 600.0
+#: Kept of each pod.
 MOST_EVENTS = 16
-"""Kept of each pod."""
 
 
 class JobPods:

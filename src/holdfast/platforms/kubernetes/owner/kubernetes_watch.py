@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
+#: The part of a pod's grace in which workers that listen may save.
 SAVE = 0.75
-"""The part of a pod's grace in which workers that listen may save."""
 MOST_SAVE_S = 30.0
+#: How long the API server may take to say what a signal means.
 ANSWER_S = 2.0
-"""How long the API server may take to say what a signal means."""
+#: A pod that the job is to do without ends when its attempt has its record, or so long after.
 LATER_S = 5.0
-"""A pod that the job is to do without ends when its attempt has its record, or so long after."""
+#: So many beats an agent of a pod that is being deleted may leave out, and a second: then its node is silent.
 BEATS = 2
-"""So many beats an agent of a pod that is being deleted may leave out, and a second: then its node is silent."""
+#: Where half of the pods fall silent together, the trouble is the owner's: so long they may come back.
 MASS_S = 30.0
-"""Where half of the pods fall silent together, the trouble is the owner's: so long they may come back."""
+#: Of an agent in a pod that is gone: higher than any that it had.
 EVERY_BOOT = 1 << 52
-"""Of an agent in a pod that is gone: higher than any that it had."""
 
 
 def watch(

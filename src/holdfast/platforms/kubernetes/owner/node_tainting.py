@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 5.0
+#: Another may change the node between our look and our patch.
 TRIES = 3
-"""Another may change the node between our look and our patch."""
 
 
 class NodeTainting:

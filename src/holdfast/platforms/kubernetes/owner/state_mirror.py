@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
     from holdfast.reactor import DueCall, News
 
+#: So long an attempt waits for its number to be written, where the API server does not answer.
 WAIT_S = 10.0
-"""So long an attempt waits for its number to be written, where the API server does not answer."""
 LIMIT_S = 5.0
+#: Before another try, where the API server was away.
 AGAIN_S = 2.0
-"""Before another try, where the API server was away."""
 
 
 class StateMirror:

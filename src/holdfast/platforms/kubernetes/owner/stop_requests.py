@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
+#: How long the answer is tried.
 PATIENCE_S = 30.0
-"""How long the answer is tried."""
 
 
 class StopRequests:

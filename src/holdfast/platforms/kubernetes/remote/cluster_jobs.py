@@ -37,8 +37,8 @@ class ClusterJobView(Noun, frozen=True, kw_only=True):
 
     job: ClusterJob
     plan: PodPlan | None = None
+    #: Once it is over.
     report: JobReport | None = None
-    """Once it is over."""
     events: tuple[Event, ...] = ()
 
     @property

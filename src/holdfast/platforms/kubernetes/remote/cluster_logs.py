@@ -19,8 +19,8 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView, look
 from holdfast.platforms.remote_jobs import RemoteLine, RemoteLineFilter
 
+#: How a pod's console begins a worker's line.
 _OF_A_RANK = re.compile(rb"\[([A-Za-z0-9._-]+)-(\d+)\] ")
-"""How a pod's console begins a worker's line."""
 
 
 class PodLogFilter:

@@ -17,8 +17,8 @@ from holdfast.platforms.kubernetes.objects.stop_annotation import (
 from holdfast.platforms.kubernetes.remote.cluster_jobs import is_over, job_there, must
 from holdfast.untrusted import Malformed, json_value
 
+#: So long the owner's answer is waited for: its helper may be listing anew.
 HEARD_S = 20
-"""So long the owner's answer is waited for: its helper may be listing anew."""
 
 
 def stop(

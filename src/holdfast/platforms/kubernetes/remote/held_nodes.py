@@ -7,8 +7,8 @@ from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 from holdfast.platforms.kubernetes.objects.node_taints import HeldNode, free_by_hand, free_patch, held
 
+#: Another may change the node between our look and our patch.
 TRIES = 3
-"""Another may change the node between our look and our patch."""
 MOST_NODES = 500
 
 

@@ -11,8 +11,8 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import look
 from holdfast.untrusted import Malformed, json_value
 
+#: So often in a row, at most, a watch is taken up again.
 MOST_BREAKS = 20
-"""So often in a row, at most, a watch is taken up again."""
 
 
 def await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:

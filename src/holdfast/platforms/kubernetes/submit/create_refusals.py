@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 
+#: Troubles that say nothing about the job.
 _OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrouble.FAILED})
-"""Troubles that say nothing about the job."""
 
 
 class CreateRefusal(Noun, frozen=True, kw_only=True):
     """One."""
 
+    #: A clause, which has Kubernetes' own words in it.
     said: str
-    """A clause, which has Kubernetes' own words in it."""
     hint: str
+    #: Of the section, where one is to blame.
     key: str = ""
-    """Of the section, where one is to blame."""
+    #: The job may be right: the server could not be asked.
     ours: bool = False
-    """The job may be right: the server could not be asked."""
 
 
 def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefusal:

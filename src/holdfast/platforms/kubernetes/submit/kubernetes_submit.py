@@ -34,15 +34,15 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value
 
+#: A ConfigMap holds a MiB.
 MOST_CONFIG_BYTES = 900_000
-"""A ConfigMap holds a MiB."""
 
 
 class PreparedManifests(Noun, frozen=True, kw_only=True):
     """A job, judged as far as this machine can judge it."""
 
+    #: Without what only a server can tell: its namespace may be empty still, and nothing places the pods at once.
     owner: OwnerPodSpec
-    """Without what only a server can tell: its namespace may be empty still, and nothing places the pods at once."""
     wanted: KubernetesOptions
     queue: str = ""
     notes: tuple[str, ...] = ()
@@ -216,8 +216,8 @@ class ClusterSubmission(Noun, frozen=True, kw_only=True):
 
     plan: PodPlan
     uid: str
+    #: Who places its pods.
     note: str = ""
-    """Who places its pods."""
 
     @property
     def pods(self) -> str:
@@ -269,8 +269,8 @@ def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
 
 
 _CANNOT_JUDGE = ("does not support dry run",)
+#: Its Role has to be there before the server judges it.
 _NEEDS_OTHERS = frozenset({"RoleBinding"})
-"""Its Role has to be there before the server judges it."""
 
 
 def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> None:

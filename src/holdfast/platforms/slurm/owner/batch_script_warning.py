@@ -11,8 +11,8 @@ from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.reactor import DueCall
 
 _SHOWN = 120
+#: slurmdbd learns of a job some time after its start: before each further look.
 _LATE_S = (10.0, 30.0)
-"""slurmdbd learns of a job some time after its start: before each further look."""
 
 
 class BatchScript:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
+#: From the start of a job until accounting surely has it.
 ACCOUNTED_S = 10.0
-"""From the start of a job until accounting surely has it."""
+#: At the beginning nothing is in a hurry: so long a slurmctld that is away is asked again.
 PATIENCE_S = 120.0
-"""At the beginning nothing is in a hurry: so long a slurmctld that is away is asked again."""
 _CONFIG = ("scontrol", "show", "config")
 
 

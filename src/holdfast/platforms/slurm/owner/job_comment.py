@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 2.0
+#: The job is over for Slurm: its own state says why.
 _EXPECTED = frozenset({CommandTrouble.LATE, CommandTrouble.UNKNOWN})
-"""The job is over for Slurm: its own state says why."""
 
 
 class JobComment:

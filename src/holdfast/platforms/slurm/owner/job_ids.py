@@ -12,19 +12,19 @@ class SlurmJobIds(Noun, frozen=True, kw_only=True):
     """One job, as one of its processes knows it."""
 
     job: int
+    #: As squeue shows it, and as `scontrol show job` takes it: `42`, `42_3`.
     shown: str
-    """As squeue shows it, and as `scontrol show job` takes it: `42`, `42_3`."""
     node: str = ""
+    #: How often Slurm had started the job again when this run of it began.
     restarts: int = 0
-    """How often Slurm had started the job again when this run of it began."""
+    #: How many the job has been given.
     nodes: int = 1
-    """How many the job has been given."""
+    #: Of this node among those of the step; 0 outside of one.
     node_index: int = 0
-    """Of this node among those of the step; 0 outside of one."""
+    #: The process is a task of `srun`: Slurm's signals to steps reach it.
     in_step: bool = False
-    """The process is a task of `srun`: Slurm's signals to steps reach it."""
+    #: SLURM_JOB_END_TIME, which newer versions set.
     ends_at: float | None = None
-    """SLURM_JOB_END_TIME, which newer versions set."""
     started_at: float | None = None
 
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News
 
+#: So many nodes of an attempt are asked about.
 MOST = 16
-"""So many nodes of an attempt are asked about."""
 LIMIT_S = 5.0
 JOB_LIMIT_S = 2.0
+#: So long after it goes on, what a job loses is lost because it was suspended.
 LATELY_S = 60.0
-"""So long after it goes on, what a job loses is lost because it was suspended."""
 
 
 class LostNodes:

@@ -14,8 +14,8 @@ from holdfast.platforms.slurm.text.scontrol_records import nodes
 if TYPE_CHECKING:
     from holdfast.reactor import News
 
+#: For each of two questions: the evidence of the attempt waits for the answer.
 LIMIT_S = 2.0
-"""For each of two questions: the evidence of the attempt waits for the answer."""
 
 
 class NodeDrain:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News, Reactor
 
+#: Each agent looks so long after the one before it.
 AFTER_S = 3.0
-"""Each agent looks so long after the one before it."""
 LONGEST_AFTER_S = 30.0
 LOOKS_S = 5.0
+#: Between two looks while Slurm does not know yet that the node is lost (SlurmdTimeout, 300 s by default).
 MOST_LOOKS_S = 60.0
-"""Between two looks while Slurm does not know yet that the node is lost (SlurmdTimeout, 300 s by default)."""
+#: After that the agent leaves: the batch script's node answers Slurm all the time.
 PATIENCE_S = 1800.0
-"""After that the agent leaves: the batch script's node answers Slurm all the time."""
+#: How long Slurm may take to end this agent once it was asked.
 _ENDED_S = 60.0
-"""How long Slurm may take to end this agent once it was asked."""
 
 
 def orphan(

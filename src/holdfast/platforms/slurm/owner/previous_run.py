@@ -11,10 +11,10 @@ from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.text.end_reasons import RunEnd, SacctRun, rows, run_end
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
 
+#: For each of two questions: a slurmctld that is away holds the next run up no longer.
 LIMIT_S = 3.0
-"""For each of two questions: a slurmctld that is away holds the next run up no longer."""
+#: So many nodes of the run before are asked about.
 MOST_NODES = 64
-"""So many nodes of the run before are asked about."""
 
 
 def end_of_run(shown: str, before: GangView) -> tuple[RunEnd, tuple[PlatformSaid, ...]]:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     Done = Callable[[str, float], News]
 
+#: So long a slurmctld that is away is asked again.
 PATIENCE_S = 120.0
-"""So long a slurmctld that is away is asked again."""
 LIMIT_S = 5.0
+#: With a SlurmdTimeout of so many seconds or more, holdfast takes lost nodes out of the job before the requeue.
 SLOW_S = 30.0
-"""With a SlurmdTimeout of so many seconds or more, holdfast takes lost nodes out of the job before the requeue."""
 WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
+#: Tries to exclude nodes: between two states of the job Slurm refuses it.
 _EXCLUDING = 3
-"""Tries to exclude nodes: between two states of the job Slurm refuses it."""
 _PAUSE_S = 0.3
 
 

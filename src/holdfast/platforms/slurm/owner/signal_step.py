@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.slurm_commands import SlurmCommands
     from holdfast.reactor import DescriptorWatch, News
 
+#: From here on srun's status tells of a signal that has ended the step; below it the step could not be made.
 _SIGNALLED = 128
-"""From here on srun's status tells of a signal that has ended the step; below it the step could not be made."""
 
 
 class SignalStep:

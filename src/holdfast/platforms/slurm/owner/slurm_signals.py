@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
+#: Between two looks at the job's record.
 LOOK_S = 600.0
-"""Between two looks at the job's record."""
+#: How long Slurm may take to say what a signal means; at most a third of KillWait.
 ANSWER_S = 2.0
-"""How long Slurm may take to say what a signal means; at most a third of KillWait."""
+#: The part of the time that is left in which workers that listen may save; then SIGTERM, and SIGKILL at its end.
 SAVE = 0.75
-"""The part of the time that is left in which workers that listen may save; then SIGTERM, and SIGKILL at its end."""
+#: slurmstepd's line is as old as the signal, or a little older. Slurm starts no job again within 5 s.
 SAID_S = 4.0
-"""slurmstepd's line is as old as the signal, or a little older. Slurm starts no job again within 5 s."""
 _END_BYTES = 1 << 16
+#: Types of process tracking under which Slurm's signals reach the workers by themselves.
 _WAYS = {"linuxproc", "pgid"}
-"""Types of process tracking under which Slurm's signals reach the workers by themselves."""
 
 
 class SlurmSignals:

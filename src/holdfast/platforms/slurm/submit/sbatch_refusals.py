@@ -13,13 +13,13 @@ from holdfast.platforms.slurm.text.slurm_options import nearest
 class SbatchRefusal(Noun, frozen=True, kw_only=True):
     """`key`: of the section, where the refusal is about one."""
 
+    #: sbatch's own words, in one line.
     said: str
-    """sbatch's own words, in one line."""
     key: str = ""
     advice: str = ""
     hint: str = ""
+    #: The machine or slurmctld is in trouble, not what was asked.
     ours: bool = False
-    """The machine or slurmctld is in trouble, not what was asked."""
 
 
 _SHOW_NODES = "sinfo -o '%P %D nodes, %c cores, %m MB, %G, limit %l, features %f'"
@@ -135,6 +135,7 @@ def _words(err: str) -> str:
     return "; ".join(lines[-2:])[:400]
 
 
+#: Reasons for which a job waits that does not start unless something is changed: the key, in words, the command.
 NEVER = {
     "PartitionNodeLimit": ("nodes", "the partition has, or allows, fewer nodes", _SHOW_NODES),
     "PartitionConfig": ("", "no node of the partition has all that is asked for", _SHOW_NODES),
@@ -148,4 +149,3 @@ NEVER = {
     "PartitionInactive": ("partition", "the partition is inactive", "sinfo -o '%P %a'"),
     "ReservationDeleted": ("reservation", "the reservation is gone", "scontrol show reservation"),
 }
-"""Reasons for which a job waits that does not start unless something is changed: the key, in words, the command."""

@@ -13,12 +13,12 @@ from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.slurm_commands import TEMPORARY, CommandOutput
 from holdfast.reactor import Reactor
 
+#: How long a list of jobs waits for slurmctld.
 LOOK_S = 2.0
-"""How long a list of jobs waits for slurmctld."""
 CANCEL_S = 15.0
 BESIDE_S = 30.0
+#: States of a job that Slurm will start, or may put back into its queue.
 _COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
-"""States of a job that Slurm will start, or may put back into its queue."""
 _BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
 

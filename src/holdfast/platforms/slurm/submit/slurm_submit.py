@@ -25,10 +25,10 @@ from holdfast.settings.yaml_sections import defaults, section
 from holdfast.untrusted import Malformed, yaml_value
 from holdfast.version import __version__
 
+#: How long sbatch may take: it tries again by itself while slurmctld is busy.
 SBATCH_S = 60.0
-"""How long sbatch may take: it tries again by itself while slurmctld is busy."""
+#: How long a look at what became of a job may take: it is a help, and no more.
 LOOK_S = 2.0
-"""How long a look at what became of a job may take: it is a help, and no more."""
 
 _OF_A_JOB = ("SLURM_", "PMI_", "PMIX_")
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
@@ -40,8 +40,8 @@ class PreparedScript(Noun, frozen=True, kw_only=True):
 
     order: SbatchScriptSpec
     script: str
+    #: Of the job file.
     text: bytes
-    """Of the job file."""
     home: Path
     notes: tuple[str, ...] = ()
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.hostlist import counts_in, hosts_in
 
+#: From here on a step's number names a kind of step: the batch script's, salloc's interactive one.
 _SPECIAL_STEPS = 0xFFFFFFF0
-"""From here on a step's number names a kind of step: the batch script's, salloc's interactive one."""
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
@@ -18,45 +18,45 @@ class SlurmStep(Noun, frozen=True, kw_only=True):
     number: int
     nodes: tuple[str, ...]
     tasks: int
+    #: Of this task, SLURM_PROCID.
     rank: int
-    """Of this task, SLURM_PROCID."""
+    #: Of its node among the step's, SLURM_NODEID.
     node_index: int
-    """Of its node among the step's, SLURM_NODEID."""
+    #: Of this task on its node, SLURM_LOCALID.
     local_id: int
-    """Of this task on its node, SLURM_LOCALID."""
+    #: It is a shell that a user has asked for (`srun --pty`).
     terminal: bool
-    """It is a shell that a user has asked for (`srun --pty`)."""
 
 
 class Allocation(Noun, frozen=True, kw_only=True):
     """A job of Slurm, as one of its processes sees it."""
 
     job: str
+    #: `12_3`: the job array and the index in it; empty: the job is of none.
     array: str = ""
-    """`12_3`: the job array and the index in it; empty: the job is of none."""
     name: str = ""
     nodes: tuple[str, ...]
+    #: What Slurm calls this machine; empty: it is none of the job's (salloc on a login node).
     node: str = ""
-    """What Slurm calls this machine; empty: it is none of the job's (salloc on a login node)."""
+    #: None: the batch script, or salloc's shell.
     step: SlurmStep | None = None
-    """None: the batch script, or salloc's shell."""
+    #: How often Slurm has started the job again.
     restarts: int = 0
-    """How often Slurm has started the job again."""
+    #: Of the job on this node; 0: Slurm's variables do not say.
     gpus: int = 0
-    """Of the job on this node; 0: Slurm's variables do not say."""
+    #: GPUs of each node, where sbatch was asked for them by the job (--gpus) or by the task (--gpus-per-task) and all
+    #: nodes have equally many; 0: asked for by the node, not known, or not equal.
     even_gpus: int = 0
-    """GPUs of each node, where sbatch was asked for them by the job (--gpus) or by the task (--gpus-per-task) and all
-    nodes have equally many; 0: asked for by the node, not known, or not equal."""
+    #: All GPUs of the job, where sbatch was asked for so many (--gpus) and not all nodes have as many; else 0.
     uneven_gpus: int = 0
-    """All GPUs of the job, where sbatch was asked for so many (--gpus) and not all nodes have as many; else 0."""
+    #: Of the job on this node; 0: Slurm's variables do not say.
     cpus: int = 0
-    """Of the job on this node; 0: Slurm's variables do not say."""
+    #: As many as the user has asked for, where it is the same on each node; 0: no number was asked for.
     tasks_per_node: int = 0
-    """As many as the user has asked for, where it is the same on each node; 0: no number was asked for."""
+    #: Of a heterogeneous job; `nodes` are those of one of them.
     components: int = 1
-    """Of a heterogeneous job; `nodes` are those of one of them."""
+    #: Switches or blocks above this node, the outermost first, as Slurm's topology has them.
     labels: tuple[str, ...] = ()
-    """Switches or blocks above this node, the outermost first, as Slurm's topology has them."""
 
     @property
     def shown(self) -> str:

@@ -12,10 +12,10 @@ from holdfast.platforms.slurm.text.node_treatment import cut
 from holdfast.safe_text import one_line
 
 OWN_BYTES = 256
+#: Of the whole comment. Where the user's own leaves no room for a line of holdfast's, it stays as it is.
 MOST_BYTES = 1024
-"""Of the whole comment. Where the user's own leaves no room for a line of holdfast's, it stays as it is."""
+#: No bar: `sacct -P` sets its columns apart by bars.
 BETWEEN = "; "
-"""No bar: `sacct -P` sets its columns apart by bars."""
 _OURS = Lazy(r"(?:^|.*; |.*\n)(?P<line>holdfast: [A-Z][A-Za-z]+\b.* \(\d{1,3}\))\s*$")
 
 

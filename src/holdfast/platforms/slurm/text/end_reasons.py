@@ -8,8 +8,8 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord
 
+#: So many bad nodes are told of.
 SAID = 8
-"""So many bad nodes are told of."""
 
 
 class SacctRun(Noun, frozen=True, kw_only=True):
@@ -24,8 +24,8 @@ class RunEnd(Noun, frozen=True, kw_only=True):
 
     reason: str
     phrase: Phrase = Phrase.PREEMPTED
+    #: Nodes of that run which Slurm does not use now, each with its state and reason.
     bad: tuple[tuple[NodeRecord, str], ...] = ()
-    """Nodes of that run which Slurm does not use now, each with its state and reason."""
 
 
 def rows(text: str) -> tuple[SacctRun, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+#: What Slurm itself takes as the most nodes of a cluster.
 MOST_HOSTS = 65_536
-"""What Slurm itself takes as the most nodes of a cluster."""
 _DIGITS = 9
 
 

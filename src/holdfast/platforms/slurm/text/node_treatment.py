@@ -14,11 +14,11 @@ from holdfast.platforms.slurm.text.scontrol_records import NodeRecord
 from holdfast.safe_text import one_line
 
 OURS = "holdfast:"
+#: sinfo -R and sview show a reason in one column; what holdfast prints has the rest.
 REASON_LETTERS = 200
-"""sinfo -R and sview show a reason in one column; what holdfast prints has the rest."""
 _BEFORE_LETTERS = 80
+#: What is a node's own affair, with jobs on it or without: memory and ports in use are a job's good right.
 NODE_CHECKS = ("disk", "mounts", "clock", "standing", "driver", "processes:failure=warn", "cpu:failure=warn")
-"""What is a node's own affair, with jobs on it or without: memory and ports in use are a job's good right."""
 
 
 class SlurmNodeAction(enum.StrEnum):
@@ -33,10 +33,10 @@ class Treatment(Noun, frozen=True, kw_only=True):
     """What follows from the checks and from what Slurm says of the node."""
 
     doing: SlurmNodeAction
+    #: Why, in one sentence; empty where all is well and was.
     said: str = ""
-    """Why, in one sentence; empty where all is well and was."""
+    #: What does it.
     command: tuple[str, ...] = ()
-    """What does it."""
 
 
 def is_ours(record: NodeRecord) -> bool:

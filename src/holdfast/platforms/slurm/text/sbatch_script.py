@@ -14,8 +14,8 @@ from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions
 
+#: What sbatch takes as it is. `#` begins a comment there, a backslash escapes, and quotes group.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]^~&|()*-]+")
-"""What sbatch takes as it is. `#` begins a comment there, a backslash escapes, and quotes group."""
 
 
 class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
@@ -24,15 +24,15 @@ class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
     name: str
     wanted: SlurmOptions
     spares: int
+    #: The state directory.
     home: str
-    """The state directory."""
+    #: The copy that the job runs from.
     job_file: str
-    """The copy that the job runs from."""
+    #: The job file that the user named, for the comment.
     source: str
-    """The job file that the user named, for the comment."""
     python: str
+    #: Further options of `holdfast run`.
     words: tuple[str, ...] = ()
-    """Further options of `holdfast run`."""
     version: str = ""
 
     @property

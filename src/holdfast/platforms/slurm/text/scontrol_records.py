@@ -15,6 +15,7 @@ from datetime import datetime
 from holdfast.model.noun_base import Noun
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.]*)=")
+#: Fields whose value goes on to the end of its line. A job's Reason is one word, a node's is a sentence.
 _FREE = frozenset(
     {
         "JobName",
@@ -32,7 +33,6 @@ _FREE = frozenset(
         "OS",
     }
 )
-"""Fields whose value goes on to the end of its line. A job's Reason is one word, a node's is a sentence."""
 _NONE = frozenset({"", "(null)", "None", "N/A", "n/a", "Unknown", "UNLIMITED", "Partition_Limit", "INFINITE"})
 _REASON = re.compile(r"^(?P<words>.*?)(?: \[(?P<who>[^@\[\]]*)@(?P<when>[^\]]*)\])?$")
 _SPAN = re.compile(r"^(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)$")
@@ -42,42 +42,42 @@ _CONFIG = re.compile(r"^(\S+)\s+=\s?(.*)$")
 class JobRecord(Noun, frozen=True, kw_only=True):
     """One job, or one job of an array, as slurmctld knew it at that moment."""
 
+    #: Its own number (SLURM_JOB_ID), also for a job of an array.
     job: int
-    """Its own number (SLURM_JOB_ID), also for a job of an array."""
     array: int | None = None
     index: int | None = None
     name: str = ""
+    #: RUNNING, COMPLETING, PENDING … The transient ones too: SIGNALING, RESIZING, REQUEUED.
     state: str = ""
-    """RUNNING, COMPLETING, PENDING … The transient ones too: SIGNALING, RESIZING, REQUEUED."""
+    #: One word of Slurm's: TimeLimit, Preempted … Empty for None.
     reason: str = ""
-    """One word of Slurm's: TimeLimit, Preempted … Empty for None."""
+    #: Slurm may start it again.
     requeue: bool = False
-    """Slurm may start it again."""
     restarts: int = 0
+    #: It has a batch script; a job of salloc has none, and is never requeued.
     batch: bool = False
-    """It has a batch script; a job of salloc has none, and is never requeued."""
     user: str = ""
     partition: str = ""
     qos: str = ""
+    #: As Slurm lists them: n[1-3].
     nodes: str = ""
-    """As Slurm lists them: n[1-3]."""
     batch_host: str = ""
     excluded: str = ""
+    #: Nodes that the job asks for by name (--nodelist).
     required: str = ""
-    """Nodes that the job asks for by name (--nodelist)."""
     started_at: float | None = None
+    #: When its time is over; after a preemption the end of the grace; of a job that is over, when it ended.
     ends_at: float | None = None
-    """When its time is over; after a preemption the end of the grace; of a job that is over, when it ended."""
+    #: None: it has no time limit.
     limit_s: float | None = None
-    """None: it has no time limit."""
+    #: Slurm wants the nodes since then, and the grace runs.
     preempted_at: float | None = None
-    """Slurm wants the nodes since then, and the grace runs."""
+    #: When Slurm last let it go on that had suspended it; while it is SUSPENDED, since when it is.
     resumed_at: float | None = None
-    """When Slurm last let it go on that had suspended it; while it is SUSPENDED, since when it is."""
     comment: str = ""
     admin_comment: str = ""
+    #: Every field as it was printed.
     fields: Mapping[str, str] = {}
-    """Every field as it was printed."""
 
 
 class NodeRecord(Noun, frozen=True, kw_only=True):
@@ -85,10 +85,10 @@ class NodeRecord(Noun, frozen=True, kw_only=True):
 
     name: str
     address: str = ""
+    #: IDLE, ALLOCATED, DOWN, DRAIN …; a `*` of Slurm's (it does not answer) is NOT_RESPONDING here.
     states: frozenset[str] = frozenset()
-    """IDLE, ALLOCATED, DOWN, DRAIN …; a `*` of Slurm's (it does not answer) is NOT_RESPONDING here."""
+    #: Why it is down or drained, in the words of who did it.
     reason: str = ""
-    """Why it is down or drained, in the words of who did it."""
     reason_by: str = ""
     reason_at: float | None = None
     booted_at: float | None = None
@@ -116,22 +116,22 @@ class Config(Noun, frozen=True, kw_only=True):
     """What holdfast needs of slurm.conf. Times in seconds."""
 
     version: str = ""
+    #: From SIGTERM to SIGKILL.
     kill_wait_s: float = 30.0
-    """From SIGTERM to SIGKILL."""
+    #: A node that is silent for so long is down.
     slurmd_timeout_s: float = 300.0
-    """A node that is silent for so long is down."""
+    #: OverTimeLimit: SIGTERM comes so long after the end of a time limit. Without a limit: a year.
     over_time_s: float = 0.0
-    """OverTimeLimit: SIGTERM comes so long after the end of a time limit. Without a limit: a year."""
     job_requeue: bool = True
     preempt_mode: str = ""
+    #: partition_prio or qos; empty: no job preempts another.
     preempt_type: str = ""
-    """partition_prio or qos; empty: no job preempts another."""
     proctrack: str = ""
     health_program: str = ""
+    #: AccountingStoreFlags: the comment reaches sacct.
     job_comment: bool = False
-    """AccountingStoreFlags: the comment reaches sacct."""
+    #: There is a slurmdbd.
     accounting: bool = False
-    """There is a slurmdbd."""
     fields: Mapping[str, str] = {}
 
     @property
@@ -144,13 +144,13 @@ class Partition(Noun, frozen=True, kw_only=True):
     """One partition."""
 
     name: str
+    #: From the notice of a preemption to its end.
     grace_s: float = 0.0
-    """From the notice of a preemption to its end."""
+    #: OFF: its jobs cannot be preempted.
     preempt_mode: str = ""
-    """OFF: its jobs cannot be preempted."""
     limit_s: float | None = None
+    #: As Slurm lists them: n[1-4].
     nodes: str = ""
-    """As Slurm lists them: n[1-4]."""
     fields: Mapping[str, str] = {}
 
 

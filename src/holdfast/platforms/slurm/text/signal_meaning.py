@@ -28,11 +28,11 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, slurm_time
 
+#: The part of what Slurm leaves of time that holdfast keeps for the report and for its own commands.
 MARGIN = 0.3
-"""The part of what Slurm leaves of time that holdfast keeps for the report and for its own commands."""
 MOST_MARGIN_S = 5.0
+#: Slurm looks at time limits every 30 s, and sends what `--signal` asks for up to a minute early.
 LATE_S = 60.0
-"""Slurm looks at time limits every 30 s, and sends what `--signal` asks for up to a minute early."""
 
 _CANCELLED = re.compile(
     r"^slurmstepd\S*: error: \*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT (?P<at>\S+) DUE TO (?P<why>[A-Z ]+) \*\*\*",
@@ -47,21 +47,21 @@ class Meaning(enum.Enum):
     """What a signal of Slurm's came for."""
 
     CANCELLED = enum.auto()
+    #: `scancel --signal`, or the end of a step: the job itself goes on.
     SIGNALLED = enum.auto()
-    """`scancel --signal`, or the end of a step: the job itself goes on."""
     TIME_LIMIT = enum.auto()
+    #: The signal that `--signal` has ordered for some time before the time limit.
     TIME_WARNING = enum.auto()
-    """The signal that `--signal` has ordered for some time before the time limit."""
+    #: Slurm takes the nodes at the end of the grace.
     PREEMPTING = enum.auto()
-    """Slurm takes the nodes at the end of the grace."""
     PREEMPTED = enum.auto()
+    #: `scontrol requeue`.
     REQUEUED = enum.auto()
-    """`scontrol requeue`."""
     NODE_FAILED = enum.auto()
+    #: The job has ended by itself: its script has, which started holdfast beside it.
     OVER = enum.auto()
-    """The job has ended by itself: its script has, which started holdfast beside it."""
+    #: Slurm does not answer.
     UNKNOWN = enum.auto()
-    """Slurm does not answer."""
 
 
 class WarningSignal(Noun, frozen=True, kw_only=True):
@@ -74,28 +74,28 @@ class WarningSignal(Noun, frozen=True, kw_only=True):
 class SignalFacts(Noun, frozen=True, kw_only=True):
     """What there is to judge by. Times are seconds since the epoch."""
 
+    #: As squeue shows it: `42`, `42_3`.
     job: str
-    """As squeue shows it: `42`, `42_3`."""
+    #: The signal.
     number: int
-    """The signal."""
+    #: When it came.
     at: float
-    """When it came."""
+    #: The record since; None: Slurm did not answer.
     now: JobRecord | None
-    """The record since; None: Slurm did not answer."""
+    #: The last record from before the signal.
     before: JobRecord | None = None
-    """The last record from before the signal."""
+    #: How often the job had been started again when this run of it began (SLURM_RESTART_COUNT).
     restarts: int = 0
-    """How often the job had been started again when this run of it began (SLURM_RESTART_COUNT)."""
     config: Config = Config()
     warned: WarningSignal | None = None
+    #: The State of the run in `sacct -D`; empty: not asked, or not told.
     accounted: str = ""
-    """The State of the run in `sacct -D`; empty: not asked, or not told."""
+    #: Why slurmstepd has said that the batch script is cancelled: `PREEMPTION`, `JOB REQUEUE`; empty: not known.
     line: str = ""
-    """Why slurmstepd has said that the batch script is cancelled: `PREEMPTION`, `JOB REQUEUE`; empty: not known."""
+    #: The job's partition or QOS lets others preempt it.
     preemptable: bool = False
-    """The job's partition or QOS lets others preempt it."""
+    #: Why there is no record.
     trouble: str = ""
-    """Why there is no record."""
     utc_offset_s: float = 0.0
 
 
@@ -105,12 +105,12 @@ class SignalMeaning(Noun, frozen=True, kw_only=True):
     meaning: Meaning
     phrase: Phrase
     reason: str
+    #: When Slurm kills what is left, in seconds since the epoch. None: it will not for this.
     ends_at: float | None = None
-    """When Slurm kills what is left, in seconds since the epoch. None: it will not for this."""
+    #: Slurm has the job in its queue again already.
     again: bool = False
-    """Slurm has the job in its queue again already."""
+    #: Slurm would start the job again if it were asked now.
     may_requeue: bool = False
-    """Slurm would start the job again if it were asked now."""
 
     @property
     def hard(self) -> bool:

@@ -27,15 +27,15 @@ class SlurmKey(Noun, frozen=True, kw_only=True):
     """A name of holdfast's own."""
 
     key: str
+    #: For the table of names in the documentation.
     what: str
-    """For the table of names in the documentation."""
     expected: str
+    #: What its text has to be; empty: any text.
     pattern: str = ""
-    """What its text has to be; empty: any text."""
+    #: The option of sbatch that it becomes; empty: none of its own name.
     sbatch: str = ""
-    """The option of sbatch that it becomes; empty: none of its own name."""
+    #: Other names that mean the same.
     also: tuple[str, ...] = ()
-    """Other names that mean the same."""
 
 
 _COUNT = r"[1-9][0-9]{0,5}"
@@ -72,6 +72,7 @@ OWN: tuple[SlurmKey, ...] = (
 
 BY_KEY: dict[str, SlurmKey] = {name: own for own in OWN for name in (own.key, *own.also)}
 
+#: Options of sbatch that cannot stand in a section, each with the reason.
 REFUSED: dict[str, str] = {
     "job-name": "the job's `name` is the name in Slurm too",
     "ntasks": "holdfast starts one task on each node; `count` of a role says how many workers there are",
@@ -89,10 +90,10 @@ REFUSED: dict[str, str] = {
     "usage": "it is no part of a job",
     "version": "it is no part of a job",
 }
-"""Options of sbatch that cannot stand in a section, each with the reason."""
 
 WORD = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST = 2000
+#: What sbatch has beside the names above, from 22.05 to 25.11: for what was probably meant.
 _OF_SBATCH = (
     "acctg-freq batch bb bbf begin clusters cluster-constraint container contiguous core-spec cores-per-socket "
     "cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclusive export export-file "
@@ -103,26 +104,25 @@ _OF_SBATCH = (
     "thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid use-min-nodes wait-all-nodes wckey "
     "chdir "
 )
-"""What sbatch has beside the names above, from 22.05 to 25.11: for what was probably meant."""
 
 
 class SlurmOptions(Noun, frozen=True, kw_only=True):
     """What a job wants of Slurm, judged."""
 
+    #: At least, at most; without spares.
     nodes: tuple[int, int] = (1, 1)
-    """At least, at most; without spares."""
+    #: None: nothing says it.
     spares: int | None = None
-    """None: nothing says it."""
     requeue: bool = True
+    #: Whether it is to be started again at the time limit; None: nothing says it.
     at_limit: bool | None = None
-    """Whether it is to be started again at the time limit; None: nothing says it."""
+    #: Of the other own names, by key.
     texts: dict[str, str] = {}
-    """Of the other own names, by key."""
     setup: tuple[str, ...] = ()
+    #: Further options of sbatch; None: a flag.
     further: tuple[tuple[str, str | None], ...] = ()
-    """Further options of sbatch; None: a flag."""
+    #: Where each was said, by key, for messages about what sbatch says of it.
     origins: dict[str, str] = {}
-    """Where each was said, by key, for messages about what sbatch says of it."""
 
     def text(self, key: str) -> str | None:
         return self.texts.get(key)
@@ -160,8 +160,8 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
     )
 
 
+#: Own names that are no plain text.
 _JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "setup")
-"""Own names that are no plain text."""
 
 
 def nearest(word: str) -> str:

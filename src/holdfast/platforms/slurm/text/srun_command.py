@@ -21,8 +21,8 @@ SEND_LIBS SIGNAL SPREAD_JOB SRUN_REDUCE_TASK_EXIT_MSG STDERRMODE STDINMODE STDOU
 STEP_KILLED_MSG_NODE_ID TASK_EPILOG TASK_PROLOG TEST_EXEC THREADS THREADS_PER_CORE THREAD_SPEC TIMELIMIT
 TRES_BIND TRES_PER_TASK UNBUFFEREDIO USE_MIN_NODES WAIT WAIT4SWITCH WAIT_FOR_CHILDREN WCKEY WORKING_DIR
 """
+#: What srun reads as if it had been typed. What a user asked sbatch for is not meant for the agents' step.
 _OPTIONS_OF_SRUN = frozenset(f"SLURM_{name}" for name in _NAMES.split())
-"""What srun reads as if it had been typed. What a user asked sbatch for is not meant for the agents' step."""
 _OF_THE_COMMAND = frozenset(
     f"HOLDFAST_{name}" for name in ("JOB_KEY", "HOSTS", "HOSTFILE", "SSH", "REPORT", "JSON", "STDIN", "NAME")
 )
@@ -48,8 +48,8 @@ def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> di
     return {name: value for name, value in there.items() if not is_for_srun(name)} | dict(kept)
 
 
+#: How long Slurm may take to give the step its nodes. Where one was taken out of the job, srun would wait for ever.
 GET_S = 20
-"""How long Slurm may take to give the step its nodes. Where one was taken out of the job, srun would wait for ever."""
 
 
 def step_command(
@@ -93,12 +93,12 @@ class SrunLine(Noun, frozen=True, kw_only=True):
     """A line of srun's, as far as it is about tasks or nodes."""
 
     nodes: tuple[str, ...]
+    #: Something has killed the agents there: others can be started.
     killed: bool = False
-    """Something has killed the agents there: others can be started."""
+    #: Slurm has taken the nodes out of the job.
     lost: bool = False
-    """Slurm has taken the nodes out of the job."""
+    #: What became of it: `Killed`, `Exited with exit code 2`, `Node failure`.
     words: str
-    """What became of it: `Killed`, `Exited with exit code 2`, `Node failure`."""
 
 
 _TASKS = re.compile(r"srun: error: (?P<nodes>\S+): tasks? [\d,-]+: (?P<words>.{1,200})")
@@ -192,12 +192,12 @@ class StepFailure(Noun, frozen=True, kw_only=True):
 
     words: str
     hint: str
+    #: Another try would end the same way.
     final: bool = False
-    """Another try would end the same way."""
+    #: The step did not get its nodes: Slurm may have taken some out of the job, or they are not ready.
     of_nodes: bool = False
-    """The step did not get its nodes: Slurm may have taken some out of the job, or they are not ready."""
+    #: It passes by itself in minutes: another controller takes over, or this one is started again.
     passes: bool = False
-    """It passes by itself in minutes: another controller takes over, or this one is started again."""
 
 
 def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
