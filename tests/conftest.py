@@ -256,14 +256,14 @@ class Holdfast:
             cwd=self.dir,
         )
 
-    def finish(self, process: subprocess.Popen[str], timeout_s: float = 30) -> Ran:
+    def finish(self, process: subprocess.Popen[str], timeout_s: float = 90) -> Ran:
         out, err = process.communicate(timeout=timeout_s)
         return Ran(process.returncode, out, err, self.home)
 
-    def __call__(self, *args: str | Path, timeout_s: float = 30, **env: str) -> Ran:
+    def __call__(self, *args: str | Path, timeout_s: float = 90, **env: str) -> Ran:
         return self.finish(self.start(*args, **env), timeout_s)
 
-    def run(self, *args: str | Path, timeout_s: float = 30, **env: str) -> Ran:
+    def run(self, *args: str | Path, timeout_s: float = 90, **env: str) -> Ran:
         """`holdfast run --no-checks …`"""
         return self("run", "--no-checks", *args, timeout_s=timeout_s, **env)
 
@@ -279,7 +279,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(what: Path, timeout_s: float = 30) -> str:
+def wait_for(what: Path, timeout_s: float = 90) -> str:
     """The content of a file that a worker will write."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

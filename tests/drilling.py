@@ -19,7 +19,7 @@ TRAINER = Path(__file__).with_name("drill_trainer.py")
 PORT = 29500
 #: The trainer opens MASTER_PORT by itself.
 OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
-WAIT_S = 25.0
+WAIT_S = 60.0
 Event = dict[str, Any]
 BUGS = ("Traceback", "holdfast: a bug of holdfast")
 

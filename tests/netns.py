@@ -438,7 +438,7 @@ def within(node: Node) -> Iterator[None]:
                 raise SystemExit("this process is lost in another network")
 
 
-def dial(node: Node, address: tuple[str, int], timeout_s: float = 10) -> socket.socket:
+def dial(node: Node, address: tuple[str, int], timeout_s: float = 60) -> socket.socket:
     """A connection from this node, held by the test. Tried until something listens, for so long."""
     until = time.monotonic() + timeout_s
     while True:

@@ -16,7 +16,7 @@ from holdfast.reactor import Reactor
 Found = TypeVar("Found")
 
 
-def until(what: Callable[[], Found], why: str = "it did not come", limit_s: float = 30) -> Found:
+def until(what: Callable[[], Found], why: str = "it did not come", limit_s: float = 90) -> Found:
     """The first true value of `what`."""
     deadline = time.monotonic() + limit_s
     while not (found := what()):
@@ -34,7 +34,7 @@ def lives(pid: int) -> bool:
     return state not in "ZX"
 
 
-def is_gone(pid: int, limit_s: float = 30) -> bool:
+def is_gone(pid: int, limit_s: float = 90) -> bool:
     """The process ends within the time."""
     deadline = time.monotonic() + limit_s
     while lives(pid) and time.monotonic() < deadline:

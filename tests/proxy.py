@@ -78,7 +78,7 @@ class ForwardingProxy:
         if self.mode == "refuse":
             return hard(come)
         try:
-            go = socket.create_connection(self.to, timeout=5)
+            go = socket.create_connection(self.to, timeout=90)
         except OSError:
             return hard(come)
         self.peer[come], self.peer[go] = go, come

@@ -21,7 +21,7 @@ def write_config(place: Path, port: int, listen: str = "127.0.0.1") -> None:
     """Keys and configuration of a server and its clients. They know it under any name that begins with `node`."""
     place.mkdir(mode=0o700)
     for name in ("host", "user", "stranger"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)], check=True, timeout=30)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)], check=True, timeout=90)
     (place / "authorized").write_text((place / "user.pub").read_text())
     (place / "authorized").chmod(0o600)
     (place / "known").write_text(f"* {(place / 'host.pub').read_text()}")

@@ -16,9 +16,9 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
     """A file system of this size (`8m`). A test is skipped where nobody may mount one."""
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, timeout=10, check=False).returncode:
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, timeout=60, check=False).returncode:
         pytest.skip("only root mounts a small disk")
     try:
         yield place
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True, timeout=10)
+        subprocess.run(["umount", "-l", str(place)], check=True, timeout=60)

@@ -22,7 +22,7 @@ from holdfast.wire.tls_channel import ChannelEnd
 
 JOB_KEY = Key(b"k" * 32)
 OTHER_KEY = Key(b"o" * 32)
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def hello(agent: str = "a1", **more: Any) -> Hello:

@@ -150,7 +150,7 @@ role, index = os.environ["PAI_CURRENT_TASK_ROLE_NAME"], os.environ["PAI_TASK_IND
 count = int(os.environ["PAI_TASK_ROLE_TASK_COUNT_ps"])
 for peer in range(count):
     for port in os.environ[f"PAI_PORT_LIST_ps_{peer}_http"].split(","):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection((os.environ[f"PAI_HOST_IP_ps_{peer}"], int(port)), 5).close()

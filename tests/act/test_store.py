@@ -98,7 +98,7 @@ class TestWithTorch:
         supervisor = int(wait_for(holdfast.dir / "up", 60))
         assert any("store_server.py" in " ".join(child.cmdline()) for child in psutil.Process(supervisor).children())
         os.kill(supervisor, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         assert holdfast.survivors() == []
 
     @pytest.mark.parametrize("how", ["core", "whole"])
@@ -123,7 +123,7 @@ class TestWithTorch:
                 store.set("key", value)
                 assert store.get("key") == value.encode()
             mine.close()
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=90) == 0
 
     def test_who_has_loaded_torch_is_seen(self) -> None:
         found = torch_of([sys.executable], os.environ, Path("/"))

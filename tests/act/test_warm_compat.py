@@ -175,7 +175,7 @@ def test_stdin_of_a_file_is_read_from_where_it_stands(holdfast: Holdfast) -> Non
             text=True,
             env=holdfast.env,
             cwd=holdfast.dir,
-            timeout=30,
+            timeout=90,
             check=False,
         )
     assert done.stdout == "[worker-0] first\n[worker-0]  rest\n[worker-0] \n", done.stderr

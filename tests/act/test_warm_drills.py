@@ -225,7 +225,7 @@ def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdf
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--standby", "--nproc-per-node", "2", script)
     supervisor, _, first = worker_at(holdfast, 1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(psutil.Process(supervisor).children()) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(1.5)

@@ -175,7 +175,7 @@ def test_an_open_page_follows_a_job_and_what_the_job_writes_runs_in_no_page(
         assert log.title() != "in" and log.locator("#main img").count() == 0
         browser.picture(first, "web-now-after")
         browser.picture(page, "web-job-after")
-        assert job.wait(timeout=30) != 0
+        assert job.wait(timeout=90) != 0
     finally:
         job.send_signal(signal.SIGTERM)
         job.wait(timeout=60)

@@ -43,7 +43,7 @@ def tree(place: Path, launcher: Path) -> Path:
 
 def told(program: Path, *words: str, **env: str) -> tuple[list[str], dict[str, str]]:
     """The loader's words, and the variables that it gets."""
-    done = subprocess.run([program, *words], env=env, capture_output=True, check=True, timeout=20)
+    done = subprocess.run([program, *words], env=env, capture_output=True, check=True, timeout=90)
     front, _, back = done.stdout.partition(b"\n--\n")
     entries = [entry.decode().partition("=") for entry in back.split(b"\0") if entry]
     return front.decode().split("\n"), {name: value for name, _, value in entries if name not in ("PWD", "SHLVL", "_")}
@@ -103,7 +103,7 @@ def test_many_and_long_variables_and_words_arrive(launcher: Path, tmp_path: Path
 def test_without_a_tree_it_says_what_is_missing(launcher: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy(launcher, tmp_path / name)
-    done = subprocess.run([tmp_path / name], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([tmp_path / name], capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 127
     assert done.stderr.startswith(f"holdfast: the runtime cannot start: {tmp_path}")
     assert done.stderr.count("\n") == 1
@@ -124,7 +124,7 @@ def test_a_path_that_is_too_long_is_refused_and_nothing_is_overrun(launcher: Pat
         os.mkdir(rest)  # noqa: PTH102 - as above
         os.chdir(rest)
         shutil.copy(launcher, "run")
-        done = subprocess.run(["./run"], capture_output=True, text=True, check=False, timeout=20)
+        done = subprocess.run(["./run"], capture_output=True, text=True, check=False, timeout=90)
     finally:
         os.chdir(here)
         subprocess.run(["rm", "-rf", tmp_path / part], check=True)

@@ -30,7 +30,7 @@ def pai(tmp_path: Path) -> Path:
 
 
 def said(run: Path) -> str:
-    return subprocess.run([run], capture_output=True, text=True, check=True, timeout=20).stdout
+    return subprocess.run([run], capture_output=True, text=True, check=True, timeout=90).stdout
 
 
 def state(place: Path) -> dict[str, tuple[int, int]]:

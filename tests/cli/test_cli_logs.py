@@ -104,7 +104,7 @@ def test_binary_garbage_passes_unchanged(home: Path, two_attempts: JobPlace) -> 
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "logs", "train", "--rank", "0", "--stdout"],
         capture_output=True,
-        timeout=30,
+        timeout=90,
         check=True,
     )
     assert done.stdout == garbage
@@ -156,7 +156,7 @@ def test_follow_shows_what_comes_and_ends_with_the_job(home: Path, two_attempts:
             assert follower.stdout.readline() == "[worker-1 stdout] unfinished\n"
             two_attempts.lock.release()
             assert follower.stdout.read() == "[worker-1 stdout] no end\n"
-            assert follower.wait(timeout=30) == 0
+            assert follower.wait(timeout=90) == 0
         finally:
             killer.cancel()
 
@@ -192,7 +192,7 @@ class Door:
 
     def close(self) -> None:
         os.write(self._waker, b"x")
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         if self._reply is not None:
             self.control.close()
         else:

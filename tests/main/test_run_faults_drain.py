@@ -169,7 +169,7 @@ def test_an_overdue_reset_is_killed_with_its_children_and_tried_again(tmp_path: 
     alone = ResetsAlone(tmp_path, f"sh -c 'sleep 600 & echo $! >> {tmp_path}/children; wait'")
     alone.resets.level("gpu0", Remedy.RESET_NOW, alone.now)
     for tried in range(1, 5):
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while len((tmp_path / "children").read_text().split() if (tmp_path / "children").exists() else []) < tried:
             assert time.monotonic() < limit, alone.said
             alone.reactor.wait(longest_s=0.01)
@@ -182,7 +182,7 @@ def test_an_overdue_reset_is_killed_with_its_children_and_tried_again(tmp_path: 
     assert isinstance(isolate, Isolate)
     assert "took longer than 60 s" in isolate.reason
     alone.resets.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     left = set((tmp_path / "children").read_text().split())
     while left and time.monotonic() < deadline:
         left = {pid for pid in left if worker_lives(pid)}

@@ -37,7 +37,7 @@ def start_watched(holdfast: Holdfast, codes: str) -> tuple[Live, Path]:
     live = Live(holdfast, STAYS, HOLDFAST_FAULT_CODES="codes.yaml")
     # The rules are watched from the moment at which the socket opens, which is after the workers are up.
     [job] = (holdfast.home / "jobs").iterdir()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (job / "faults.sock").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     return live, holdfast.dir / "codes.yaml"

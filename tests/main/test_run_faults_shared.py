@@ -143,7 +143,7 @@ def test_a_fault_that_one_job_is_told_of_reaches_the_other(holdfast: Holdfast) -
     second.up()
     environ = Path(f"/proc/{(holdfast.dir / 'up-0-1').read_text()}/environ").read_bytes().decode().split("\0")
     job = holdfast.home / "jobs" / next(each[13:] for each in environ if each.startswith("HOLDFAST_JOB="))
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while not (job / "faults.sock").exists() and time.monotonic() < limit:
         time.sleep(0.05)
     folder = os.open(job, os.O_PATH)

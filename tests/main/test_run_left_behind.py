@@ -40,8 +40,8 @@ def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Ho
     process.send_signal(signal.SIGSTOP)
     os.kill(supervisor.pid, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=10)
-    psutil.wait_procs([supervisor], timeout=10)
+    process.communicate(timeout=60)
+    psutil.wait_procs([supervisor], timeout=60)
     assert lives(grandchild), "or this tests nothing"
     shown = holdfast("jobs")
     assert shown.status == 0

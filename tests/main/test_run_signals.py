@@ -105,7 +105,7 @@ class Terminal:
     def types(self, key: bytes) -> None:
         os.write(self.fd, key)
 
-    def wait_for(self, words: bytes, timeout_s: float = 30) -> None:
+    def wait_for(self, words: bytes, timeout_s: float = 90) -> None:
         deadline = time.monotonic() + timeout_s
         while words not in self.said:
             assert time.monotonic() < deadline, self.said
@@ -281,6 +281,6 @@ def test_a_stopped_supervisor_whose_guard_dies_leaves_nothing(holdfast: Holdfast
     below = supervisor.children(recursive=True)
     process.kill()
     assert len(below) == 2
-    _, alive = psutil.wait_procs([supervisor, *below], timeout=5)
+    _, alive = psutil.wait_procs([supervisor, *below], timeout=60)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE], "they outlived the guard"
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)

@@ -199,5 +199,5 @@ def test_nohup_is_honoured(holdfast: Holdfast) -> None:
     )
     wait_for(holdfast.dir / "up")
     process.send_signal(signal.SIGHUP)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=90)
     assert (process.returncode, out) == (0, "[worker-0] end\n")

@@ -102,7 +102,7 @@ class Prometheus:
             )
 
     def get(self, path: str, **query: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=90) as answer:
             found = json.load(answer)
         assert found["status"] == "success", found
         return found["data"]

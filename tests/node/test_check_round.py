@@ -180,7 +180,7 @@ def nothing_left() -> Iterator[None]:
     yield
     del os.environ[token]
     # One that was killed may need a moment of the kernel's on a busy machine.
-    left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=10)[1]
+    left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=60)[1]
     left = [child for child in left if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     assert left == []
 
@@ -387,7 +387,7 @@ def test_the_checks_of_a_director_that_is_killed_die_with_it(rack_plugin: Path, 
     director.send_signal(signal.SIGKILL)
     director.wait()
     director.stdout.close()
-    _, alive = psutil.wait_procs([checker], timeout=10)
+    _, alive = psutil.wait_procs([checker], timeout=60)
     assert alive == []
     for process in grandchildren:  # a plugin's own grandchildren are the guard's to end
         process.kill()

@@ -85,7 +85,7 @@ def test_a_login_lands_in_the_worker_that_it_names_and_gives_back_its_status(ent
 @pytest.mark.real
 def test_no_password_no_other_key_and_no_other_host_key_opens_the_door(entered: Entered, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True, timeout=30)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True, timeout=90)
     tried = entered.ssh(
         "-o", "IdentityAgent=none", "-i", str(other), "-F", "/dev/null", "-p", ssh_port(entered), *blind()
     )
@@ -145,7 +145,7 @@ def test_a_session_does_not_hold_a_finished_job(entered: Entered) -> None:
 @pytest.mark.real
 def test_a_key_of_the_user_s_own_enters(holdfast: Holdfast, tmp_path: Path) -> None:
     own = tmp_path / "own"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True, timeout=30)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True, timeout=90)
     job = Entered(holdfast, {"keys": [own.with_suffix(".pub").read_text().strip()]})
     try:
         assert job.ssh("-i", str(own), "-F", "/dev/null", "-p", ssh_port(job), *blind(), "echo in").stdout == "in\n"

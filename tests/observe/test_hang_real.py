@@ -158,7 +158,7 @@ class RealGang:
     def close(self) -> None:
         for worker in self.workers:
             os.killpg(worker.pid, signal.SIGKILL)
-            worker.communicate(timeout=20)
+            worker.communicate(timeout=90)
 
 
 Start = Callable[..., RealGang]
@@ -443,7 +443,7 @@ def test_last_words(start_gang: Start) -> None:
         os.close(fd)
     finally:
         armed.kill()
-        stderr = armed.communicate(timeout=20)[1].decode()
+        stderr = armed.communicate(timeout=90)[1].decode()
     assert not request_stacks(armed.pid), "it is gone"
     (shot,) = with_last_words(look, {3: stderr})
 

@@ -445,7 +445,7 @@ def pump_real(house: House, programs: list[str], deadline_s: float = 60.0) -> No
         assert time.monotonic() < ends
         house.reactor.wait(longest_s=1.0)
     for rank, child in enumerate(children):
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=90) == 0
         house.pump.finish(rank, time.monotonic())
 
 
@@ -522,7 +522,7 @@ def test_a_background_child_that_never_stops_writing_is_left_behind(house: House
         assert house.turn(longest_s=20)
     before = house.pump.bytes_seen(0)
     house.pump.finish(0, 1.0)
-    assert child.wait(timeout=20) == -signal.SIGPIPE
+    assert child.wait(timeout=90) == -signal.SIGPIPE
     assert house.pump.bytes_seen(0) - before <= PIPE_BYTES
     assert house.log(0).startswith(b"y\ny\n")
 
@@ -550,7 +550,7 @@ print("yes")
         if (house.home / "out").read_bytes() == b"[worker-0] Continue? ":
             shown_early = True
             flag.touch()
-    assert child.wait(timeout=20) == 0
+    assert child.wait(timeout=90) == 0
     house.pump.finish(0, time.monotonic())
     assert shown_early
     assert (house.home / "out").read_bytes() == b"[worker-0] Continue? yes\n"

@@ -99,7 +99,7 @@ def test_a_round_is_seen_while_it_runs_and_afterwards(holdfast: Holdfast) -> Non
     plugin, script = holdfast.script(SLOW_CHECK, "slow.py"), holdfast.script("print('ran')\n")
     process = holdfast.start("run", "--checks", "limits,slow", "--plugin", plugin, "--name", "seen", script)
     wait_for(holdfast.dir / "checking")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         shown = json.loads(holdfast("show", "seen", "--json").out)
         state = {check["name"]: check["state"] for check in shown["checks"]["checks"]}

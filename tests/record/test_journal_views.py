@@ -82,7 +82,7 @@ def test_a_killed_supervisor_is_found_told_and_recorded_once(tmp_path: Path) -> 
         alive = job_views.reconcile(tmp_path, explain_lost_owner)
         assert [(view.id, view.state) for view in alive.jobs] == [(job_id, JobState.RUNNING)]
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
     lost = job_views.reconcile(tmp_path, explain_lost_owner)
     (view,) = lost.jobs
     assert (view.state, view.outcome, view.code, view.phrase) == (JobState.ENDED, "failed", 137, "KilledBySignal")

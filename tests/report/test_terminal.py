@@ -69,7 +69,7 @@ class TerminalDesk:
         self.text += data.decode(errors="replace").replace("\r\n", "\n")
         return bool(data)
 
-    def until(self, word: str, timeout_s: float = 30) -> None:
+    def until(self, word: str, timeout_s: float = 90) -> None:
         """Wait for a word that was not waited for before."""
         deadline = time.monotonic() + timeout_s
         while (at := self.text.find(word, self._seen)) < 0:
@@ -80,7 +80,7 @@ class TerminalDesk:
     def type(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
 
-    def end(self, timeout_s: float = 30) -> int:
+    def end(self, timeout_s: float = 90) -> int:
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None and time.monotonic() < deadline:
             self._read(0.1)
@@ -249,7 +249,7 @@ def test_a_job_in_the_background_takes_no_key_from_the_shell(holdfast: Holdfast)
     desk = TerminalDesk(holdfast, holdfast.script("import sys; print('read', repr(sys.stdin.read()))"), background=True)
     desk.type("ls\n")
     desk.until("read ''")
-    assert desk.process.wait(timeout=30) == 0
+    assert desk.process.wait(timeout=90) == 0
     os.close(desk.ours)
 
 

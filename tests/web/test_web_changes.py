@@ -125,7 +125,7 @@ def test_a_link_changes_nothing(fresh_site: Served) -> None:
 def test_another_user_who_has_seen_the_link_reads_and_changes_nothing(fresh_site: Served) -> None:
     code = f"""
 import http.client
-c = http.client.HTTPConnection("127.0.0.1", {fresh_site.port}, timeout=30)
+c = http.client.HTTPConnection("127.0.0.1", {fresh_site.port}, timeout=90)
 c.request("POST", "/devices/release", "form={form_of(fresh_site)}&device=gpu3&reason=x",
           {{"Authorization": "Bearer {fresh_site.token}"}})
 print(c.getresponse().status)

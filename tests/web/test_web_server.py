@@ -167,12 +167,12 @@ def test_a_damaged_journal_is_named_on_the_page_of_checks(web_of: Callable[..., 
 
 def test_it_ends_at_once_also_while_a_page_listens(web_of: Callable[..., Served], home_with_jobs: Path) -> None:
     server = web_of(home_with_jobs)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=90)
     connection.request("GET", "/events?at=/jobs", headers={"Authorization": f"Bearer {server.token}"})
     answer = connection.getresponse()
     assert answer.readline().startswith(b"retry")
     server.process.send_signal(signal.SIGINT)
-    server.process.wait(timeout=20)
+    server.process.wait(timeout=90)
     with contextlib.suppress(http.client.IncompleteRead):  # the connection may end before its last word
         assert answer.read().count(b"event") == 0
     connection.close()
@@ -184,7 +184,7 @@ def test_of_many_open_pages_the_last_ones_are_told_that_they_do_not_follow(
     server = web_of(home_with_jobs)
     opened = []
     for _ in range(33):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=90)
         connection.request("GET", "/events?at=/", headers={"Authorization": f"Bearer {server.token}"})
         opened.append((connection, connection.getresponse().readline()))
     assert [line for _, line in opened] == [b"retry: 3000\n"] * 32 + [b"event: full\n"]

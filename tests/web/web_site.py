@@ -70,7 +70,7 @@ class Served:
         body: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         given = {"Authorization": f"Bearer {self.token}"} if token else {}
         connection.request(method, path, body=body, headers={**given, **(headers or {})})
         answer = connection.getresponse()
@@ -125,7 +125,7 @@ def servers() -> Iterator[Callable[..., Served]]:
     yield start
     for process in started:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=90)
 
 
 @pytest.fixture(scope="module")

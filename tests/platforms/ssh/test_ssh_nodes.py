@@ -29,7 +29,7 @@ if os.environ["RANK"] == "0":
 else:
     while True:
         try:
-            peer = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=20)
+            peer = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=90)
             break
         except ConnectionRefusedError:
             pass
@@ -53,7 +53,7 @@ def net_with_sshd(tmp_path: Path) -> Iterator[Net]:
 
 
 def answers(node: Node) -> None:
-    code = f"import socket; socket.create_connection(('{node.address}', {SSH_PORT}), timeout=5)"
+    code = f"import socket; socket.create_connection(('{node.address}', {SSH_PORT}), timeout=90)"
     deadline = time.monotonic() + 30
     while node.start(sys.executable, "-IS", "-c", code).wait() != 0:
         assert time.monotonic() < deadline, f"{node.name}: sshd does not answer"
