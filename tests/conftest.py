@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -70,6 +71,9 @@ def _leave_the_machine_alone() -> None:
             del os.environ[name]
     if (pythons := Path.home() / ".pyenv").is_dir():
         os.environ.setdefault("PYENV_ROOT", str(pythons))  # else its commands find no Python
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in the background so, and every process that a test starts would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     home = os.environ.setdefault(_HOME, "") or tempfile.mkdtemp(prefix="holdfast-tests-home-")
     Path(home).chmod(0o755)
     # `python` in a job file, or behind a shell, is the Python that runs the tests.

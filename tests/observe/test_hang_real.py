@@ -149,11 +149,11 @@ class RealGang:
             self.until(lambda pid=worker.pid: catches(pid, signal.SIGINT))  # type: ignore[misc]  # mypy cannot type a lambda's default
 
     def until(self, true: Callable[[], bool]) -> None:
-        for _ in range(400):
+        for _ in range(1800):
             if true():
                 return
             time.sleep(0.05)
-        raise AssertionError("it did not come true within 20 s")
+        raise AssertionError("it did not come true within 90 s")
 
     def close(self) -> None:
         for worker in self.workers:
