@@ -219,8 +219,11 @@ def test_an_api_server_that_is_away_holds_no_restart_up_for_long_and_ends_nothin
     job = Job(cluster, tmp_path / "out")
     job.submit()
     job.until_at(1)
-    job.inside("train-1", "sh", "-c", "(sleep 2; kill -9 $0) > /dev/null 2>&1 &", (job.out / "1-1-train-1").read_text())
+    # No command gets into a pod without the API server: the kill waits there for a file.
+    waits = f"(until [ -e {OUT}/api-is-away ]; do sleep 0.1; done; kill -9 $0) > /dev/null 2>&1 &"
+    job.inside("train-1", "sh", "-c", waits, (job.out / "1-1-train-1").read_text())
     cluster.api_kill()
+    (job.out / "api-is-away").touch()
     cluster.wait(lambda: len(job.at(2)) == 2, "attempt 2 runs")
     cluster.api_start()
     cluster.wait(lambda: "the job's state is written again" in job.said(), "the owner has asked again, after its pause")
