@@ -90,12 +90,12 @@ def _commands(command: click.Command) -> Iterator[click.Command]:
 
 
 @rows("verb", VERBS)
-def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None:
+def test_every_verb_has_a_section_and_each_of_its_options_a_heading(verb: str) -> None:
     section = _section(_page_text("reference/cli.md"), f"holdfast {verb}")
     assert f"`holdfast {verb}" in section
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
-    described = set(re.findall(r"`(-[-\w]+)", " ".join(re.findall(r"\*\*(.+?)\*\*", section, re.DOTALL))))
+    described = set(re.findall(r"`(-[-\w]+)", " ".join(re.findall(r"^### (.+)$", section, re.MULTILINE))))
     missing = [
         name
         for each in _commands(command)
@@ -114,9 +114,9 @@ def test_no_verb_is_described_that_is_gone() -> None:
 
 
 @rows("setting", SETTINGS, lambda setting: setting.name)
-def test_every_setting_has_its_paragraph(setting: typing.Any) -> None:
+def test_every_setting_has_its_heading(setting: typing.Any) -> None:
     assert re.search(
-        rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]",
+        rf"^### (?:`[^`]+`, )*`--{setting.name}[ `]",
         _section(_page_text("reference/cli.md"), "holdfast run"),
         re.MULTILINE,
     )
