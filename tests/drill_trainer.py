@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-WAIT_S = 60.0
+PEER_WAIT_S = 60.0
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 out, step_s = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.03
 apart, drains = sys.argv[3:] == ["apart"], sys.argv[3:] == ["drains"]
@@ -65,17 +65,17 @@ def connections() -> list[socket.socket]:
     if rank == 0:
         family = socket.AF_INET6 if ":" in os.environ["MASTER_ADDR"] else socket.AF_INET
         with socket.create_server(("", port), family=family, backlog=ranks) as server:
-            server.settimeout(WAIT_S)
+            server.settimeout(PEER_WAIT_S)
             came: dict[int, socket.socket] = {}
             while len(came) < ranks - 1:
                 peer, _ = server.accept()
                 if word := peer.recv(4):  # else a check only tries whether the port is open
                     came[int.from_bytes(word, "big")] = peer
         return [came[number] for number in sorted(came)]
-    until = time.monotonic() + WAIT_S
+    until = time.monotonic() + PEER_WAIT_S
     while True:
         try:
-            peer = socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=WAIT_S)
+            peer = socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=PEER_WAIT_S)
         except OSError:
             if time.monotonic() > until:
                 raise

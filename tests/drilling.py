@@ -19,7 +19,7 @@ TRAINER = Path(__file__).with_name("drill_trainer.py")
 PORT = 29500
 #: The trainer opens MASTER_PORT by itself.
 OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
-WAIT_S = 60.0
+DRILL_WAIT_S = 60.0
 Event = dict[str, Any]
 BUGS = ("Traceback", "holdfast: a bug of holdfast")
 
@@ -32,7 +32,7 @@ class Workers:
         self.out.mkdir()
         self.out.chmod(0o777)
 
-    def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
+    def wait(self, what: Callable[[], object], why: str, timeout_s: float = DRILL_WAIT_S) -> None:
         """Until this holds; an AssertionError with all that was printed if it does not."""
         raise NotImplementedError
 
@@ -135,7 +135,7 @@ class Cluster(Workers):
             if node.on:
                 self.run(node.number, *options, script=script, env=env)
 
-    def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
+    def wait(self, what: Callable[[], object], why: str, timeout_s: float = DRILL_WAIT_S) -> None:
         """Until this holds; an AssertionError with all that was printed if it never does, or every run has ended."""
         until = time.monotonic() + timeout_s
         while not what():
@@ -175,7 +175,7 @@ class Cluster(Workers):
 
     # ---------------------------------------------------------------------------------------------------- the end
 
-    def end(self, *, but: Sequence[int] = (), timeout_s: float = WAIT_S) -> dict[int, int]:
+    def end(self, *, but: Sequence[int] = (), timeout_s: float = DRILL_WAIT_S) -> dict[int, int]:
         """Wait for each node's run (but of these); their exit statuses by node."""
         return {number: run.wait(timeout_s) for number, run in self.runs.items() if number not in but}
 
