@@ -1,1 +1,1 @@
-"""Joins a launch, an owner and nodes: a run on one machine or many, its guards, an agent, a pod."""
+"""Wires a launch, an owner and nodes together: single- and multi-node runs, their guards, agents and containers."""

@@ -1,4 +1,4 @@
-"""The program that a platform starts on a node: it reads its order, and becomes a node of a job typed elsewhere."""
+"""The program that a platform starts on a node: it reads its order and joins, as one node, a job started elsewhere."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from holdfast.launch.launch_spec import MultiNodeRunner, Render
 
 MOST_ORDER_BYTES = 8 << 20
-#: Used instead of the guard's descriptor: this process becomes the guard of its node.
+#: Passed instead of the guard's descriptor: this process becomes the guard of its node.
 ITSELF = -1
 
 
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
-    """Read the order, and run this node's part; returns its exit status."""
+    """Read the order and run this node's part of the job; return the exit status."""
     platform = platform_of_agent(os.environ)
     if platform is not None:
         joining = platform.agent_join()
@@ -44,12 +44,12 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
         options = options_there(order)
         joining = replace(read, labels=platform.joining(options))
     joining = replace(joining, key_from=platform.key_from, owner_wait_s=platform.owner_wait_s)
-    # 255 is ssh's own status: it would be taken for a broken connection.
+    # ssh exits with 255 when its connection breaks, so the agent never does.
     return min(start(options, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _enter(directory: str) -> None:
-    """Enter the directory. A platform may start a task elsewhere where the directory is missing."""
+    """Change to the job's directory. Some platforms start a task in another directory when this one is missing."""
     try:
         os.chdir(directory)
     except OSError as error:
@@ -62,7 +62,7 @@ def _enter(directory: str) -> None:
 
 
 def _read_order() -> AgentJoin | None:
-    """The order, once this host has no other agent of the same run. None: the connection ended first."""
+    """Read the order and wait until this host has no other agent of the run. None: the connection ended first."""
     starter_fd = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -98,14 +98,14 @@ def _read_order() -> AgentJoin | None:
     return AgentJoin(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
 
 
-#: Held for as long as a process of this node's part lives.
+#: Sockets whose abstract addresses mark this agent as alive; they stay open as long as any of its processes.
 _held: list[socket.socket] = []
 
 
 def _alone(place: str, starter_fd: int) -> bool:
-    """Wait until the last agent in this place has ended: it lives on after its connection broke.
+    """Wait until the previous agent with the same `place` has ended; it can outlive its connection.
 
-    False: this one's own connection ended first.
+    Return False if this agent's own connection ended first.
     """
     name = f"\0holdfast-agent-{os.getuid()}-{place}"
     while True:
@@ -122,15 +122,15 @@ def _alone(place: str, starter_fd: int) -> bool:
             try:
                 other.connect(name)
             except OSError:
-                continue  # it has just ended
+                continue  # The other agent has just ended, so try to bind again.
             ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
             if starter_fd in ready:
                 return False
 
 
 def _answering(order: AgentOrder) -> str:
-    """The address at which the owner's port answers from here."""
+    """Return the first address of the owner that answers from this host."""
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    # The address that this host sees for the machine of the command comes first.
+    # Try first the address from which this ssh session came: it reaches the machine of the command.
     seen = (client,) if client and not order.typed_address else ()
     return answering((*seen, *order.addresses), order.port)

@@ -1,4 +1,4 @@
-"""What comes before a job: the place for its files, or the one message that says why there is none."""
+"""Prepares a job's directory before the job starts, or refuses with one message that says why."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from holdfast.safe_text import own_lines
 
 
 def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
-    """The new job's place. `now`: seconds since the epoch. Raises BadUsage for a `--log-dir` that cannot be used."""
+    """Claim a directory for the new job. `now`: seconds since the epoch. Raises BadUsage if `--log-dir` is unusable."""
     if launch.log_dir is not None:
         must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
     spec, run, why = launch.spec, 0, ""
     if spec.platform is not None:
-        from holdfast.platforms.job_takeover import (  # without a platform no job begins twice
+        from holdfast.platforms.job_takeover import (  # only a platform starts a job again
             place_of_before,
             times_before,
         )
@@ -39,7 +39,7 @@ def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
 
 
 def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
-    """Raises BadUsage where `work` on `place` does not return: the server of its mount is gone, or it is frozen."""
+    """Raise BadUsage if `work` on `place` times out: the file system's server is gone or the mount is frozen."""
     try:
         within(work)
     except OSError as error:
@@ -48,7 +48,7 @@ def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
                 f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
                 hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
             ) from None
-        # Any other trouble with the place shows where it is used.
+        # The code that uses the place reports every other error.
 
 
 def _try_out(directory: Path) -> None:
@@ -59,9 +59,9 @@ def _try_out(directory: Path) -> None:
 
 
 def refuse(error: HoldfastError) -> int:
-    """Print the message on stderr, where no console is open yet; returns its exit status."""
+    """Print the message on stderr (no console is open yet) and return the error's exit status."""
     os.write(2, "\n".join((*own_lines(str(error), again=""), "")).encode())
-    from holdfast.node.exit_status import refused  # no start needs this import
+    from holdfast.node.exit_status import refused  # imported late, because a normal start does not need it
 
     refused(os.environ, error.exit_status, error.message, f"try: {error.hint}" if error.hint else "")
     return error.exit_status

@@ -1,8 +1,8 @@
-"""The guard of a node of a job over many: it starts the node's owner and agent, and outlives their deaths.
+"""The guard of one node of a multi-node job: it starts the node's owner and agent, and restarts them when they die.
 
-On the owner's node it has three things that each owner inherits from it, so that an owner's death lets go of none: the
-listening socket, the job's directory with its lock, and the clock by which the journal is dated. `holdfast jobs` thus
-finds the lock held for as long as the guard lives.
+On the owner's node the guard holds three things that each owner inherits, so that they survive an owner's death:
+the listening socket, the job's directory with its lock, and the clock that dates the journal. So the lock stays
+held as long as the guard lives, and `holdfast jobs` sees that.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 AGENT = "holdfast-agent"
-#: What is told to the agent: the rest asks for the end of the job.
+#: Signals that the guard passes to the agent. The other signals ask for the end of the job.
 OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
 def take_part(launch: LaunchSpec, guard_fd: int | None) -> int:
-    """This node's part of the job; the job's final code.
+    """Run this node's part of the job and return the job's final code.
 
-    In a process under guard (`guard_fd` is its pipe) nothing is begun: the guard itself goes on.
+    If this process already runs under a guard (`guard_fd` is the guard's pipe), hand the job back: the guard itself
+    runs it.
     """
     if guard_fd is not None and guard_fd >= 0:
         raise HandBack
@@ -55,7 +56,7 @@ def take_part(launch: LaunchSpec, guard_fd: int | None) -> int:
 
 
 class _Node:
-    """One node, as its guard knows it."""
+    """The guard's state for one node."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, clock: Clock) -> None:
         self._launch = launch
@@ -63,29 +64,29 @@ class _Node:
         self._clock = clock
         self._agent_id = order.agent or os.urandom(8).hex()
         self._born_ms = int(clock.now() * 1000)
-        """Agents of this node are numbered from here: higher than those of any guard before, after a reboot too."""
+        """Agents of this node are numbered upwards from this time, so a number is never reused, even after a reboot."""
         self._listener: socket.socket | None = None
         self._place: JobPlace | None = None
         self._memory: MemoryWatch | None = None
         self._memory_kill: MemoryKill | None = None
-        """What the agent of before died of."""
+        """The memory kill that ended the previous agent, if there was one."""
 
     def guard(self) -> int:
-        """Until the node's part is over; the exit status."""
+        """Guard the node until its part is over; return the exit status."""
         self._listener = owner_socket(self._order)
         if self._listener is not None:
             if (over := self._taken_over()) is not None:
                 return over
             self._place = self._place or job_directory_for(self._launch, self._clock.now())
-        # A child that is started again must be there at once: it finds all its modules in this process's memory.
+        # Children are forked. Import their modules now, so that a restarted child finds them in memory and starts fast.
         for name in (
             "holdfast.node.agent.agent_process",
             *(("holdfast.owner.nodes.owner_process", "sqlite3") if self._listener else ()),
         ):
             importlib.import_module(name)
         gc.collect()
-        gc.freeze()  # what is there now stays, and is shared with every child
-        # Under nohup a hang-up is not for us.
+        gc.freeze()  # existing objects are never collected, so children share their pages
+        # nohup ignores SIGHUP, and the guard then ignores it too.
         nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         heard = {*PASSED_ON, signal.SIGWINCH} - ({signal.SIGHUP} if nohup else set())
         signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
@@ -104,7 +105,7 @@ class _Node:
         return status
 
     def _taken_over(self) -> int | None:
-        """Another machine may have hosted the job's owner before this one. The status, where the job is over."""
+        """Take over the job from an owner that ran on another machine; return the status if the job is already over."""
         platform = platform_here(os.environ)
         if platform is None:
             return None
@@ -127,7 +128,9 @@ class _Node:
         return wards
 
     def _killed(self, name: str, number: int) -> str:
-        """A memory kill since the last look, where SIGKILL has ended a ward: the counters name no process."""
+        """Describe the memory kill behind a child's SIGKILL, or return "". The counters do not say which process was
+        killed.
+        """
         kills = self._memory.kills({}, 0.0) if self._memory is not None and number == signal.SIGKILL else ()
         if self._memory is not None:
             self._memory.mark()
@@ -136,7 +139,7 @@ class _Node:
         return kill_words(kills[0]) if kills else ""
 
     def _owner(self, birth: ChildContext) -> int:
-        from holdfast.owner.nodes.owner_process import run_owner  # the agent needs none of it
+        from holdfast.owner.nodes.owner_process import run_owner  # the agent does not need this module
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
         return run_owner(
@@ -144,7 +147,7 @@ class _Node:
         )
 
     def _agent(self, birth: ChildContext) -> int:
-        from holdfast.node.agent.agent_process import serve  # the owner needs none of it
+        from holdfast.node.agent.agent_process import serve  # the owner does not need this module
 
         port, home = self._order.port, None
         if self._listener is not None:
@@ -152,7 +155,7 @@ class _Node:
             self._listener.close()
         if self._place is not None:
             home = self._place
-            # The lock says that the guard or an owner lives: an agent must not hold it.
+            # A held lock means that the guard or an owner lives, so the agent must not keep it.
             home.lock.release()
         return serve(
             self._launch,

@@ -1,4 +1,4 @@
-"""Whether a job stays on this machine or runs over many: options, platforms or an agent's order decide."""
+"""Decides whether a job runs on this machine or on many: by options, by the platform or by an agent's order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def job_here(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
-    """The job that a command line describes, as the platform around this process has it. Raises `BadUsage`."""
+    """Build the job from the command line and the platform around this process. Raises `BadUsage`."""
     from holdfast.launch.typed_job import RunPlace, typed_job
 
     platform = platform_around(os.environ)
@@ -46,10 +46,10 @@ def over_machines(
     joining: AgentJoin | None,
     guard_fd: int | None,
 ) -> tuple[JobFile, MultiNodeJob | None, str]:
-    """The job; its plan over many nodes, or None; and notes about nodes that it will not have.
+    """Return the job, its multi-node plan or None, and a note that explains why it stays on this machine.
 
-    `job_of` makes the job, for many nodes or for one. `guard_fd` is negative in the guard itself, to which the process
-    under it hands the job back after it has looked at each listed host, before anything starts.
+    `job_of` builds the job, for many nodes (True) or for one. `guard_fd` is negative in the guard itself. A process
+    under a guard first checks each listed host, and hands the job back to the guard before anything starts.
     """
     if joining is not None:
         from holdfast.launch.agent_launch import agent_launch_spec
@@ -63,11 +63,11 @@ def over_machines(
             return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not SettingSource.OPTION:
-        spares = 0  # a file that describes jobs over many nodes does not make this one such a job
+        spares = 0  # spares in a settings file do not make a one-node job multi-node
     staying = alone(options, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    from holdfast.launch.multi_node import over_nodes, readable_again  # a job on one machine does not need it
+    from holdfast.launch.multi_node import over_nodes, readable_again  # single-machine jobs do not need this module
 
     readable_again(options)
     many = over_nodes(options, settings, job_of(True), home, nodes)

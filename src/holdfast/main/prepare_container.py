@@ -1,7 +1,7 @@
-"""`holdfast prepare`: one container, which has holdfast, writes all that a task's container needs when it starts.
+"""`holdfast prepare`: one container, which has holdfast, writes all files that a task's container needs to start.
 
-It writes the runtime first, then the job file; `run` exists from the beginning. A container that starts before this has
-ended starts too early, and finds no job.
+It writes the runtime first and the job file after it. A container that starts before `prepare` has ended may find
+no job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.launch.jobfile.job_file_reader import parsed, text_of
 from holdfast.safe_files import replace_file
 
 EXCHANGE = Path("/usr/local/pai")
-#: In the exchange directory: the job of the task's container.
+#: The job file of the task's container, in the exchange directory.
 JOB = "job.yaml"
 
 
@@ -30,10 +30,13 @@ def prepare(
     draw: Callable[[str], None] | None = None,
     width: int = 80,
 ) -> InstalledTree:
-    """Write the runtime into `into`, the job file beside it, and what the job has to fetch before its start.
+    """Write the runtime and the job file into `into`, and fetch the job's prerequisites.
 
-    Raises HoldfastError; may be repeated. It checks the job file before it writes anything. `draw` redraws the one line
-    of a terminal, of `width` columns; None: it is none.
+    It is safe to repeat. It checks the job file before it writes anything. Raises HoldfastError.
+
+    `into`: the exchange directory. `job`: the job file, or None. `tree`: the installed tree to copy, or None to
+    find one. `say` prints a message. `draw` redraws one terminal line of `width` columns, or is None without a
+    terminal.
     """
     if not into.is_absolute():
         into = into.absolute()
@@ -48,7 +51,7 @@ def prepare(
             from holdfast.node.fetching.blocking_fetch import fetch_here  # few jobs have prerequisites
             from holdfast.runtime.name_expansion import secret_variable
 
-            # Their values are looked up only where an address has a place for one.
+            # The secrets are looked up only if an address uses one.
             asks = any("$secrets." in thing.uri for thing in things)
             secrets = parsed(job, text, here=True).secrets if asks else {}
             given = {secret_variable(name): value for name, value in secrets.items()}
@@ -60,7 +63,7 @@ def prepare(
 
 
 def _lay_job(job: Path, text: bytes, to: Path) -> None:
-    """Users that may read the job file may read its copy."""
+    """Copy the job file to `to`; everyone who may read the job file may read the copy."""
     try:
         mode = 0o600 | stat.S_IMODE(job.stat().st_mode) & 0o044
         if to.is_file() and to.read_bytes() == text and stat.S_IMODE(to.stat().st_mode) == mode:

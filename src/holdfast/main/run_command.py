@@ -1,4 +1,4 @@
-"""From the words after `holdfast run` to a launch: every mistake is found before anything starts."""
+"""Turns the words after `holdfast run` into a launch; it finds every mistake before anything starts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def start(
     over_nodes: MultiNodeRunner,
     joining: AgentJoin | None = None,
 ) -> int:
-    """Run the command that the user typed; returns the job's final code.
+    """Run the command that the user typed; return the job's final code.
 
-    `guard_fd`: readable when the guard dies, where there is one already; otherwise a guard is made. `render` writes the
-    report as text at the end. `over_nodes`: for a job over several machines. `joining`: a starter has started this
-    process, for a job that was typed elsewhere.
+    `guard_fd`: becomes readable when the guard dies; None makes a new guard. `render` formats the final report as
+    text. `over_nodes` runs a job on several machines. `joining`: the order, if a starter started this process for a
+    job typed elsewhere.
     """
     from holdfast.launch.torchrun_options import with_variables
     from holdfast.record.local_time import use_utc
@@ -64,7 +64,7 @@ def _launch(
     joining: AgentJoin | None,
     guard_fd: int | None,
 ) -> Any:
-    """Every mistake is found here, before anything is started."""
+    """Build the launch. Every mistake is found here, before anything starts."""
     from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
     from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.launch.notice_plan import notice_plan
@@ -84,13 +84,13 @@ def _launch(
         must_fit(spec, options.job or "")
     environment = dict(os.environ)
     if job.secrets:
-        from holdfast.explain.secret_filter import hide  # few jobs have secrets
+        from holdfast.explain.secret_filter import hide  # imported late, because few jobs have secrets
         from holdfast.runtime.name_expansion import secret_variable
 
         hide(job.secrets.values())
         environment |= {secret_variable(name): value for name, value in job.secrets.items()}
     if options.job or options.command_from:
-        from holdfast.launch.name_validation import check_names  # the command of a script has no such names
+        from holdfast.launch.name_validation import check_names  # a script's command contains no such names
 
         check_names(spec, environment, f"job file {options.job}" if options.job else options.command_from or "")
     here = spec.world_size if many is None else many.order.slots
@@ -103,7 +103,7 @@ def _launch(
         environment = with_our_part(environment)
     if options.job or options.command_from:
         environment.setdefault("PYTHONUNBUFFERED", "1")
-    # Every stream is teed unless redirected; the user's own tee wins over a redirect, as in torchrun.
+    # Every stream is teed unless it is redirected; as in torchrun, the user's own `--tee` wins over a redirect.
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
     launch = LaunchSpec(
@@ -154,9 +154,9 @@ def _launch(
 
 
 def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
-    """Where the engine that starts a container reads its end.
+    """Return the launch fields for a run in a container: the files from which the container engine reads the end.
 
-    `own`: no worker and no other machine has started this run, so the variables are about this process.
+    `own`: True if neither a worker nor another machine started this run, so the environment describes this process.
     """
     from holdfast.settings.resolved_settings import SettingSource
 
@@ -173,7 +173,7 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
         found["outer"] = outer_of(outer, settings.origin("outer"))
     if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not SettingSource.OPTION:
-        log = None  # a run that a worker starts writes no message for the container
+        log = None  # a run inside a worker leaves the container's message alone
     elif not log and "HOLDFAST_POD" in os.environ:
         from holdfast.node.exit_status import TERMINATION_LOG
 
@@ -185,18 +185,20 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
 
 def _unused_settings(home: Path) -> tuple[str, ...]:
-    """The machine's settings file, if another user could have written it. `claim` reports on the one in the home."""
+    """Return a warning if another user could have written the machine's settings file. `claim` warns about the home's
+    file.
+    """
     from holdfast.settings.resolved_settings import unused_files
 
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
-#: The most files a supervisor has open: its own, per worker (pipes, logs, times, pidfd), per node (socket, ssh).
+#: The most files that a supervisor opens: for itself, per worker (pipes, logs, times, pidfd), per node (socket, ssh).
 _FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
 
 
 def _room_for_files(workers: int, nodes: int) -> None:
-    """Refuse now a limit on open files with which the gang cannot start, before a rank fails because of it."""
+    """Raise BadUsage if the limit on open files is too low for this gang, before a rank fails because of it."""
     allowed = os.sysconf("SC_OPEN_MAX")
     needed = _FILES + _FILES_A_WORKER * workers + _FILES_A_NODE * nodes
     if 0 <= allowed < needed:
@@ -208,16 +210,16 @@ def _room_for_files(workers: int, nodes: int) -> None:
         )
 
 
-#: Names that a hint proposes for the file of an option.
+#: Example file names for the hints of these options.
 _NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
 
 
 def _new_file(option: str, text: str | None) -> Path | None:
-    """Where a file is to be written at the end: a missing directory is refused now, not at the end of the job."""
+    """Return the absolute path of an option's output file. Raises BadUsage now if its directory is missing."""
     if not text:
         return None
     path = Path(text).absolute()
-    from holdfast.main.job_preparation import must_answer  # most runs write no such file
+    from holdfast.main.job_preparation import must_answer  # imported late, because most runs write no such file
 
     must_answer(path, option, path.is_dir)
     if path.is_dir():
@@ -231,11 +233,11 @@ def _new_file(option: str, text: str | None) -> Path | None:
 
 
 def _reset_command(settings: Settings) -> str | None:
-    """The command as the user typed it; one that cannot be split into words is refused now."""
+    """Return the reset command as typed. Raises BadUsage if it cannot be split into words."""
     text = settings.text("reset-command")
     if text is None:
         return None
-    import shlex  # importing it compiles a pattern
+    import shlex  # imported late, because shlex compiles a pattern
 
     try:
         empty = not shlex.split(text)
@@ -247,7 +249,7 @@ def _reset_command(settings: Settings) -> str | None:
 
 
 def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
-    """The notes about options that mean nothing here."""
+    """Return the notes about options that this kind of job ignores."""
     from holdfast.launch.torchrun_options import unused
 
     said = unused(options, many=many is not None)
@@ -257,7 +259,7 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
-    """Name what a report of a hang would lack, while the user can still install it."""
+    """Warn that hang reports may lack stacks without py-spy, while the user can still install it."""
     if spec.hang_timeout_s is None:
         return ()
     from holdfast.observe.python_stacks import find_py_spy
@@ -269,7 +271,7 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _interpreter(options: RunOptions, settings: Settings) -> Interpreter:
-    """The workers' Python; holdfast's own where their commands name one themselves."""
+    """Choose the workers' Python. It is holdfast's own if the commands name their interpreter themselves."""
     from holdfast.launch.launch_spec import Interpreter
     from holdfast.settings.resolved_settings import SettingSource
 
@@ -280,7 +282,7 @@ def _interpreter(options: RunOptions, settings: Settings) -> Interpreter:
         places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
         if not asked and all(place in (None, "", sys.prefix) for place in places):
             return Interpreter(sys.executable)
-        from holdfast.launch.interpreter import choose  # only where there is a choice
+        from holdfast.launch.interpreter import choose  # imported late, because most runs have no choice
 
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
     if asked and settings.source("python") is SettingSource.OPTION:
@@ -293,9 +295,9 @@ def _interpreter(options: RunOptions, settings: Settings) -> Interpreter:
 
 
 def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
-    """holdfast runs from a tree of its own in the user's container: workers use the image's Python.
+    """Choose the image's Python for the workers: holdfast runs from its own tree in the user's container.
 
-    Where commands name their interpreter themselves, only a `warm` start has to know this Python.
+    If the commands name their interpreter themselves, only a `warm` start has to find this Python.
     """
     from holdfast.launch.interpreter import choose, on_path
     from holdfast.launch.launch_spec import Interpreter
@@ -309,7 +311,7 @@ def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, war
     except BadUsage as error:
         if asked or not whole:
             raise
-        return Interpreter(sys.executable, cold=str(error))  # a command may run something other than Python
+        return Interpreter(sys.executable, cold=str(error))  # the command may not run Python at all
 
 
 def _stdin(settings: Settings, workers: int) -> int | None:

@@ -1,7 +1,7 @@
 """The entry point of `holdfast run`: it forks while the process is still small.
 
-The process that the user typed becomes the guard; the other one imports everything that a run needs. So the guard stays
-small, forking copies little, and no page is copied later because two processes share it.
+The process that the user started becomes the guard; its child imports everything that a run needs. So the guard
+stays small, the fork copies little, and few shared pages are copied later.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ if TYPE_CHECKING:
 
 
 _SIGKILL = 9
-#: Used instead of a descriptor: this process is the guard, and has no guard itself.
+#: Passed instead of a descriptor: this process is the guard and has no guard itself.
 ITSELF = -1
 
 
 def under_guard(carry: Callable[[int], int]) -> int:
-    """Run `carry(fd)` in a child process under guard; its exit status. `fd` is readable when the guard has died.
+    """Run `carry(fd)` in a guarded child process and return its exit status. `fd` is readable once the guard has died.
 
-    Where the child raises `HandBack`, the guard runs `carry(ITSELF)`.
+    If the child raises `HandBack`, the guard itself runs `carry(ITSELF)`.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            # A closed one (`>&-`) would become the descriptor of one of our files.
+            # A closed stream (`>&-`) would give its descriptor number to one of our files.
             os.open(os.devnull, os.O_RDWR)
     counted = memory_kills()
     return guarded(carry, lambda pid, number: lost(pid, number, counted), lambda: carry(ITSELF))
 
 
-#: In the usual mounts: the file of v2, and that of v1.
+#: The kill counters of cgroup v2 and v1 at their usual mount points.
 _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgroup/memory%s/memory.oom_control"))
 
 
 def memory_kills() -> int | None:
-    """How many memory kills this process's control group has counted; None where it has no counter.
+    """Return the number of memory kills that this process's control group has counted; None without a counter.
 
-    It is read before the first fork, and without imports: whose limit it was is found out only after a loss.
+    It runs before the first fork, so it imports nothing. Which group's limit caused a kill is looked up only after
+    a loss.
     """
     paths = {line[1]: line[2] for line in _rows(b"/proc/self/cgroup", b":") if len(line) == 3}
     for controller, file in _COUNTERS:
@@ -58,7 +59,7 @@ def memory_kills() -> int | None:
 
 
 def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
-    """The kernel's lines, in at most three parts; none where there is no such file."""
+    """Split each line of a kernel file into at most three parts. Return [] if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -72,23 +73,23 @@ def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
 
 
 def end_left(job_id: str) -> frozenset[int]:
-    """Kill the processes that live on in the control groups of a lost job; returns them."""
+    """Kill the processes that survive in the control groups of a lost job; return their ids."""
     from holdfast.act.cgroups import end_left as end
 
     return end(job_id)
 
 
 def explain_lost(lost: LostOwner) -> ExitReport:
-    """The report of a job whose supervisor died without writing one."""
+    """Return the report for a job whose supervisor died without writing one."""
     from holdfast.explain.lost_owner import explain_lost_owner
 
     return explain_lost_owner(lost)
 
 
 def lost(pid: int, number: int, counted: int | None = None) -> int | None:
-    """The guard's last act after its supervisor was killed: it closes the job with the exact cause.
+    """Close the job with the exact cause after its supervisor was killed; this is the guard's last act.
 
-    `counted`: the control group's memory kills before the run. Returns the final code, if there is one.
+    `counted`: the control group's memory kills before the run. Return the final code if there is one.
     """
     from holdfast.act.cgroups import sweep
     from holdfast.record.job_views import reconcile
@@ -104,7 +105,9 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
 
 
 def _memory_kill(counted: int | None) -> MemoryKill | None:
-    """A memory kill since the count: the counter names no process, and the supervisor was the largest here."""
+    """Return a memory kill since the count. The counter names no process; the supervisor is assumed: it was the
+    largest.
+    """
     now = memory_kills()
     if counted is None or now is None or now <= counted:
         return None

@@ -1,4 +1,4 @@
-"""`holdfast run`: joins the owner's and the node's side of one job on this machine, and runs it to its report."""
+"""`holdfast run` on one machine: it wires the owner's and the node's side of one job and runs it to its report."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def run(launch: LaunchSpec, guard_fd: int) -> int:
-    """Run the job in this process, which is under guard; returns the job's final code."""
-    gc.freeze()  # the objects that exist now stay, and the collector never looks through them again
+    """Run the job in this guarded process; return the job's final code."""
+    gc.freeze()  # the collector never scans the objects that exist now
     gc.enable()
     clock = Clock()
     try:
@@ -55,7 +55,7 @@ def run(launch: LaunchSpec, guard_fd: int) -> int:
 
 
 class _SingleMachineJob:
-    """One job, and what its two sides share: a place, a terminal, a reactor."""
+    """One job and the things that its two sides share: a directory, a terminal and a reactor."""
 
     def __init__(self, launch: LaunchSpec, place: JobPlace, clock: Clock, stdout: Console, stderr: Console) -> None:
         self._launch = launch
@@ -66,14 +66,14 @@ class _SingleMachineJob:
         self._stderr = stderr
 
     def carry(self, guard_fd: int) -> int:
-        """Run it to its end; returns its final code."""
+        """Run the job to its end; return its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
         link, name = InProcess(), node_called(launch.environment) or os.uname().nodename
         machine = node_info(name, launch.spec, devices_here(launch.environment))
         records = JobRecords(place, reactor.now, self._writer, self._say)
         questions: NodeQueries | IdleReporter | None = None
         if launch.spec.hang_timeout_s is not None:
-            from holdfast.owner.node_queries import NodeQueries  # few jobs ask for it
+            from holdfast.owner.node_queries import NodeQueries  # imported late, because few jobs have a hang timeout
 
             questions = NodeQueries(link, reactor, launch.spec, lambda word: owner.report(word))
         elif after_s := launch.spec.hang_warning_s:
@@ -82,13 +82,13 @@ class _SingleMachineJob:
         ears = questions or link
         say, out = self._say, self._stdout.say
         owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), say, judge, out)
-        # With --json and --events our stdout has JSON and nothing else.
+        # With --json or --events, stdout carries only JSON.
         shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(
             launch,
             place,
             machine,
-            agent=Agent(name, boot=1 + place.run),  # no later run of the job takes it for an earlier one
+            agent=Agent(name, boot=1 + place.run),  # later runs of the job get higher numbers, so they are distinct
             clock=self._clock,
             reactor=reactor,
             link=link,
@@ -106,7 +106,7 @@ class _SingleMachineJob:
             owner.begin(first)
             report = owner.run()
         finally:
-            # Also after a bug of ours: nothing of the job is left behind.
+            # Close both sides even after a bug of ours, so that nothing of the job is left behind.
             node.close()
             owner.close()
         if report is None:
@@ -115,10 +115,10 @@ class _SingleMachineJob:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # the first line said that no file is kept: a message for each missing file would repeat it
+            return  # the first line said that no files are kept, so do not repeat it for each file
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
-        from holdfast.node.report_writer import ReportWriter  # no start needs this import
+        from holdfast.node.report_writer import ReportWriter  # imported late, because a start does not need it
 
         return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)
