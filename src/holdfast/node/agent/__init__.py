@@ -1,1 +1,1 @@
-"""The agent of a node: the process that obeys an owner which may run on another machine."""
+"""The agent of a node: the process that obeys the job's owner, which may run on another machine."""

@@ -1,4 +1,4 @@
-"""What a node does for a job once its agent was let in: its side of the job, its logs, its answers."""
+"""A node's part in a job after the owner has admitted its agent: workers, logs and answers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from holdfast.wire.link_interface import Request
     from holdfast.wire.node_messages import Welcome
 
-#: How long a disk may take at the end for what it has not taken so far.
+#: Time limit for writing out the remaining logs at the end, in seconds.
 LOGS_S = 5.0
 
 
 class AdmittedNode:
-    """From the first welcome to the node's end; connections come and go meanwhile. `welcome`: the last one."""
+    """A node from its first welcome to its end; connections come and go meanwhile. `welcome`: the latest one."""
 
     def __init__(
         self,
@@ -50,7 +50,11 @@ class AdmittedNode:
         stderr: Console,
         say: Callable[[str], None],
     ) -> None:
-        """`launch` is the owner's job as this node carries it out. Raises OSError."""
+        """Set up the node's side of the job. `launch`: the owner's job, adapted to this node. Raises OSError.
+
+        `boot`: this agent's number. `dialling`: the connection to the owner. `farewell` writes the end report and
+        the exit files. `say` prints a message to the user.
+        """
         timers, now = launch.spec.timers, reactor.now()
         self._reactor = reactor
         self._dialling = dialling
@@ -69,7 +73,7 @@ class AdmittedNode:
             clock=clock,
             reactor=reactor,
             link=self.link,
-            # With --json and --events our stdout holds JSON and nothing else.
+            # With --json or --events, stdout carries only JSON.
             stdout=stderr if launch.prints_json else stdout,
             stderr=stderr,
             guard_fd=reader,
@@ -83,18 +87,18 @@ class AdmittedNode:
         reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """The owner has let the agent in, for the first time or after a connection that broke."""
+        """The owner has admitted the agent, for the first time or after a broken connection."""
         self.welcome, self._welcome_at = welcome, now
         self.answers.forget()
         self.link.connected()
-        # An owner that has just come back knows nothing of this node, and the lease goes on only when it answers.
+        # A restarted owner knows nothing of this node, and only its answer renews the lease. So report at once.
         self.agent.next_beat = now
 
     def asked(self, request: Request, now: float) -> None:
-        """The owner asks for something."""
+        """Handle a request of the owner."""
         todo = self.link.asked(request)
         if isinstance(todo, CollectEvidence):
-            # It reads the logs: a disk that does not take them would not give them back either.
+            # Evidence is read from the logs, so it waits until they are written.
             self._logs.when_written(lambda now: self._node.take(todo), now)
         else:
             self._node.take(todo)
@@ -104,26 +108,28 @@ class AdmittedNode:
                 self._rehearsal.begin(now)
 
     def signalled(self, number: int, typed: bool) -> None:
-        """The node's `holdfast run` got a signal."""
+        """Pass on a signal that the node's `holdfast run` received."""
         os.write(self._to_node, bytes((number, typed)))
 
     @property
     def acts_by(self) -> float | None:
-        """When the workers are ended, unless the owner is heard: where this process cannot, its guard does it."""
+        """Return the time at which the lease ends and the workers are killed; the guard does it if this process
+        cannot.
+        """
         agent = self.agent
         return agent.lease.until if agent.crew.alive() and not agent.stopping.killed else None
 
     @property
     def lease_ends(self) -> float:
-        """When the lease ends, or ended, that this agent had last."""
+        """Return the time at which this agent's latest lease ends or ended."""
         last = self.link.acknowledged_at
         begun = self._welcome_at if last is None else max(last, self._welcome_at)
         return begun + self.welcome.spec.timers.lease_s
 
     def close(self) -> None:
-        """Nothing of the job is left behind."""
+        """Close everything, so that nothing of the job is left behind."""
         self.answers.close()
         self._node.close()
-        # What is closed must not be called any more: the last words and the last logs are all that is left to do.
+        # Closed parts must not be called any more. Only the last message and the last logs remain.
         self._reactor.only({self._dialling.fd, self._logs.fd})
         self._logs.close(LOGS_S)

@@ -1,8 +1,8 @@
-"""The agent of a node: it dials the owner, does what the owner asks, and ends its workers when no owner is left.
+"""The agent of a node: it connects to the owner, obeys it, and ends its workers when it has lost the owner.
 
-A connection that breaks means nothing by itself: the agent dials again, and state is repeated. What decides is the
-lease (`decide/agent.py`): when it ends, the agent ends its workers; when no owner has come back a while later, the
-agent leaves with a report of its own.
+A broken connection alone means nothing: the agent connects again and repeats its state. The lease
+(`decide/agent.py`) decides: when it ends, the agent ends its workers. If no owner comes back for a while after
+that, the agent leaves with its own report.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-#: So many signals ask the owner to stop the job; at the next one the node leaves by itself.
+#: This many signals ask the owner to stop the job; at the next one the node leaves by itself.
 STOPS_ASKED = 2
-#: How long an owner without a guard may take to stop the workers beside it, and to end the job.
+#: Seconds that an owner without a guard has to stop its workers and end the job.
 STOPPED_S = 5.0
-#: How long the agent's last word may take to leave.
+#: Time limit for sending the agent's last message, in seconds.
 LAST_WORD_S = 2.0
 
 
@@ -59,14 +59,14 @@ def serve(
     owners_place: JobPlace | None,
     memory_kill: MemoryKill | None = None,
 ) -> int:
-    """This node's part of the job, in a process of its own; the exit status.
+    """Run this node's part of the job in this process; return the exit status.
 
-    `boot`: higher than that of any agent that this node had before. `owners_place`: of an owner on this node.
-    `memory_kill`: what the agent of before died of.
+    `boot`: higher than the number of any earlier agent of this node. `owners_place`: the job's directory if the
+    owner is on this node, else None. `memory_kill`: the memory kill that ended the previous agent, or None.
     """
     gc.enable()
     stdout, stderr = open_consoles()
-    # The owner on this node listens on every address: loopback needs no name service.
+    # An owner on this node listens on every address; loopback needs no name resolution.
     host = order.host if owners_place is None else "127.0.0.1"
     agent = _AgentProcess(launch, order, clock, birth, boot, owners_place, stdout, stderr, memory_kill)
     try:
@@ -111,16 +111,18 @@ class _AgentProcess:
         )
         self._part: AdmittedNode | None = None
         self._news: FaultNews | None = None
-        """None: no owner has let this agent in so far."""
+        """None until the owner has admitted this agent."""
         self._stops = 0
         self._platform = on_platform(os.environ)
         self._orphaned = False
-        """No owner is left: what becomes of the job is asked of its platform."""
+        """True once no owner is left and the platform decides about the job."""
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
 
     def carry(self, host: str, port: int, agent_id: str) -> int:
-        """Until the node's part is over; the exit status. The owner is dialled at `host` and `port`."""
+        """Run until the node's part is over; return the exit status. The agent connects to the owner at `host` and
+        `port`.
+        """
         self._dialling = OwnerConnection(
             self._launch,
             self._order,
@@ -150,7 +152,7 @@ class _AgentProcess:
                 self._birth.promise.make(acts_by)
                 self._dialling.hurry(acts_by is not None)
         finally:
-            # Also after a bug of ours: nothing of the job is left behind.
+            # Close everything even after a bug of ours, so that nothing of the job is left behind.
             if self._news is not None:
                 self._news.close()
             if self._part is not None:
@@ -159,7 +161,7 @@ class _AgentProcess:
         return self._code
 
     def _say_last(self) -> None:
-        """The owner closes the connection when it has heard an agent's last word."""
+        """Send the last message and wait until the owner, having read it, closes the connection."""
         now = self._reactor.now()
         if self._last_word is not None and self._dialling.connected:
             self._dialling.send(self._last_word)
@@ -181,10 +183,10 @@ class _AgentProcess:
     def _name(self) -> str:
         return self._part.welcome.node if self._part is not None else os.uname().nodename
 
-    # ------------------------------------------------------------------------------------------ the owner's words
+    # ------------------------------------------------------------------------------------------ the owner's messages
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """The owner has let this agent in, for the first time or after a connection that broke."""
+        """The owner has admitted this agent, for the first time or after a broken connection."""
         if self._part is None:
             try:
                 self._part = self._begin(welcome, now)
@@ -206,7 +208,7 @@ class _AgentProcess:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
-        # On the owner's own terminal its "has joined" is enough.
+        # On the owner's own terminal, its line "has joined" is enough.
         if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
@@ -230,7 +232,7 @@ class _AgentProcess:
         )
 
     def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
-        """A file that the owner's settings name is missing or wrong here: this node leaves, and the owner hears why."""
+        """Leave and tell the owner why: a file that the owner's settings name is missing or wrong on this node."""
         self._say(f"{error.message}\n  try: {error.hint}")
         reason = f"it cannot use the settings of the job: {error.message}"
         self._leave(error.exit_status, ev.NodeLeft(node=welcome.node, boot=self._boot, reason=reason, fenced=True))
@@ -247,26 +249,26 @@ class _AgentProcess:
         )
 
     def asked(self, request: Request, now: float) -> None:
-        """The owner asks for something."""
-        if self._part is not None:  # otherwise it leaves: it cannot use the settings of the job
+        """Handle a request of the owner."""
+        if self._part is not None:  # without a part, the agent is about to leave: it cannot use the job's settings
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
-        """A person at some node, or the owner for the job's directory, wants to know something of this one."""
+        """Answer a question from a person on some node, or from the owner about the job's directory."""
         if self._part is not None:
             self._part.answers.answer(question)
 
     def refused(self, refused: Refused, now: float) -> None:
-        """The owner does not let this agent in."""
+        """The owner refuses to admit this agent."""
         self._say(f"{refused.reason}\n  try: {refused.hint}")
         self._leave(refused.code)
 
     def finished(self, finished: Finished, now: float) -> None:
-        """The job is over."""
+        """The job is over: write its report and leave."""
         self._leave(self._farewell.tell(finished.report), Bye())
 
     def requeued(self, now: float) -> None:
-        """This run of the job is over; the owner has told the user so."""
+        """This run of the job is over and the job is queued again; the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
     # ------------------------------------------------------------------------------------------ time
@@ -291,17 +293,17 @@ class _AgentProcess:
             self._leave(code)
 
     def _starter_gone(self, fd: int, now: float) -> None:
-        """Nothing is ever written there: its end means that the starter, or the way to it, is gone."""
+        """Handle the end of the starter's pipe, which never carries data: the starter or the way to it is gone."""
         self._starter.close()
         self._patience.starter_gone = True
 
-    # ------------------------------------------------------------------------------------------ the guard's words
+    # ------------------------------------------------------------------------------------------ the guard's messages
 
     def _heard(self, number: int, typed: bool, now: float) -> None:
-        """A signal: for the workers, or to ask for the end of the job."""
+        """Pass a signal to the workers, or ask the owner to end the job."""
         asked = self._platform and number in OF_A_PLATFORM
         if asked and self._part is not None and self._dialling.connected:
-            # The node does not leave: the owner asks the platform what it means, and then has the workers save first.
+            # The node stays. The owner asks the platform what the signal means, and may let the workers save first.
             self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._boot, number=number))
             if number not in _OF_THE_WORKERS:
                 return
@@ -315,11 +317,11 @@ class _AgentProcess:
             self._part.signalled(number, typed)
 
     def _over(self, now: float) -> None:
-        """The owner on this node has ended by itself; if it ended the job, its last word has come before this."""
+        """The owner on this node has exited. If it ended the job, its last message came before this call."""
         self._leave(1)
 
     def _gone(self, now: float) -> None:
-        """The guard is dead. An owner beside this agent sees it too, and has the job stopped and explained."""
+        """The guard is dead. An owner on this node notices too; it stops the job and explains the end."""
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)
         else:

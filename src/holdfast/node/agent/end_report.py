@@ -1,4 +1,4 @@
-"""The end of a job on one of its nodes: the report where it is asked for, and a few lines for the user."""
+"""The end of a job on one of its nodes: it writes the report and prints a few lines for the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EndReporter:
-    """`quiet`: an owner on this node writes and prints the report."""
+    """Writes and prints the end of the job on this node. `quiet`: an owner on this node does that instead."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class EndReporter:
         self._owner = ""
 
     def at(self, launch: LaunchSpec, place: JobPlace, *, owner: str) -> None:
-        """The node was let in. `owner`: the host name of the owner's machine."""
+        """Set the job's directory once the node is admitted. `owner`: the host name of the owner's machine."""
         self._launch, self._place, self._owner = launch, place, owner
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
@@ -51,7 +51,7 @@ class EndReporter:
         self._writer().write_agg(record, evidence)
 
     def tell(self, report: JobReport) -> int:
-        """The owner's report has come: write it, and print it in short (whole with `--json`); the job's final code."""
+        """Write the owner's report, print it in short (in full with `--json`), and return the job's final code."""
         last = report.report
         status = status_of(last, self._launch.users_status)
         if self._quiet:
@@ -71,7 +71,7 @@ class EndReporter:
         return status
 
     def alone(self, job_id: str, report: ExitReport) -> int:
-        """No owner is left that could make a report: write and print this one; its code."""
+        """Write and print this node's own report, because no owner can make one; return its code."""
         made = JobReport(job_id=job_id, name=self._launch.spec.name, outcome=Outcome.FAILED, report=report, attempts=())
         self._write(made)
         self._writer().show(made)
@@ -79,7 +79,7 @@ class EndReporter:
 
     def _write(self, report: JobReport) -> None:
         writer = self._writer()
-        # In a home that the owner shares, its own report is the job's.
+        # If this node shares the owner's home directory, the owner's report is the job's.
         if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
             writer.finished(report)
         else:

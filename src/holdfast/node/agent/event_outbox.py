@@ -1,8 +1,8 @@
-"""What a node has told its owner and the owner may not have: events are told again until they are known to be there.
+"""Events that a node repeats to its owner until the owner has acknowledged them.
 
-A report is repeated with every beat; an event (the end of a round of checks, evidence, a fault) happens once. Messages
-of one connection arrive in their order, and the owner acknowledges a report only after it has written down all that
-came before it. So the acknowledgement of a report is the acknowledgement of each event that was sent before it.
+A report repeats with every beat; an event (the end of a round of checks, evidence, a fault) happens once. Messages
+of one connection arrive in order, and the owner acknowledges a report only after it has recorded everything before
+it. So the acknowledgement of a report acknowledges each event that was sent before it.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.model.events import Event
 
-#: Events that are kept; a node that has more to tell than this while its owner is away has told the first ones.
+#: The most events kept. Later events are dropped while the owner is away.
 MOST = 1000
 
 
 class Outbox:
-    """The events of one node that are not acknowledged. Times are seconds on the node's clock."""
+    """The unacknowledged events of one node. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[Event, float | None]] = deque()
-        """Each with the moment of the first report that was sent after it on the present connection."""
+        """Each event, with the time of the first report sent after it on the present connection."""
         self._after: int = 0
-        """So many of them, from the first on, have such a report."""
+        """The number of events, from the oldest on, that have such a report."""
         self.left_out = 0
 
     def put(self, event: Event) -> None:
-        """It is sent now, or as soon as there is a connection."""
+        """Keep an event that is sent now, or when there is a connection."""
         if len(self._kept) >= MOST:
             self.left_out += 1
             return
         self._kept.append((event, None))
 
     def reported(self, sent: float) -> None:
-        """A report is sent on the present connection, after all that was put so far."""
+        """Note that a report was sent on the present connection, after every event kept so far."""
         if self._after == len(self._kept):
             return
         self._kept = deque((event, sent if after is None else after) for event, after in self._kept)
         self._after = len(self._kept)
 
     def acknowledged(self, sent: float) -> None:
-        """The owner has acknowledged the report of that moment."""
+        """Drop the events that were sent before the acknowledged report, which left at time `sent`."""
         while self._kept and (after := self._kept[0][1]) is not None and after <= sent:
             self._kept.popleft()
             self._after -= 1
 
     def again(self) -> Iterator[Event]:
-        """A new connection: all that may not have arrived, in order."""
+        """Return, after a reconnect, every event that may not have arrived, in order."""
         self._kept = deque((event, None) for event, _ in self._kept)
         self._after = 0
         return (event for event, _ in tuple(self._kept))

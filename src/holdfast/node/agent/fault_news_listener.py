@@ -1,7 +1,7 @@
-"""`holdfast faults report` and `release`, typed on a node: its agent hears that the fault log has something new.
+"""Tells an agent that `holdfast faults report` or `release`, run on its node, wrote to the fault log.
 
-The owner has a door of its own; an agent has this alone: a socket in its part of the job's directory, on which any
-message means the same.
+The owner has a control server; an agent has only this socket in its part of the job's directory. Every message on
+it means the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from holdfast.reactor import Reactor
 from holdfast.wire.fault_news import NEWS_NAME
 
-#: Messages that are read in one turn; they all mean the same.
+#: The most messages read in one turn.
 MOST_AT_ONCE = 64
 
 
 class FaultNews:
-    """`heard(now)` for messages that have come. A directory that takes no socket is done without."""
+    """Calls `heard(now)` when messages have come. If the directory allows no socket, it does nothing."""
 
     def __init__(self, directory: Path, reactor: Reactor, heard: Callable[[float], None]) -> None:
         self._heard = heard
@@ -33,8 +33,8 @@ class FaultNews:
             self._shut()
             return
         try:
-            self._path.unlink(missing_ok=True)  # of an agent that was killed
-            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            self._path.unlink(missing_ok=True)  # left by an agent that was killed
+            # A socket's path may have 107 bytes, and the state directory's path may be longer.
             self._socket.bind(f"/proc/self/fd/{folder}/{NEWS_NAME}")
             self._path.chmod(0o600)
         except OSError:
@@ -45,7 +45,7 @@ class FaultNews:
         reactor.watch(self._socket.fileno(), self._ready)
 
     def close(self) -> None:
-        """It hears nothing more, and its file goes."""
+        """Stop listening and remove the socket's file."""
         if self._socket is not None:
             self._reactor.forget(self._socket.fileno())
             self._shut()

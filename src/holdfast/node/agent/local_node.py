@@ -1,4 +1,4 @@
-"""What a node brings to a job over many: its own machine, its own command and directory, and the owner's policy."""
+"""A node's part of a multi-node job's launch: its own machine, command and directory, with the owner's policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
-    """This machine as it says hello."""
+    """Describe this machine for the agent's first message to the owner."""
     name = order.name or node_called(launch.environment) or os.uname().nodename
     node = NodeInfo(
         name=name,
@@ -31,24 +31,27 @@ def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
-    # Whether workers are bound is the owner's to say, so it learns of the CPUs in any case.
+    # The owner decides whether workers are bound to CPUs, so it always learns of them.
     return with_cpus(node, replace(launch.spec, binds=True))
 
 
 def user_here() -> str:
-    """Who runs this job, as all of its nodes know him."""
+    """Return the name of the user who runs this job, as all its nodes know it."""
     platform = platform_around(os.environ)
     if platform is not None and (user := platform.user(os.environ)):
         return user
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())  # a user without a name, as in many containers
+        return str(os.getuid())  # the user has no name, as in many containers
 
 
 def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:
-    """How this node carries out the owner's job. Policy, timers and settings of the job are the owner's, command and
-    directory the node's. Raises `BadUsage` where a file that the owner's settings name cannot be read here."""
+    """Return the launch with which this node runs the owner's job.
+
+    Policy, timers and settings are the owner's; command and directory are this node's. Raises `BadUsage` if a file
+    that the owner's settings name cannot be read on this node.
+    """
     own = {role.name: role for role in launch.spec.roles}
     roles = tuple(_role_here(role, own, launch.spec) for role in welcome.spec.roles)
     spec: JobSpec = replace(welcome.spec, roles=roles)
@@ -60,7 +63,7 @@ def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> Laun
 
 
 def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
-    """The note about options and variables of this node that the owner overrules; empty: there are none."""
+    """Return a note about options and variables of this node that the owner overrides, or "" if there are none."""
     if not (places := launch.settings.without_effect(welcome.settings)):
         return ""
     has, are = ("has", "it is a setting") if len(places) == 1 else ("have", "they are settings")

@@ -1,7 +1,7 @@
-"""Reads in the logs of a node's own workers for one that is elsewhere: a person, or the owner's job directory.
+"""Reads the logs of a node's own workers for a remote reader: a person, or the owner's job directory.
 
-A piece is at most so large that two of them fit into a frame; who wants more asks on from where the last one ended, so
-that no reader has more on its way than it can take.
+Two pieces fit into one frame. A reader that wants more asks again from the end of the last piece, so it never has
+more on the way than it can take.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 256 * 1024
 LEAST_BYTES = 4 * 1024
-#: In one piece: 48 KiB. A log of very short lines comes in smaller pieces.
+#: The most times in one piece (48 KiB). A log of very short lines comes in smaller pieces.
 MOST_TIMES = 4096
 MOST_WAITING = 64
 
@@ -40,7 +40,7 @@ class _Waiting(msgspec.Struct):
 
 
 class LogReader:
-    """`logs`: where the attempts' directories lie. `answer` takes what was read."""
+    """Answers questions about logs. `logs`: the parent directory of the attempts. `answer` receives each result."""
 
     def __init__(self, reactor: Reactor, logs: Path, node: str, answer: Callable[[LogRead], object]) -> None:
         self._reactor = reactor
@@ -52,7 +52,7 @@ class LogReader:
         self._waiting: dict[int, _Waiting] = {}
 
     def read(self, question: ReadLog) -> None:
-        """Answer now, or when there is something to read where the question may wait."""
+        """Answer now, or once there is something to read if the question may wait."""
         self.forget(question.id)
         said = self._look(question)
         if said is None and len(self._waiting) >= MOST_WAITING:
@@ -64,13 +64,13 @@ class LogReader:
         self._watch(waiting)
 
     def forget(self, number: int) -> None:
-        """Nothing waits for that answer any more."""
+        """Drop the waiting question with this number."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             self._release(waiting)
 
     def moved(self, view: GangView) -> None:
-        """The gang is in another phase: an attempt may be over, or another one may have begun."""
+        """Look again after the gang's phase changed: an attempt may be over, or a new one may have begun."""
         self._attempt, self._done = view.attempt, view.phase is Phase.DONE
         for waiting in tuple(self._waiting.values()):
             self._look_again(waiting)
@@ -89,11 +89,11 @@ class LogReader:
     def _watch(self, waiting: _Waiting) -> None:
         directory = self._directory(waiting.question)
         if directory is None:
-            return  # its worker has not been prepared: the gang moves when it is
+            return  # The worker is not prepared yet. `moved` looks again once it is.
         try:
             waiting.watch = FolderWatch(directory, growing=True)
         except OSError:
-            return  # too many are watched already: what was written shows when the gang moves
+            return  # The kernel allows no more watches. `moved` shows the new output later.
         self._reactor.watch(waiting.watch.fileno(), partial(self._grown, waiting))
         self._look_again(waiting)
 
@@ -109,7 +109,7 @@ class LogReader:
             waiting.watch = None
 
     def _look(self, question: ReadLog) -> LogRead | None:
-        """The answer; None where there is nothing yet and the question may wait."""
+        """Return the answer, or None if there is nothing yet and the question may wait."""
         directory = self._directory(question)
         if directory is None:
             begun = question.attempt and question.attempt < self._attempt
@@ -126,7 +126,7 @@ class LogReader:
         return LogRead(id=question.id, attempt=attempt, role=role, pieces=pieces, over=over, node=self._node)
 
     def _directory(self, question: ReadLog) -> Path | None:
-        """Of this rank's worker, in the attempt that was asked for or the last one that it has here."""
+        """Return the log directory of the rank's worker, in the requested attempt or in the latest on this node."""
         attempts = [question.attempt] if question.attempt else sorted(self._attempts(), reverse=True)
         for attempt in attempts:
             for found in (self._logs / f"attempt-{attempt}").glob(f"*-{question.rank}"):
@@ -150,7 +150,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
-                    yield rest  # it was put aside since the last question
+                    yield rest  # the log was rotated since the last question
                     continue
                 at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
                 if where.lines is not None:
@@ -158,11 +158,11 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
                 file.seek(at)
                 yield LogPiece(stream=where.stream, at=at, data=file.read(PIECE_BYTES), size=size)
         except OSError:
-            yield LogPiece(stream=where.stream, at=0)  # not written yet
+            yield LogPiece(stream=where.stream, at=0)  # the log does not exist yet
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
-    """What is left of a piece that was put aside; None where that was read to its end."""
+    """Return the unread rest of a rotated log, or None if it was read to its end."""
     try:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -174,7 +174,7 @@ def _rest(path: str, where: LogFrom) -> LogPiece | None:
 
 
 def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
-    """Raises OSError where there is no log."""
+    """Read a piece of a log with its times. Raises OSError if there is no log."""
     mark = (where.file, where.at) if where.file else None
     whole_size = 0
     if where.at < 0:
@@ -194,7 +194,7 @@ def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
     spans, (file, end) = read_on(path, mark, size, whole_lines=whole)
     data, times = bytearray(), bytearray()
     for span in spans[:MOST_TIMES]:
-        # Half a millisecond more: what is rounded down is then the number that was read.
+        # Add half a millisecond, so that rounding down later gives the same number again.
         times += record(len(data), 0.0 if span.at is None else span.at + 0.0005)
         data += span.data
     begin = end - sum(len(span.data) for span in spans)

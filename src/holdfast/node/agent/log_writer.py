@@ -1,11 +1,11 @@
-"""The workers' log files of a node, written by a process of its own: an agent's beats wait for no disk.
+"""Writes a node's worker logs in a separate process, so that an agent's beats never wait for a disk.
 
-A disk that takes nothing for a while (a network file system, most of all) would hold up each process that writes to it.
-Here that is a child of the agent, which gets what is to be written through a socket. What the socket does not take
-stays in memory, up to a limit; what is beyond is left out, and the file says so at that place.
+A disk that stalls (most often a network file system) blocks each process that writes to it. So a child of the agent
+writes; it receives the output through a socket. What the socket does not accept stays in memory, up to a limit;
+output beyond the limit is dropped, and the file says so at that point.
 
-From the agent: what is to be done, as frames (`_HEAD`, then the bytes). To the agent: `_SYNCED` frames, and sentences
-for the user. Both ends are one release of holdfast, and nothing else is ever read here.
+The agent sends frames (`_HEAD`, then the bytes). The child sends `SYNC` frames and sentences for the user. Both
+ends are the same holdfast release, and nothing else reads or writes this socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.clock import Clock
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.reactor import Reactor
 
-#: What is kept for a disk that takes nothing.
+#: The most output held in memory while the disk is slow.
 MOST_WAITING_BYTES = 32 << 20
 WORTH_SAYING_BYTES = 1 << 20
 _HEAD = struct.Struct("=BIQd")
@@ -33,9 +33,9 @@ _BLOCK = 256 * 1024
 
 
 class _Kind(enum.IntEnum):
-    #: Path, source and whether it is shown, in lines.
+    #: Data: the path, the source and whether the log is shown, one per line.
     OPEN = enum.auto()
-    #: What was read at the moment that the frame's head has.
+    #: Data: output; the frame's head has the time at which it was read.
     WRITE = enum.auto()
     CLOSE = enum.auto()
     SYNC = enum.auto()
@@ -43,10 +43,10 @@ class _Kind(enum.IntEnum):
 
 
 class LogProcess:
-    """The agent's end. `say` gets a sentence at a time."""
+    """The agent's end of the socket. `say` gets one sentence at a time."""
 
     def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
-        """Raises OSError where the machine gives no process."""
+        """Fork the writer. Raises OSError if no process can be made."""
         self._reactor = reactor
         self._say = say
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -65,22 +65,22 @@ class LogProcess:
 
     @property
     def fd(self) -> int:
-        """The descriptor that leads there."""
+        """Return the agent's descriptor of the socket."""
         return self._watch.fd
 
     @property
     def pid(self) -> int:
-        """The process that writes: it ends after all whose output it writes."""
+        """Return the id of the writer process. It must outlive every process whose output it writes."""
         return self._child.pid
 
     def open(self, path: Path, source: str, *, shown: bool) -> FarLog:
-        """A log that is written there."""
+        """Open a log in the writer process."""
         self._opened += 1
         self._put(_Kind.OPEN, self._opened, "\n".join((str(path), source, str(int(shown)))).encode())
         return FarLog(self, self._opened, path, source)
 
     def write(self, number: int, block: bytes, read_at: float) -> bool:
-        """Whether the block is written, or will be."""
+        """Queue a block; return False if it is dropped because the limit is reached or the writer is gone."""
         if self._over or self._waiting_bytes + len(block) > MOST_WAITING_BYTES:
             return False
         self._put(_Kind.WRITE, number, block, read_at)
@@ -96,7 +96,7 @@ class LogProcess:
         self._put(_Kind.CLOSE, number)
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` when all that was given so far is in the files; at once where the process is gone."""
+        """Call `then(now)` once all output so far is in the files, or at once if the writer is gone."""
         if self._over:
             then(now)
             return
@@ -104,7 +104,7 @@ class LogProcess:
         self._put(_Kind.SYNC, 0)
 
     def close(self, within_s: float) -> None:
-        """All of it is written, or so many seconds are over."""
+        """Wait until all output is written, for at most `within_s` seconds."""
         self._closing = True
         until, shut = self._reactor.now() + within_s, False
         self._reactor.at(until, lambda now: None)
@@ -138,7 +138,7 @@ class LogProcess:
             self._watch.write_too(True)
             return
         except OSError:
-            return  # it has ended: the end of what it says tells
+            return  # The writer has ended; `_ready` reads its end of file.
         self._watch.write_too(False)
         self._slow = False
 
@@ -173,7 +173,7 @@ class LogProcess:
 
 
 class FarLog:
-    """One file, as the pump sees it (`holdfast.observe.log_file.LogFile` is the same, near)."""
+    """One log file of the writer process, with the interface of `holdfast.observe.log_file.LogFile`."""
 
     def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
         self.path = path
@@ -199,7 +199,7 @@ class FarLog:
 
 
 def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
-    """The frames that are whole, taken out of `held`."""
+    """Take the complete frames out of `held`."""
     found = []
     while len(held) >= _HEAD.size:
         kind, number, length, read_at = _HEAD.unpack_from(held)
@@ -212,9 +212,9 @@ def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
 
 
 def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
-    """The child: write what comes, until the agent is gone and all of it is written."""
+    """Run the child: write all output until the agent is gone."""
     name_process("holdfast-logs")
-    # Slurm without cgroups signals every process of a step; this one ends when the agent does.
+    # Slurm without cgroups signals every process of a step. This one ignores signals and ends with the agent.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     clock = Clock()
     logs: dict[int, LogFile] = {}
@@ -225,7 +225,7 @@ def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
         try:
             socket.sendall(_HEAD.pack(kind, 0, len(data), 0.0) + data)
         except OSError:
-            pass  # the agent is gone: what it gave is still written
+            pass  # the agent is gone; its remaining output is still written
 
     complained: set[object] = set()
 

@@ -1,4 +1,4 @@
-"""A node's part in what people ask from any node: it reads in its workers' logs, and runs our own commands."""
+"""Answers questions that people ask about this node: it reads its workers' logs and runs holdfast commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeAnswers:
-    """`send` gives an answer to the owner; it may be lost, and the owner then knows that the connection was."""
+    """Answers the owner's questions. `send` sends an answer; if the connection breaks, the answer is lost."""
 
     def __init__(self, reactor: Reactor, place: JobPlace, node: str, send: Callable[[NodeAnswer], object]) -> None:
         self._send = send
@@ -26,7 +26,7 @@ class NodeAnswers:
         self._verbs = VerbRunner(reactor, place.home, os.environ)
 
     def answer(self, question: Question) -> None:
-        """The owner asks."""
+        """Handle a question of the owner."""
         match question:
             case ReadLog():
                 self._logs.read(question)
@@ -38,11 +38,11 @@ class NodeAnswers:
                 assert_never(question)
 
     def forget(self) -> None:
-        """The connection to the owner was lost: what it waited for it asks again."""
+        """Drop all waiting questions after the connection was lost; the owner asks them again."""
         self._logs.close()
 
     def moved(self, view: GangView) -> None:
-        """The gang is in another phase."""
+        """Pass on that the gang's phase has changed."""
         self._logs.moved(view)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A node's end of the link to its owner: what must not be lost is told again, and the port of a meeting is added."""
+"""A node's end of the link to its owner: it repeats unacknowledged events and adds the rendezvous port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OwnerLinkNow(Protocol):
-    """A connection to the owner that may be gone."""
+    """A connection to the owner that may be broken."""
 
     @property
     def connected(self) -> bool: ...
@@ -28,7 +28,7 @@ class OwnerLinkNow(Protocol):
 
 
 class NodeLink:
-    """A link (`holdfast.wire.link_interface.OwnerLink`) over connections that come and go."""
+    """A link (`holdfast.wire.link_interface.OwnerLink`) that survives broken connections."""
 
     def __init__(self, wire: OwnerLinkNow, node: str) -> None:
         self._wire = wire
@@ -36,23 +36,23 @@ class NodeLink:
         self._outbox = Outbox()
         self._checks: RunChecks | None = None
         self.meet: Callable[[int], Meeting] | None = None
-        """Holds a port for the workers of an attempt; None before the node can."""
+        """Holds a port for the workers of an attempt; None until the node can."""
         self.acknowledged_at: float | None = None
-        """When the last report that the owner has acknowledged was sent, in seconds on this node's clock."""
+        """Send time of the last report that the owner acknowledged, in seconds on this node's clock."""
 
     def asked(self, request: Request) -> Request:
-        """The owner asks for something; what the node is to do."""
+        """Handle a request of the owner; return the request as the node carries it out."""
         if isinstance(request, Ack):
             self._outbox.acknowledged(request.sent)
             self.acknowledged_at = max(request.sent, self.acknowledged_at or request.sent)
         elif isinstance(request, RunChecks):
             self._checks = request
-            # A node looks at itself; what lies between nodes is not its own to judge.
+            # A node checks only itself; the owner judges the links between nodes.
             return replace(request, nodes=(self._node,))
         return request
 
     def connected(self) -> None:
-        """There is a connection, for the first time or again: say what may not have arrived."""
+        """Resend the events that may not have arrived, on a first or a new connection."""
         for event in self._outbox.again():
             self._wire.send(event)
 
@@ -73,7 +73,7 @@ class NodeLink:
             self._wire.send(word)
 
     def _with_meeting(self, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """The node of rank 0 says where the workers of the attempt will meet."""
+        """Add the address at which the attempt's workers meet, if this is the node of rank 0."""
         order = self._checks
         asked = order is not None and (order.attempt, order.round) == (answer.attempt, answer.round)
         if order is None or not asked or order.meet_on != self._node or self.meet is None:

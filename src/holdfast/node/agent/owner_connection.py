@@ -1,4 +1,4 @@
-"""How an agent reaches its owner: what it says first, and what of the answers means what."""
+"""An agent's connection to its owner: it introduces the node and passes each message on to the right handler."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from holdfast.wire.tls_channel import ChannelEnd
 
 
-#: Between two tries while workers live.
+#: The longest pause between two connection attempts while workers live, in seconds.
 HURRY_S = 0.5
 
 
 class OwnerMessageHandler(Protocol):
-    """What follows from the owner's words."""
+    """Handles the owner's messages."""
 
     def welcomed(self, welcome: Welcome, now: float) -> None: ...
 
@@ -60,7 +60,9 @@ class OwnerMessageHandler(Protocol):
 
 
 class OwnerConnection:
-    """The agent's connection to its owner, again and again. `boot`: of the agent; `agent_id`: of its guard."""
+    """The agent's connection to its owner, renewed whenever it breaks. `boot`: the agent's number; `agent_id`: its
+    guard's id.
+    """
 
     def __init__(
         self,
@@ -77,11 +79,11 @@ class OwnerConnection:
     ) -> None:
         self.node = node_here(launch, order)
         self.place = written(order.host, port)
-        """What is dialled, as it was typed."""
+        """The owner's address as the user typed it."""
         self.trouble = ""
-        """Why there is no connection, in words; empty before the first failure."""
+        """Why there is no connection; empty before the first failure."""
         self.hint = ""
-        """What to type then."""
+        """What the user can do about `trouble`."""
         self._launch = launch
         self._order = order
         self._reactor = reactor
@@ -93,7 +95,7 @@ class OwnerConnection:
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
         self.attempt = 0
-        """The highest attempt that this agent knows of."""
+        """The highest attempt number that this agent knows of."""
         self._dialler = Dialler(
             reactor,
             host,
@@ -108,11 +110,11 @@ class OwnerConnection:
 
     @property
     def connected(self) -> bool:
-        """Whether the owner has let this agent in on the present connection."""
+        """Return whether the owner has admitted this agent on the present connection."""
         return self._in and self._dialler.connected
 
     def note(self, directory: Path, welcome: Welcome) -> None:
-        """Leave a note of how the owner is reached, for commands on this machine."""
+        """Write the owner's address to a file, so that commands on this machine can find the job."""
         key = self._order.key_from
         said = OwnerAddress(
             job_id=welcome.job_id,
@@ -128,10 +130,10 @@ class OwnerConnection:
         try:
             write_owner_address(directory, said)
         except OSError:
-            pass  # a node that takes no file: commands there do not find the job, and it runs all the same
+            pass  # the disk takes no file: commands on this node do not find the job, but the job runs
 
     def hurry(self, on: bool) -> None:
-        """There are workers, whose lease ends without an owner."""
+        """Connect again more often: workers live, and their lease ends without an owner."""
         self._dialler.longest_s = HURRY_S if on else LONGEST_S
 
     def send(self, message: Sent) -> bool:
@@ -139,7 +141,7 @@ class OwnerConnection:
 
     @property
     def fd(self) -> int:
-        """The connection's descriptor; -1: there is none."""
+        """Return the connection's descriptor, or -1 if there is none."""
         return self._dialler.fd
 
     def close(self) -> None:
@@ -165,7 +167,7 @@ class OwnerConnection:
         try:
             return kept_out_here(self._launch.home, self.node, self._reactor.now())
         except HoldfastError:
-            return ()  # the node's own stations read the same file, and say what is wrong with it
+            return ()  # the node's own parts read the same file and report the error
 
     def _on_message(self, message: Any, now: float) -> News:
         match message:

@@ -1,4 +1,4 @@
-"""How long a node goes on without an owner: before it was let in, and after its lease has ended."""
+"""Time limits for a node without an owner: before it is admitted, and after its lease has ended."""
 
 from __future__ import annotations
 
@@ -12,42 +12,45 @@ if TYPE_CHECKING:
     from holdfast.node.agent.admitted_node import AdmittedNode
     from holdfast.node.agent.owner_connection import OwnerConnection
 
-#: When a node that no owner has let in says so first, and how often it says what has changed.
+#: Seconds until a node that is not admitted prints its first notice, and between checks for a changed one.
 NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 
 
 class OwnerTimeout:
-    """Times are seconds on the node's clock. `join_s`: for the first welcome; `owner_wait_s`: from a lease's end on."""
+    """Times are seconds on the node's clock.
+
+    `join_s`: limit for the first welcome, in seconds. `owner_wait_s`: limit after a lease's end, in seconds.
+    """
 
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
         self.starter_gone = False
-        """What has started this node is gone: an owner that does not answer is not waited for."""
+        """True once the starter of this node is gone: the node then does not wait for a silent owner."""
         self._dialling = dialling
         self._say = say
         self._join_by = now + join_s
         self._join_s = join_s
-        #: The owner's, once it has let this node in.
+        #: Replaced by the owner's setting once it has admitted this node.
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
 
     def next_wake(self, part: AdmittedNode | None) -> float:
-        """When the node has to look again. `part`: what it does since it was let in; None: it was not let in."""
+        """Return the next time to look. `part`: the admitted node, or None if it is not admitted yet."""
         if part is not None:
             return part.lease_ends + self._dials_on_s
         return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)
 
     def absent(self, now: float) -> ExitReport | None:
-        """No owner has let this node in: the report to leave with, once that has taken too long."""
+        """Return the report to leave with if no owner has admitted this node in time, else None."""
         if now < self._join_by:
             self._notice(now)
             return None
         return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
 
     def lost(self, part: AdmittedNode, now: float) -> ExitReport:
-        """The owner was heard, and is not any more: the report to leave with."""
+        """Return the report to leave with after the owner has been silent for too long."""
         welcome = part.welcome
         return explain_owner_lost(
             welcome.job_id,
@@ -64,7 +67,7 @@ class OwnerTimeout:
         return 0.0 if self.starter_gone else self.owner_wait_s
 
     def _notice(self, now: float) -> None:
-        """Say what is seen, and again when it is something else."""
+        """Print why there is no owner yet; print again only if the reason has changed."""
         said = self._dialling.trouble or f"the owner at {self._dialling.place} has not answered so far"
         if said != self._noticed:
             self._noticed = said

@@ -1,4 +1,4 @@
-"""Runs our own commands for a person at another node: each in a process of its own, with a time limit."""
+"""Runs holdfast commands for a person at another node: each in its own process, with a time limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIDE_BY_SIDE = 4
 MOST_WAITING = 64
 MOST_OUTPUT_BYTES = 512 * 1024
 
-#: Whether it ended well, and what it printed.
+#: Called with whether the command succeeded, and with its output.
 Done = Callable[[bool, str], None]
 
 
@@ -35,7 +35,7 @@ class _Running(msgspec.Struct):
 
 
 class VerbRunner:
-    """`home`: the state directory that the commands look into."""
+    """Runs commands, at most `SIDE_BY_SIDE` at a time. `home`: the state directory that the commands read."""
 
     def __init__(self, reactor: Reactor, home: Path, environment: Mapping[str, str]) -> None:
         self._reactor = reactor
@@ -44,7 +44,7 @@ class VerbRunner:
         self._running: dict[int, _Running] = {}
 
     def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
-        """Run it as soon as there is room. `done` is called once, at once where it cannot be run."""
+        """Run the command as soon as there is room. `done` is called once; at once if the command cannot run."""
         if len(self._waiting) >= MOST_WAITING:
             done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")
             return
@@ -52,7 +52,7 @@ class VerbRunner:
         self._fill()
 
     def close(self) -> None:
-        """End those that run; none of them is answered."""
+        """Kill the running commands; none of them is answered."""
         self._waiting.clear()
         for running in self._running.values():
             self._release(running)
