@@ -1,1 +1,1 @@
-"""Faults of this machine's devices in a live run: sources, the log that all runs share, what each means, resets."""
+"""Device faults of this machine during a run: their sources, the shared log, their meaning for the job, and resets."""

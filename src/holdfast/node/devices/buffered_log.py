@@ -1,8 +1,8 @@
-"""The machine's fault log as a run writes it: buffered, so that a log that cannot be written holds no run up.
+"""Buffers the machine's fault log for a run, so that a log that cannot be written never delays the run.
 
-Where another process holds the log, or the disk is full, the run goes on: faults are judged in memory, `news` says so
-once, and what is pending goes into the log as soon as it can be written again. A write waits at most `BUSY_MS`, and is
-tried more and more rarely. A damaged log is left alone until the run ends.
+If another process holds the log, or the disk is full, the run goes on: it judges faults in memory, `news` says so
+once, and pending events are written as soon as the log can be written again. A write waits at most `BUSY_MS`;
+retries become rarer. A damaged log is left alone until the run ends.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from holdfast.node.devices.fault_log import FaultLog
 from holdfast.record.device_standings import StandingsUnusable
 from holdfast.record.write_backlog import Backlog
 
-#: How long a supervisor's write waits for another writer's: workers' output and deaths wait meanwhile.
+#: The longest wait for another writer, in milliseconds. Workers' output and exits wait meanwhile.
 BUSY_MS = 200
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
-#: A count of failed resets from before that says nothing of the device as it is now.
+#: Age, in seconds, at which an old count of failed resets no longer counts.
 TRIES_S = 86_400.0
-#: Events kept for the log; a storm beyond that is judged, and not written down.
+#: The most events kept for the log. Later events of a storm are judged, but not written.
 PENDING_MOST = 10_000
 
 
 class BufferedFaultLog:
-    """The faults of a run, judged; those that overlapped an attempt; and the log, as soon as it can be written.
+    """A run's faults: it judges them, keeps those that overlap an attempt, and writes them to the log when it can.
 
-    Times are seconds since the epoch. Each call returns the changes of level it caused; the events that were taken wait
-    in `events` until the caller takes them away, sentences for people in `news`. `reopen`: opens the log where `log` is
-    None because it could not be opened; it raises `HoldfastError` where it still cannot be.
+    Times are seconds since the epoch. Each call returns the level changes that it caused. Accepted events wait in
+    `events` until the caller removes them; messages for people wait in `news`.
+
+    `log`: the open log, or None if it could not be opened. `reopen` opens it later; it raises `HoldfastError` on
+    failure.
     """
 
     def __init__(
@@ -50,14 +52,14 @@ class BufferedFaultLog:
         self.overlaps = Overlaps()
         self._reopen = reopen
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
-        """What judges while the log cannot be written."""
+        """Judges in memory while the log cannot be written; None while it can."""
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
             self._unwritten.failed(0.0)  # the opening was the first try
         self._rules: Policy | None = None
-        """Rules that the log does not have yet."""
+        """New rules that are not in the log yet."""
         self._hopeless = log is None and reopen is None
-        """It can never be written in this run."""
+        """True if the log can never be written in this run."""
 
     @property
     def engine(self) -> FaultEngine:
@@ -67,7 +69,7 @@ class BufferedFaultLog:
         return self.log.engine
 
     def note(self, events: Iterable[FaultEvent], at: float) -> list[LevelChange]:
-        """Faults that this process saw."""
+        """Judge faults that this process saw, and write them down."""
         found = list(events)
         if not found:
             return []
@@ -80,7 +82,7 @@ class BufferedFaultLog:
                 changes += self._alone(trouble, at)
             else:
                 self.news += said
-                # With what others wrote meanwhile: it is folded in the log's order.
+                # Include events that others wrote meanwhile: the log's order decides.
                 self._on_events(_taken(self.log))
                 return changes + more
         engine = self.engine
@@ -93,7 +95,7 @@ class BufferedFaultLog:
         return changes
 
     def sync(self, at: float) -> list[LevelChange]:
-        """What other processes wrote into the log since (and what was found on opening it); passes deadlines too."""
+        """Read the entries that other processes wrote, and let passed deadlines take effect."""
         changes = self._try_again(at)
         if self._ahead is not None:
             return changes + self._ahead.tick(at)
@@ -107,7 +109,7 @@ class BufferedFaultLog:
         return changes
 
     def reload(self, policy: Policy, at: float) -> list[LevelChange]:
-        """Judge by these rules from now on. Where the log cannot be written, it gets them with what is pending."""
+        """Judge by these rules from now on. If the log cannot be written, it gets them later."""
         changes = self._try_again(at)
         if self._ahead is None:
             assert self.log is not None
@@ -126,26 +128,26 @@ class BufferedFaultLog:
         return self.engine.tick(at)
 
     def tries(self, devices: tuple[str, ...], at: float) -> int:
-        """How often these devices have been reset in a row without success, by any run, within the last day."""
+        """Return how often these devices were reset in a row without success, by any run, within the last day."""
         count, noted_at = self.log.store.tries(",".join(devices)) if self.log is not None else (0, 0.0)
         return count if at - noted_at < TRIES_S else 0
 
     def note_tries(self, devices: tuple[str, ...], count: int, at: float) -> None:
-        """So often they have: the count outlives a crash of this process."""
+        """Store the number of failed resets in a row, so that it survives a crash of this process."""
         if self.log is not None and self._ahead is None:
             self.log.store.note_tries(",".join(devices), count, at)
 
     def count_reset(self, node: str, devices: tuple[str, ...], ok: bool) -> None:
-        """A try of a reset has ended: metrics count them."""
+        """Count a finished reset attempt, for the metrics."""
         if self.log is not None and self._ahead is None:
             self.log.store.count_reset(node, devices, "succeeded" if ok else "failed")
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """The faults of an attempt, for its explanation."""
+        """Return the faults that overlap an attempt, for its explanation."""
         return self.overlaps.within(start, end, ranks)
 
     def close(self) -> int:
-        """How many faults could not be written down to the end."""
+        """Close the log after a last write; return how many faults could not be written."""
         if self._unwritten:
             self._unwritten.at_once()
             self._try_again(self.engine.clock / 1000)
@@ -161,7 +163,7 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """Judge in memory from here on. What other processes wrote before that is still news."""
+        """Judge in memory from now on. Return the changes that other processes wrote before."""
         log = self.log
         assert log is not None
         missed, log.missed = log.missed, []
@@ -179,7 +181,7 @@ class BufferedFaultLog:
         return missed
 
     def _try_again(self, at: float) -> list[LevelChange]:
-        """Write what is pending, where a try is due. The changes that the log's own state then makes."""
+        """Write the pending events if a retry is due. Return the level changes that the log's own state then causes."""
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):
             return []

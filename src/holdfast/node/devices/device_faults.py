@@ -1,8 +1,8 @@
-"""Faults as a station of the supervisor: where they come from, when they are judged, and what waits for a reset.
+"""Device faults in the supervisor: their sources, when they are judged, and the checks that wait for a reset.
 
-A run that has no fault pays next to nothing: files are opened before the workers start, and looked at once they are
-well under way; the rules, the catalogues and the machine's book are loaded then too where the job has devices, and else
-when the first fault comes.
+A run without faults pays next to nothing. Files are opened before the workers start, and read once the workers are
+well under way. The rules, the catalogues and the fault log are loaded then too if the job has devices, and
+otherwise at the first fault.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
-#: How long what was reported before an attempt's end is read at most: a flood has no end.
+#: The longest time for reading reports from before an attempt's end, in seconds; a flood of reports never ends.
 LAST_WORDS_S = 0.5
-#: A report may have been begun so long before it was written down.
+#: A report may be written down up to this many seconds after it began.
 SLACK_S = 5.0
 
 
@@ -45,7 +45,7 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
-#: What each imports, the imported before the importing, so that each step is short.
+#: Modules in an order in which each import finds its own imports done, so that each step is short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
     "holdfast.decide.faults.fault_remedies",
@@ -57,13 +57,18 @@ _TO_JUDGE = (
 
 
 class Checker(Protocol):
-    """What runs pre-checks."""
+    """Runs pre-checks."""
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
 
 
 class DeviceFaults:
-    """Where faults come from, what they mean for the job, and what waits for a reset."""
+    """The sources of faults, their meaning for the job, and the checks that wait for a reset.
+
+    `home`: the state directory. `job_dir`: the job's directory. `checker` runs the pre-checks. `seats()`: which
+    rank uses which device. `avoided()`: devices that the job may not use. `rank_of(pid)`: the worker's rank or
+    None. `say` prints a message to the user.
+    """
 
     def __init__(
         self,
@@ -110,31 +115,31 @@ class DeviceFaults:
         self._judge: JobFaults | None = None
         self._broken = False
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        """Of opening the fault log, where no fault is at hand yet."""
+        """Retries of opening the fault log while there is no fault to judge."""
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(home, node.name, say)
         self._others: LockWaiter | None = None
-        """Another job resets a device that this one is to use."""
+        """Set while another job resets a device that this job is to use."""
 
     # ------------------------------------------------------------------------------------------ the run's life
 
     def open(self, now: float) -> None:
-        """The job is about to be submitted: from here on nothing that is reported is missed."""
+        """Open the sources right before the job is submitted, so that no later report is missed."""
         self._since = now
         self._listening.open(now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
-        """The gang is in another phase."""
+        """Follow the gang into a phase."""
         self._phase = phase
         if phase is Phase.BACKOFF and self._node.devices:
             self._devices.let_go(self._node.devices)
         return self._judge.entered(phase, now) if self._judge is not None else []
 
     def listen(self, now: float) -> Iterator[object]:
-        """Look at the files and at the socket from now on, and have the rules at hand where there are devices.
+        """Start to read the files and the socket, and load the rules if the job has devices.
 
-        In short steps, for a caller that has something else to do between them.
+        Yields after each short step, so that the caller can do other work in between.
         """
         for part in _TO_LISTEN:
             yield importlib.import_module(part)
@@ -170,7 +175,7 @@ class DeviceFaults:
             self._judge.close()
         self._devices.close()
 
-    # ------------------------------------------------------------------------------------------ as a station
+    # ------------------------------------------------------------------------------------------ the reactor's calls
 
     def _reset_moves(self, fd: int, now: float) -> list[ev.Event]:
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
@@ -180,7 +185,7 @@ class DeviceFaults:
         if self._others is not None:
             self._others.ended()
             self._others = None
-        # What followed from the other job's reset is in the book.
+        # The log now has the outcome of the other job's reset.
         return self.refresh(now)
 
     def next_wake(self) -> float | None:
@@ -193,10 +198,11 @@ class DeviceFaults:
             return found + self.refresh(now)
         return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
 
-    # ------------------------------------------------------------------------------------------ for other stations
+    # ------------------------------------------------------------------------------------------ for the node's other
+    # parts
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Faults that this process itself has found, or was told of. Other runs may use what they concern."""
+        """Judge faults that this process found or received, and tell other runs, which may use the same devices."""
         judge = self._load(now, must=True) if events else None
         if judge is None:
             return []
@@ -207,12 +213,12 @@ class DeviceFaults:
         return found
 
     def refresh(self, now: float) -> list[ev.Event]:
-        """Another process wrote to the machine's book."""
+        """Read the fault log after another process wrote to it."""
         judge = self._load(now)
         return self._released(judge.refresh(now) if judge is not None else [], now)
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Begin the checks of the next attempt, once no device is being reset any more."""
+        """Begin the checks of the next attempt once no device is being reset any more."""
         self._held = order
         found: list[ev.Event] = []
         if self._judge is not None and self._to_reset:
@@ -221,7 +227,9 @@ class DeviceFaults:
         return self._released(found, now)
 
     def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
-        """Before the job is submitted: those of its kept-out devices that are reset first, and are its own then."""
+        """Return, before the job is submitted, the excluded devices that will be reset first and can be used after
+        that.
+        """
         if self._options.reset_command is None or not devices:
             return ()
         judge = self._load(now)
@@ -229,7 +237,7 @@ class DeviceFaults:
         return self._to_reset
 
     def last_words(self, now: float) -> list[ev.Event]:
-        """An attempt has drained: what was reported up to now belongs to it, even if it was not looked at yet."""
+        """Read the reports up to now: the attempt has drained, and they belong to it."""
         found: list[ev.Event] = []
         end = self._reactor.now() + LAST_WORDS_S
         while (unread := self._listening.unread()) and self._reactor.now() < end:
@@ -238,7 +246,7 @@ class DeviceFaults:
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
-        """Add the faults of the attempt that were not news to the gang."""
+        """Add the attempt's faults that were not reported to the gang."""
         if self._judge is None:
             return evidence
         seats = self._seats()
@@ -252,7 +260,7 @@ class DeviceFaults:
         ]
         return replace(evidence, faults=(*evidence.faults, *more))
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _watch_rules(self) -> None:
         try:
@@ -261,7 +269,9 @@ class DeviceFaults:
             self._say(f"edits of the fault rules are not seen: {error.message}")
 
     def _reload(self, now: float) -> list[ev.Event]:
-        """An edit of the codes or rules takes effect. Other runs of this state directory judge by the same rules."""
+        """Apply an edit of the codes or rules, and tell the other runs of this state directory, which use the same
+        rules.
+        """
         policy = self._rules.take(now)
         if policy is None or self._judge is None:
             return []
@@ -272,20 +282,20 @@ class DeviceFaults:
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
-        """Count lines that were not believed, for `holdfast devices`, in a run that had nothing else for the book."""
+        """Count rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault log."""
         from holdfast.node.devices.buffered_log import BUSY_MS
         from holdfast.record.device_standings import Standings
 
         try:
             log = Standings.for_writing(self._home, busy_ms=BUSY_MS)
         except HoldfastError:
-            return  # it was said how many there were; the run's end does not hang on that
+            return  # the count was printed already, and the end of the run must not depend on this
         for reason, count in refused.items():
             log.count_refused(reason, count)
         log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
-        """What the checks waited for may be over now; the news goes first."""
+        """Begin the held checks if nothing blocks them any more; return the given events first."""
         judge = self._judge
         if self._held is None or (judge is not None and judge.resetting) or not self._granted():
             return events
@@ -294,7 +304,7 @@ class DeviceFaults:
         return [*events, *more, *self._checker.begin(order, now)]
 
     def _granted(self) -> bool:
-        """Whether no other job resets what this one is to use; else its end is waited for."""
+        """Return whether no other job resets this job's devices; if one does, wait for its end."""
         avoided = self._avoided()
         devices = [device for device in self._node.devices if device not in avoided]
         if self._others is not None or (devices and not self._devices.share(devices)):
@@ -319,10 +329,10 @@ class DeviceFaults:
         return key in all_codes() or (self._judge is not None and self._judge.knows(key))
 
     def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
-        """The rules and the machine's book; None where they cannot be had.
+        """Load the rules and the fault log; return None if that fails.
 
-        A book that cannot be opened may be in another's hands for a moment, and what stands there stays there: it is
-        tried again, more and more rarely. `must`: a fault is at hand, which is judged without the book then.
+        A log that cannot be opened may be locked for a moment, so it is tried again, more and more rarely. `must`:
+        there is a fault, which is judged in memory if the log cannot be opened.
         """
         if self._judge is not None or self._broken:
             return self._judge
@@ -381,7 +391,7 @@ class DeviceFaults:
             lambda found: publish(self._node.name, found),
             self._node.name,
         )
-        publish(self._node.name, standings(faults.engine, local))  # a reboot forgets what was left there
+        publish(self._node.name, standings(faults.engine, local))  # a reboot removes the published state
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

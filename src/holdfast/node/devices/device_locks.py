@@ -1,13 +1,13 @@
-"""Who may use a device, and who may reset it: one lock file a device in the state directory, shared by all jobs there.
+"""Locks that say who uses and who resets a device: one lock file per device, shared by all jobs of a state directory.
 
-A device that this machine has is locked a second time, in a folder that every user can write to: jobs of other users,
-and of other state directories, count as well. Nothing is ever written into those files, and one of another user is only
-read, which is all that a lock takes.
+A device of this machine has a second lock file, in a folder that every user can write to, so that jobs of other
+users and other state directories count too. Lock files stay empty. Another user's file is opened for reading, which
+is enough for a lock.
 
-A job holds each of its devices' locks shared while anything of it lives; a reset holds those of its whole group alone.
-The locks are the kernel's (flock): a process that dies lets go. Several are always taken in one order, so that no job
-waits in a ring. What cannot be had at once is waited for in a small process, which takes the locks for its parent: both
-have the same open files.
+A job holds its devices' locks shared while any part of it lives; a reset holds the locks of its whole group
+exclusively. The kernel releases the locks (flock) of a process that dies. Several locks are always taken in one
+order, so that jobs never deadlock. If a lock is not free, a small process waits for it and takes it for its parent:
+both have the same open files.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from pathlib import Path
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.safe_files import open_file
 
-#: Where every user may make a file that no other user can take away; the first that is so.
+#: Folders in which every user may create files but not remove another user's; the first suitable one is used.
 MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 
 
 class LockWaiter:
-    """Locks that another process holds. `pidfd` is readable when they are ours, or when the process was killed."""
+    """Waits for locks that another process holds. `pidfd` is readable when they are ours, or when the waiter was
+    killed.
+    """
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
-        from holdfast.act.isolated_fork import forked  # a start that finds its devices free has no use for it
+        from holdfast.act.isolated_fork import forked  # a start with free devices does not need it
 
         self._child = forked(lambda: _lock(fds, how), keep=fds)
         self.pid = self._child.pid
         self.pidfd = self._child.pidfd
 
     def ended(self) -> bool:
-        """Reap it; whether it got the locks."""
+        """Reap the waiter; return whether it got the locks."""
         return self._child.reap() == 0
 
     def give_up(self) -> None:
@@ -44,43 +46,45 @@ class LockWaiter:
 
 
 class DeviceLocks:
-    """This job's hold on its machine's devices. Where no file can be made, `say` tells once, and all is granted."""
+    """This job's locks on its devices. If no file can be made, `say` prints that once, and every request succeeds."""
 
     def __init__(self, home: Path, node: str, say: Callable[[str], None], *, machine: Path | None = None) -> None:
-        """`machine`: the folder that all users share, for every device; else the usual one, for those that are here."""
+        """`machine`: the folder shared by all users, used for every device. None: the usual folder, for this machine's
+        devices.
+        """
         self._home = home
         self._node = _plain(node)
         self._say = say
         self._machine = machine
         self._fds: dict[tuple[str, str], int] = {}
-        """By device and folder, the state directory's first."""
+        """Open lock files by (device, place)."""
         self._asked: set[str] = set()
         self._broken = False
 
     def share(self, devices: Iterable[str]) -> bool:
-        """Use these devices: whether no other job resets any of them. False: none of them is ours then."""
+        """Lock devices for use; return whether no other job resets one of them. On False, no device is locked."""
         return self._try(devices, fcntl.LOCK_SH)
 
     def claim(self, devices: Iterable[str]) -> bool:
-        """Have these devices alone: whether no other job uses any of them. False: none of them is ours then."""
+        """Lock devices exclusively; return whether no other job uses one of them. On False, no device is locked."""
         return self._try(devices, fcntl.LOCK_EX)
 
     def wait(self, devices: Iterable[str], *, alone: bool) -> LockWaiter:
-        """After `share` or `claim` was refused: wait for it."""
+        """Wait for the locks in a child process, after `share` or `claim` returned False."""
         return LockWaiter(self.fds(devices), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
 
     def wait_here(self, devices: Iterable[str]) -> None:
-        """Have this process stand until no job resets any of these devices."""
+        """Block this process until no job resets any of these devices."""
         _lock(self.fds(devices), fcntl.LOCK_SH)
         self.close()
 
     def let_go(self, devices: Iterable[str]) -> None:
         for fd in self.fds(devices):
-            # Said, not left to the closing: a process that was being forked meanwhile may have the same open file.
+            # Unlock explicitly: a process that was forked meanwhile may have the same open file.
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def holders(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """The processes that hold one of these locks, as far as the kernel tells."""
+        """Return the processes that hold one of these locks, as far as the kernel shows."""
         inodes = {os.fstat(fd).st_ino for fd in self.fds(devices)}
         try:
             lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -88,11 +92,11 @@ class DeviceLocks:
             return ()
         held = [line.split() for line in lines if "FLOCK" in line and "->" not in line]
         found = {int(words[4]) for words in held if int(words[5].rpartition(":")[2]) in inodes}
-        # The kernel lists a lock that was waited for as that of the process which waited.
+        # The kernel lists a lock under the process that waited for it, here the waiter, which has ended.
         return tuple(sorted(pid for pid in found if pid != os.getpid() and Path(f"/proc/{pid}").exists()))
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """The open lock files, in the one order."""
+        """Return the open lock files, in the fixed order."""
         wanted = sorted(set(devices))
         for device in wanted:
             if device not in self._asked:
@@ -139,7 +143,7 @@ _PLACES = ("home", "machine")
 
 
 def _is_everybodys(folder: Path) -> bool:
-    """Whether every user may make a file there, and none may remove another's."""
+    """Return whether every user may create files in the folder, and none may remove another user's."""
     try:
         return folder.stat().st_mode & 0o1003 == 0o1003
     except OSError:
@@ -147,16 +151,16 @@ def _is_everybodys(folder: Path) -> bool:
 
 
 def _open_shared(path: Path) -> int:
-    """Open a lock file of the whole machine, of any user; -1 where that cannot be."""
+    """Open a lock file that all users share; return -1 if that fails."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for more in (0, os.O_CREAT | os.O_EXCL, 0):
         try:
-            # The kernel refuses O_CREAT for a file of another user in such a folder, so it is made only if missing.
+            # In such a folder the kernel refuses O_CREAT for another user's file, so create it only if it is missing.
             fd = os.open(path, flags | more, 0o444)
         except OSError:
             continue
         if more:
-            os.fchmod(fd, 0o444)  # under any umask: the next user must be able to read it
+            os.fchmod(fd, 0o444)  # the next user must be able to read it, under any umask
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
@@ -169,5 +173,5 @@ def _lock(fds: Iterable[int], how: int) -> None:
 
 
 def _plain(word: str) -> str:
-    """A part of a file's name: letters, digits, `.`, `_` and `-`."""
+    """Replace every character outside letters, digits, `.`, `_` and `-`, for a file's name."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word)

@@ -1,9 +1,9 @@
-"""Resets of this machine's devices: one `Tolerance` a reset group, and the commands that run for it.
+"""Resets of this machine's devices: one `Tolerance` per reset group, and the reset commands.
 
-A command runs only while no other job uses a device of its group (`locks`) and no process has one open; both are
-waited for. Who has one open is asked of /proc, which shows an ordinary user only its own processes, and of the vendor's
-tool where there is one, which shows them all; what could not be seen is printed. Each has its own log in the job's
-directory and its own time, and is killed with all its children at the end of that.
+A command runs only when no other job uses a device of its group (`locks`) and no process has one open; it waits for
+both. /proc shows which processes have a device open, but an ordinary user sees only its own. So the vendor's tool,
+if there is one, is asked too; it shows all. Processes that stay hidden are reported. Each command has its own log
+in the job's directory and its own time limit, after which it is killed with all its children.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 
 
 class _ResetTry(msgspec.Struct):
-    """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs.
+    """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then its command runs.
 
-    `asking`: the vendor's tool, which tells of users that /proc does not show; `asked`: it has. `lost`: those of them
-    that cannot be seen from here.
+    `asking`: the running query of the vendor's tool, which knows of users that /proc does not show. `asked`: True
+    after that query began. `lost`: pids that the tool named and this process cannot see.
     """
 
     group: Tolerance
@@ -64,13 +64,14 @@ class _ResetTry(msgspec.Struct):
 
 
 class Resets:
-    """`heard(fd, now)` is what its fds call; it leads to `ready`.
+    """Runs the resets of this machine's devices. Its descriptors call `heard(fd, now)`, which leads to `ready`.
 
-    `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
-    may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open, as
-    far as this user may see; `hidden`: how many processes that leaves; `ask`: the vendor's command that knows of all.
-    `tries`, `note_tries`: how often a group was reset in a row without success, kept where a crash does not reach it.
-    `count`: gets every try that has ended, and whether it did well.
+    `command`: words with `{device}` and `{index}` in them; with None no reset is possible, and no level that needs
+    one may be passed in. `group`: devices per reset group. `logs`: the directory for the commands' output. `users`:
+    pid → name of processes that have devices open, as far as this user sees. `hidden`: how many processes this user
+    cannot see. `ask`: the vendor's command that knows all users. `tries`, `note_tries`: read and store how often a
+    group was reset in a row without success; the number survives a crash. `count`: receives every finished try and
+    whether it succeeded.
     """
 
     def __init__(
@@ -109,24 +110,24 @@ class Resets:
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_ResetTry] = []
         self._overdue: dict[int, Child] = {}
-        """By pidfd: killed, and not reaped yet."""
+        """Killed commands that are not reaped yet, by pidfd."""
         self._busy = False
 
-    # ------------------------------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------------------------------ queries
 
     @property
     def running(self) -> bool:
-        """A device is being reset, or is about to be: nothing may start on it."""
+        """Return whether a device is being reset or is about to be, so that no work may start on it."""
         return any(group.phase is TolerancePhase.RESETTING for group in self._groups.values())
 
     @property
     def longest_s(self) -> float:
-        """A reset with all its tries."""
+        """Return the longest time of a reset with all its tries, in seconds."""
         group = next(iter(self._groups.values()), None)
         return float(self.grace.reset_s * (group.attempts if group is not None else 1))
 
     def group_of(self, device: str) -> Tolerance:
-        """The tolerance of the device's reset group."""
+        """Return the tolerance of the device's reset group."""
         devices = _group(device, self._size)
         if devices not in self._groups:
             group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy, resettable=self.possible)
@@ -134,24 +135,24 @@ class Resets:
         return self._groups[devices]
 
     def mates(self, device: str) -> tuple[str, ...]:
-        """The devices that can only be reset together with this one, itself included."""
+        """Return the devices that can only be reset together with this one, which is included."""
         return _group(device, self._size)
 
     def settle(self) -> None:
-        """What followed from the resets that are over has been noted: others may use those devices again."""
+        """Unlock the devices of finished resets, once the results are noted, so that others may use them again."""
         for devices, group in self._groups.items():
             if group.phase is not TolerancePhase.RESETTING:
                 self._locks.let_go(devices)
 
     def is_free(self, device: str) -> bool:
-        """Whether no process uses anything of the device's group at this moment."""
+        """Return whether no process uses a device of this device's group now."""
         devices = _group(device, self._size)
         free = self._locks.claim(devices) and not any(name != OUR_WATCH for name in self._users(devices).values())
         self._locks.let_go(devices)
         return free
 
     def under_way(self, device: str) -> bool:
-        """A reset of the device waits for its workers to leave or to end, or is running."""
+        """Return whether a reset of the device is running, or waits for its workers to leave or end."""
         return self.group_of(device).phase in (
             TolerancePhase.WAITING,
             TolerancePhase.NOTIFIED,
@@ -160,28 +161,28 @@ class Resets:
         )
 
     def leaving(self) -> list[Tolerance]:
-        """Groups whose workers have been told to leave and have not."""
+        """Return the groups whose workers were asked to leave and are still there."""
         return [
             group
             for group in self._groups.values()
             if group.phase in (TolerancePhase.NOTIFIED, TolerancePhase.STOPPING)
         ]
 
-    # ------------------------------------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------------------------------------ events
 
     def reload(self, grace: GraceTimes) -> None:
-        """Other times from now on; a time that runs already runs to its end."""
+        """Use other time limits from now on; a limit that already runs stays."""
         self.grace = grace
         for group in self._groups.values():
             group.grace = grace
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
-        """The device's level is another. Answers what is left to do for others: resets are begun here."""
+        """Handle a new level of a device. Begin the resets, and return the actions that are left for the caller."""
         group = self.group_of(device)
         return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
 
     def use(self, busy: bool, now: float) -> list[ToleranceAction]:
-        """Work runs on the devices, or no process uses any of them any more."""
+        """Note that work runs on the devices (`busy`), or that no process uses them any more."""
         self._busy = busy
         found: list[ToleranceAction] = []
         for group in list(self._groups.values()):
@@ -213,7 +214,7 @@ class Resets:
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
-        """Who was waited for is gone."""
+        """Handle a readable descriptor: a process that a reset waited for has ended."""
         if fd in self._overdue:
             self._reactor.forget(fd)
             self._overdue.pop(fd).reap()
@@ -269,7 +270,7 @@ class Resets:
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
-        """The try is over, well where `why` is empty."""
+        """Finish the try; an empty `why` means success."""
         self._tries.remove(one)
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
@@ -281,7 +282,7 @@ class Resets:
         return self._perform(one.group, actions, now)
 
     def _start(self, one: _ResetTry, now: float) -> str:
-        """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
+        """Run the command, or wait for the users of the devices. Return why neither is possible, or ""."""
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
             pids = ", ".join(f"pid {pid}" for pid in self._locks.holders(one.order.devices))
@@ -309,19 +310,19 @@ class Resets:
             try:
                 fd = os.pidfd_open(pid)
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
             one.users[fd] = pid
             self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
-                    signal.pidfd_send_signal(fd, signal.SIGTERM)  # it comes back by itself
+                    signal.pidfd_send_signal(fd, signal.SIGTERM)  # holdfast's own monitor starts again by itself
                     continue
             except OSError:
-                pass  # another user's, or it has just ended
+                pass  # the process is another user's, or has just ended
             self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
 
     def _ask(self, one: _ResetTry, now: float) -> bool:
-        """Have the vendor's tool say who else uses the devices; whether that is under way."""
+        """Ask the vendor's tool who else uses the devices; return whether the query is running."""
         if one.asked:
             return False
         one.asked = True
@@ -335,7 +336,7 @@ class Resets:
         return True
 
     def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
-        """The vendor's tool has said who uses the devices, or why it cannot."""
+        """Handle the answer of the vendor's tool: the users, or why it cannot tell them."""
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
             self._tell_hidden(one)
@@ -346,7 +347,7 @@ class Resets:
             pids = ", ".join(f"pid {pid}" for pid in sorted(lost))
             return self._over(one, f"used by {pids}, which cannot be seen from here, nor waited for", now)
         one.lost = lost
-        # Ask again after they exit: new users may have come, and a pid that cannot be seen may be gone.
+        # Ask again after the users have exited: new ones may have come, and a hidden pid may be gone.
         one.asked = not users
         return [] if one.users else self._begin(one, now)
 
@@ -361,7 +362,7 @@ class Resets:
         return self._over(one, why, now)
 
     def _give_up(self, one: _ResetTry) -> None:
-        """Its time is over."""
+        """End a try whose time is over, and kill its processes."""
         self._tries.remove(one)
         if one.jobs is not None:
             self._reactor.forget(one.jobs.pidfd)
@@ -383,14 +384,14 @@ class Resets:
 
 
 def words(command: str, devices: Sequence[str]) -> list[str]:
-    """The command's words for these devices: `{device}` is `gpu0,gpu1`, `{index}` is `0,1`."""
+    """Fill a command's words in for these devices: `{device}` becomes `gpu0,gpu1`, `{index}` becomes `0,1`."""
     indices = [match[2] if (match := _NUMBERED.fullmatch(name)) else name for name in devices]
     fill = {"{device}": ",".join(devices), "{index}": ",".join(indices)}
     return [re.sub(r"\{(?:device|index)\}", lambda found: fill[found[0]], word) for word in shlex.split(command)]
 
 
 def _group(device: str, size: int) -> tuple[str, ...]:
-    """`gpu5` in groups of four is in gpu4 … gpu7."""
+    """Return the device's reset group; for example, `gpu5` in groups of four belongs to gpu4 … gpu7."""
     match = _NUMBERED.fullmatch(device)
     if match is None or size == 1:
         return (device,)

@@ -1,4 +1,4 @@
-"""What this machine remembers against its devices, for the check of standings. Read where the check runs: forked."""
+"""Reads from the fault log which devices of this machine are excluded. The pre-check of standings calls it, forked."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from holdfast.untrusted import Malformed, json_as
 
 
 def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
-    """Devices of this node that may take no new work, judged by the rules that were in force last.
+    """Return this node's devices that may take no new work, judged by the latest rules.
 
-    Raises `StandingsUnusable` where the state directory cannot be read.
+    Raises `StandingsUnusable` if the state directory cannot be read.
     """
     if not home or not (Path(home) / FILE_NAME).exists():
         return ()
@@ -24,8 +24,8 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     finally:
         store.close()
     if all(row.kind is RowKind.POLICY for row in rows):
-        return ()  # rules without a fault hold nothing against anybody
-    # Only a machine that has noted a fault pays for loading the engine.
+        return ()  # rules without a fault exclude no device
+    # Load the engine only on a machine that has noted a fault.
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.node.devices.fault_log import FaultLog
     from holdfast.node.devices.policy_files import load_policy
@@ -34,9 +34,9 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     try:
         policy = json_as(policies[-1], Policy) if policies else load_policy(None, None).policy
     except Malformed:
-        policy = load_policy(None, None).policy  # of another version
+        policy = load_policy(None, None).policy  # the log has the rules of another version
     with FaultLog(Path(home), policy, now, writable=False) as log:
-        # A moment that is just over holds nothing against the next job: it may be how the last one died.
+        # A fault that was over at once does not exclude the device: it may be how the last job died.
         found = [each for each in log.standings() if log.engine.lasts(each.device)]
     return tuple(
         each

@@ -1,4 +1,4 @@
-"""The entry point of faults and standings, for `holdfast faults`, `devices` and `release`."""
+"""The entry point of faults and standings for `holdfast faults`, `devices` and `release`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def user_name() -> str:
-    """The user who runs this process."""
+    """Return the name of the user who runs this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -51,7 +51,7 @@ def user_name() -> str:
 
 
 def list_codes(policy: Policy) -> list[dict[str, Any]]:
-    """Every code that the policy or a catalogue names: its level, name and rules."""
+    """List every code that the policy or a catalogue names, with its level, name and rules."""
     rows = []
     table = all_codes()
     for code in sorted({*policy.levels, *policy.frequency, *policy.duration, *table}):
@@ -75,7 +75,7 @@ def list_codes(policy: Policy) -> list[dict[str, Any]]:
 
 
 def list_devices(log: FaultLog) -> list[dict[str, Any]]:
-    """Every device of the fault log and every one this machine has: standing, active codes, counts, since when, why."""
+    """List every device of the fault log and of this machine: standing, active codes, counts, since when, and why."""
     log.engine.register(local_devices())
     rows = []
     for stands in log.standings():
@@ -105,7 +105,7 @@ def _counted(engine: FaultEngine, code: str, count: int) -> str:
 
 
 def explain_event(event: FaultEvent, policy: Policy) -> str:
-    """One sentence about what an event's code alone asks for."""
+    """Explain in one sentence which remedy an event's code alone asks for."""
     key = canonical(event.code)
     if event.assertion is Assertion.RECOVER:
         return f"{describe(event.code)} is over"

@@ -1,4 +1,4 @@
-"""Fault events from outside: whether they are well formed, and what past ones come to under some rules."""
+"""Parses and checks fault events from outside, and replays past ones under given rules."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.reported_faults import FaultRejected
 from holdfast.untrusted import Malformed, json_leniently, json_value, wrong_time
 
-#: An event older than the widest window there is (10 days) says nothing about now.
+#: The age, in seconds, from which an event is refused: the widest window of any rule (10 days).
 OLDEST_S = 864_000.0
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
 
 
 def event_refusal(event: FaultEvent, now: float) -> str:
-    """Why an event is malformed, also of an unknown device; empty where it is well formed."""
+    """Return why an event is malformed, or "". The device need not be known."""
     if not DEVICE.fullmatch(event.device):
         return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
     if not CODE.fullmatch(event.code):
@@ -41,7 +41,7 @@ def event_refusal(event: FaultEvent, now: float) -> str:
 
 
 def is_case(data: bytes) -> bool:
-    """Whether this is a fault case (or a list of them), not a log of events."""
+    """Return whether the data is a fault case or a list of them, and not a log of events."""
     try:
         document = json_leniently(data)
     except Malformed:
@@ -52,7 +52,7 @@ def is_case(data: bytes) -> bool:
 
 
 def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """A fault case (or a list of them) played: one object a check, and what in its files does not count."""
+    """Play a fault case or a list of them: return one object per check, and warnings about ignored parts."""
     try:
         document = json_leniently(text)
     except Malformed as error:
@@ -69,7 +69,7 @@ def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
 
 
 def read_event(line: str) -> FaultEvent:
-    """One JSON line of a log of events. Raises ValueError with what was expected."""
+    """Parse one JSON line of a log of events. Raises ValueError that says what was expected."""
     try:
         item = json_value(line)
     except Malformed as error:
@@ -96,13 +96,15 @@ def read_event(line: str) -> FaultEvent:
 
 
 def read_events(line: str) -> list[FaultEvent]:
-    """The events of one line in any shape that a run takes: as `read_event`, several devices at once, a message of the
-    cluster, an event of Ascend's driver. Raises ValueError with what was expected. However old they are, they count.
+    """Parse one line in any format that a run accepts; events of any age count.
+
+    The formats: as for `read_event`, several devices at once, a message of the cluster, an event of Ascend's
+    driver. Raises ValueError that says what was expected.
     """
     try:
         item = json_value(line)
     except Malformed:
-        return [read_event(line)]  # which says what is wrong with it
+        return [read_event(line)]  # raises an error that says what is wrong
     if not isinstance(item, dict):
         return [read_event(line)]
     fields = {key.lower(): value for key, value in item.items()}
@@ -119,7 +121,7 @@ def read_events(line: str) -> list[FaultEvent]:
 
 
 def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange], list[str], FaultEngine]:
-    """Last month's events under these rules: the timeline of levels, and the lines that are no events."""
+    """Replay past events under these rules. Return the level changes, the bad lines and the final engine."""
     events: list[FaultEvent] = []
     bad: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -140,7 +142,7 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange]
         changes += _ticks(engine, event.at)
         changes += engine.handle(event, event.at)
     if events:
-        # What the last events lead to by themselves still belongs to the story.
+        # Pass the deadlines that the last events have set.
         changes += _ticks(engine, max(event.at for event in events) + 600.0)
     return changes, bad, engine
 

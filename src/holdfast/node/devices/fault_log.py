@@ -1,7 +1,7 @@
-"""The machine's fault log: the pure engine, and the entries that it is made from.
+"""The machine's fault log: stored entries, and the pure engine that is built from them.
 
-Every entry is written first and folded then, and entries of other processes are folded in the log's order, so that all
-processes come to the same standings.
+Every entry is first written and then folded into the engine. Entries of other processes are folded in the log's
+order, so that all processes reach the same standings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEARD_MOST = 1000
 
 
 class Release(Noun, frozen=True, kw_only=True):
-    """A person gave a device back: who, why, and what it was held for."""
+    """A person released a device: who, why, and the reason for which it was held."""
 
     device: str
     who: str
@@ -40,12 +40,16 @@ class Release(Noun, frozen=True, kw_only=True):
 
 
 class FaultLog:
-    """The engine, and the stored entries that it is made from. Used from one thread; `close()` it.
+    """The engine and the stored entries behind it. Use it from one thread, and `close()` it.
 
-    Raises `StandingsUnusable` where the state directory cannot be used. One for reading judges by its own policy
-    without writing that down. `keep`: the rules in force stay, and the given ones count only where there are none: a
-    report does not change the rules of a run. `heard`: the latest events that came through the log, until the caller
-    takes them. `missed`: what changed on opening, of entries written at `since` or later.
+    Raises `StandingsUnusable` if the state directory cannot be used. A log opened for reading judges by its own
+    policy without storing it.
+
+    `keep`: leave the rules in force, and use `policy` only if there are none; so a report does not change the rules
+    of a run. `since`: `missed` has the changes from entries written at this time or later. `busy_ms`: the longest
+    wait for another writer.
+
+    `heard`: the latest events from the log, until the caller takes them. `missed`: level changes found on opening.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class FaultLog:
                 policy = self.policy = self.engine.policy
             if self.engine.policy != policy:
                 if writable:
-                    # Others may have written since the reading: what they changed is no less news for that.
+                    # Other processes may have written since the read above; their changes are news too.
                     self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
                 else:
                     self.engine.reload(policy, now)
@@ -98,7 +102,7 @@ class FaultLog:
         self.close()
 
     def sync(self, now: float) -> list[LevelChange]:
-        """Fold what others wrote since, and pass the deadlines before `now`."""
+        """Fold the entries that others wrote, and let the deadlines before `now` pass."""
         changes: list[LevelChange] = []
         for row in self.store.after(self._seq):
             if row.seq > self._seq:
@@ -107,11 +111,13 @@ class FaultLog:
         return changes
 
     def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """Note one event and judge it. Raises `BadUsage` where it is refused; that is counted, and changes nothing."""
+        """Write and judge one event. Raises `BadUsage` if it is refused; a refusal is counted and changes nothing
+        else.
+        """
         return self.report_all([event], now)
 
     def report_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
-        """Several events of one moment, all or none of them."""
+        """Write and judge several events, all or none of them. Raises `BadUsage` if one is refused."""
         changes = self.sync(now)
         batch = sorted(events, key=lambda event: event.at)
         for event in batch:
@@ -123,9 +129,10 @@ class FaultLog:
         return changes
 
     def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[LevelChange], list[FaultEvent], list[str]]:
-        """What sources saw: (changes, the events that were taken, why others were not). Refused ones are counted.
+        """Write the sources' events; return (level changes, accepted events, reasons for refusals). Refusals are
+        counted.
 
-        Where it cannot be written, what others had written before is in `missed`.
+        If the write fails, the changes that others caused before are in `missed`.
         """
         changes = self.sync(now)
         taken: list[FaultEvent] = []
@@ -149,7 +156,7 @@ class FaultLog:
         return changes, taken, said
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Judge by these rules from now on; counts and timers go on. Raises `StandingsUnusable`."""
+        """Judge by these rules from now on; counts and timers continue. Raises `StandingsUnusable`."""
         changes = self.sync(now)
         self.policy = policy
         if self.engine.policy != policy:
@@ -157,7 +164,7 @@ class FaultLog:
         return changes
 
     def release(self, device: str, who: str, reason: str, now: float) -> list[LevelChange]:
-        """Give a device back. Raises `BadUsage` for an unknown device."""
+        """Release a device. Raises `BadUsage` for an unknown device."""
         changes = self.sync(now)
         if device not in self.engine.devices:
             raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
@@ -167,7 +174,7 @@ class FaultLog:
         return changes
 
     def releases(self) -> Iterator[tuple[float, Release]]:
-        """Every release that was ever noted: when, and who gave what back for which reason."""
+        """Yield every stored release with its time."""
         for row in self.store.after(0):
             if row.kind is RowKind.RELEASE:
                 yield row.now, json_as(row.body, Release)
@@ -176,17 +183,17 @@ class FaultLog:
         return standings(self.engine, local)
 
     def standing(self, device: str) -> DeviceStanding:
-        """Of one device, with the times of this machine's clock in the reason."""
+        """Return one device's standing; its reason has times of this machine's local clock."""
         return standing(self.engine, device, local)
 
     def close(self) -> None:
-        """Leave a snapshot where there is much to read, and let go of the file."""
+        """Save a snapshot if many entries have come since the last one, and close the file."""
         if self.store.writable and self._seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._save_snapshot()
         self.store.close()
 
     def _start(self) -> bool:
-        """Begin with the newest snapshot; whether there is one that can be read."""
+        """Load the newest snapshot; return False if there is no usable one."""
         found = self.store.snapshot()
         if found is None:
             return False
@@ -194,7 +201,7 @@ class FaultLog:
         try:
             state = json_as(data, EngineState)
         except Malformed:
-            return False  # of another version: the log has what must not be lost
+            return False  # The snapshot is of another version. The log still has everything that must not be lost.
         if state.format != FORMAT or seq <= self._seq:
             return False
         known = tuple(self.engine.devices)
@@ -204,7 +211,7 @@ class FaultLog:
         return True
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
-        """Events that this process has not read are gone: the newest snapshot has them in it, else what is left."""
+        """Catch up after entries were pruned unread: load the newest snapshot, or else the stored remainder."""
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
         if not self._start():
@@ -256,7 +263,7 @@ class FaultLog:
                     note = json_as(row.body, Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
-                    # The first rules hold from the beginning: an event of the same moment must not precede them.
+                    # The first rules count from the beginning, so that no event of the same moment precedes them.
                     since = row.now if engine.policy != Policy() else 0.0
                     return engine.reload(json_as(row.body, Policy), since)
         except Malformed as error:
@@ -266,12 +273,12 @@ class FaultLog:
 
 
 def _kind_of(why: str) -> str:
-    """A refusal without what is particular to its event, to count by."""
+    """Return the kind of a refusal, for counting."""
     return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
 
 
 def _own(home: Path) -> None:
-    """Refuse another user's standings: a report or a release is the owner's."""
+    """Raise BadUsage if the standings belong to another user: only their owner may report or release."""
     file = home / FILE_NAME
     try:
         owner = file.stat().st_uid

@@ -1,7 +1,7 @@
-"""What is kept of a fault log whose old entries go: enough that no hold is lost with them.
+"""The remainder that is kept when old fault log entries are removed, so that no hold is lost.
 
-A snapshot holds the whole state, so old entries are no longer needed. Should the snapshot be unreadable one day (a
-newer holdfast keeps another kind), the log alone must still know every hold and every fault that lasts: a
+A snapshot holds the whole state, so old entries are not needed. But a newer holdfast may keep another kind of
+snapshot, which this one cannot read. Then the log alone must still have every hold and every lasting fault: a
 `PrunedRemainder`.
 """
 
@@ -13,15 +13,15 @@ from holdfast.decide.isolation import FaultEngine
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.model.noun_base import Noun
 
-#: Entries younger than this stay: the widest window of any rule (10 days), and what may still come late.
+#: Entries younger than this stay, in seconds: the widest window of any rule (10 days), plus an hour for late events.
 KEEP_S = 864_000.0 + 3600.0
-#: Entries beyond the newest so many go at any age; a bad day must not grow a file for ten.
+#: The most entries kept. Older ones go at any age, so that one bad day does not keep a huge file for ten days.
 KEEP_MOST = 20_000
 AT_A_TIME = 20_000
 
 
 class Escalated(Noun, frozen=True, kw_only=True):
-    """One escalation by frequency."""
+    """One escalation caused by a frequency rule."""
 
     device: str
     code: str
@@ -30,14 +30,14 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
-    """What entries that are gone had led to: faults that last, and escalations."""
+    """The lasting faults and the escalations that removed entries had caused."""
 
     lasting: tuple[FaultEvent, ...] = ()
     escalated: tuple[Escalated, ...] = ()
 
 
 def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
-    """The part of a state that must never be lost."""
+    """Return the part of a state that must never be lost."""
     lasting = [
         FaultEvent(
             device=name,
@@ -63,7 +63,7 @@ def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
 
 
 def put_back(engine: FaultEngine, left: PrunedRemainder, now: float) -> None:
-    """Begin with what is left of entries that are gone."""
+    """Load into the engine the remainder of removed entries."""
     for event in left.lasting:
         engine.handle(event, max(now, event.at))
     for one in left.escalated:

@@ -1,7 +1,7 @@
-"""What faults mean for the job that runs: the machine's book judges, and the gang hears what follows.
+"""Decides what device faults mean for the running job: the fault log judges, and the gang gets the consequences.
 
-Every stop for a fault leaves workers that listen the time to save. A fault that a restart or a reset answers goes
-through the `Tolerance` of its device's reset group; anything graver is answered at once.
+Every stop for a fault gives workers that listen time to save. A fault that a restart or a reset can fix goes
+through the `Tolerance` of its device's reset group; a graver one takes effect at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """One job's view of the machine's faults. `ours`: the devices and the node that this job may use."""
+    """The machine's faults from the view of one job. `ours`: the devices and the node that this job may use."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class JobFaults:
         stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
         node: str = "",
     ) -> None:
-        """`node`: what the gang calls this machine; empty: as its faults do.
-
-        `spare`: whether the job has places enough without this device too. `stand`: gets all standings when a
-        device's level has changed."""
+        """`faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
+        `spare(device)`: whether the job has enough devices without this one. `stand` gets all standings when a
+        device's level has changed. `node`: the gang's name of this machine; empty: the name in its faults.
+        """
         self._faults = faults
         self._resets = resets
         self._spec = spec
@@ -70,42 +70,44 @@ class JobFaults:
         self._latest: dict[str, FaultEvent] = {}
         """The newest event of each device."""
         self._waiting: dict[str, float] = {}
-        """Device → when to look again whether its fault is still there (a request may be retried meanwhile)."""
+        """Device → time at which to check whether its fault is still active (until then, a request may be retried)."""
         self._said_no_reset = False
 
-    # ------------------------------------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------------------------------------ events
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Write these down, judge them, and say what they mean for this job. A refused one is printed and counted."""
+        """Write and judge these events, and return the consequences for this job. Refused ones are printed and
+        counted.
+        """
         return self._digest(self._faults.note(events, now), now)
 
     def refresh(self, now: float) -> list[ev.Event]:
-        """Another process wrote to the book (`holdfast faults report`, a release)."""
+        """Read the fault log after another process wrote to it (`holdfast faults report`, a release)."""
         return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
-        """Judge by these rules from now on: a device's level may be another at once."""
+        """Judge by these rules from now on, which may change a device's level at once."""
         self._resets.reload(policy.grace)
         return self._digest(self._faults.reload(policy, now), now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
-        """The gang is in another phase."""
+        """Follow the gang into a phase."""
         found: list[ev.Event] = []
         if phase is Phase.BACKOFF:
             found += self._act(self._resets.use(False, now), now)
         elif phase is Phase.PREPARING:
             found += self.begin(now)
             for group in self._resets.leaving():
-                # It came while the checks ran, when there was no worker to stop.
+                # The request came during the checks, when there was no worker to stop.
                 found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
         return found
 
     def begin(self, now: float) -> list[ev.Event]:
-        """Checks or workers start: from here on the devices are in use."""
+        """Mark the devices as in use: checks or workers start."""
         return self._act(self._resets.use(True, now), now)
 
     def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """Those of these devices that a reset would give back, where it can be begun now: no process uses them."""
+        """Return the devices that a reset could bring back and that no process uses, so that it could begin now."""
         if not self._resets.possible:
             return ()
         levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
@@ -113,14 +115,14 @@ class JobFaults:
         return tuple(device for device in wanted if self._resets.is_free(device))
 
     def reset_first(self, devices: Iterable[str], now: float) -> list[ev.Event]:
-        """Reset these before anything of the job starts."""
+        """Reset these devices before any part of the job starts."""
         found: list[ev.Event] = []
         for device in devices:
             found += self._act(self._resets.level(device, self._faults.engine.level(device), now), now)
         return found
 
     def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Faults between `start` and `end` of devices that `ranks` names, each with its ranks."""
+        """Return the faults between `start` and `end` of the devices in `ranks`, each with its ranks."""
         found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
@@ -128,15 +130,17 @@ class JobFaults:
 
     @property
     def resetting(self) -> bool:
-        """No worker may start now."""
+        """Return whether a reset runs, so that no worker may start."""
         return self._resets.running
 
     def knows(self, code: str) -> bool:
-        """Whether the rules in force name a code (canonical)."""
+        """Return whether the rules in force name this canonical code."""
         return code in self._faults.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
-        """An fd of a reset. Another job may have reset the device while this one waited for it."""
+        """Handle a readable descriptor of a reset. Another job may have reset the device meanwhile, so read the log
+        first.
+        """
         found = self.refresh(now)
         return found + self._act(self._resets.ready(fd, now), now)
 
@@ -155,7 +159,7 @@ class JobFaults:
         return found + self._act(self._resets.tick(now), now)
 
     def count_refused(self, refused: Mapping[str, int]) -> None:
-        """Lines that were not believed, for `holdfast devices`."""
+        """Count rejected lines for `holdfast devices`."""
         if self._faults.log is not None:
             for reason, count in refused.items():
                 self._faults.log.store.count_refused(reason, count)
@@ -167,10 +171,10 @@ class JobFaults:
                 f"{lost} fault{'s' if lost > 1 else ''} of this run could not be written down, and will be forgotten"
             )
 
-    # ------------------------------------------------------------------------------------------ what it means
+    # ------------------------------------------------------------------------------------------ consequences
 
     def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
-        """The events behind these changes are evidence; the changes have consequences."""
+        """Return the consequences of these level changes, and the events behind them as evidence."""
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
             self._say(text)
@@ -203,12 +207,12 @@ class JobFaults:
         fault = self._fault(device, change)
         if remedy is None:
             if fault.assertion is Assertion.ONCE and self._resets.under_way(device):
-                return []  # a moment has no end to wait for: what it asked for is under way
+                return []  # a momentary fault never ends, and its reset is already running
             return self._act(self._resets.level(device, None, now), now)
         answer = self._answer(change, now)
         why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
         if answer.wait_until is not None:
-            # Strictly older than the wait: a fault of exactly that age is still left alone.
+            # Wait a little longer: a fault of exactly the waiting time still has no consequence.
             self._waiting[device] = answer.wait_until + 0.001
         if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
             return self._give_time(fault, why, now)
@@ -232,14 +236,14 @@ class JobFaults:
         return found
 
     def _may_pass_on(self, fault: FaultEvent) -> bool:
-        """Whether the next attempt can do without a device whose fault lasts."""
+        """Return whether the next attempt can leave out the device of a lasting fault."""
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
-        """A device that this job does not use can be reset only together with one that it does."""
+        """Handle a device that this job does not use, but that can only be reset together with one of the job's."""
         if not self._resets.possible:
             return []
-        # A reset that can wait waits for this job's end; one that is done by now was another job's.
+        # A reset that can wait waits for this job's end. A reset that has succeeded already was another job's.
         still = self._faults.engine.level(change.device) is Remedy.RESET_NOW
         remedy = Remedy.RESET_NOW if still else None
         if remedy is not None:
@@ -247,7 +251,9 @@ class JobFaults:
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
-        """It may heal; or it is the program's own, which then ends by itself, with better words than a stop leaves."""
+        """Return whether to wait: the fault may heal, or the program caused it and will fail with a better message
+        itself.
+        """
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
 
@@ -268,7 +274,7 @@ class JobFaults:
         return found
 
     def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
-        """What the tolerance of a group asks of others than the reset command."""
+        """Carry out the actions of a group's tolerance, except the reset command; return the events for the gang."""
         found: list[ev.Event] = []
         for action in actions:
             match action:
@@ -282,12 +288,12 @@ class JobFaults:
                 case Isolate():
                     found += self._leave(action, now)
                 case RestartWorkers():
-                    pass  # the gang restarts by itself, once nothing of the attempt lives
+                    pass  # the gang restarts the workers itself once the attempt has ended
         self._resets.settle()
         return found
 
     def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
-        """Stop for the gravest fault of these devices; they stay the job's."""
+        """Stop the workers for the gravest fault of these devices; the devices stay with the job."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         device = max(levels, key=lambda name: (levels[name], name in self._latest))
         fault = self._fault(device, None, now)
@@ -306,7 +312,7 @@ class JobFaults:
         ]
 
     def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
-        """Those of the group that needed the reset are out until a reset works; the others are as good as before."""
+        """Exclude the devices that needed the failed reset, until a reset works; the rest of the group stays usable."""
         for device in self._needed(action.devices):
             yield FaultEvent(
                 device=device,
@@ -319,7 +325,7 @@ class JobFaults:
             )
 
     def _needed(self, devices: Sequence[str]) -> Sequence[str]:
-        """Those of a group whose own faults asked for the reset, or for the restart that came before it."""
+        """Return the devices whose own faults required the reset, or the restart before it."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
             if found := [device for device, level in levels.items() if level >= least]:
@@ -327,7 +333,7 @@ class JobFaults:
         return devices
 
     def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
-        """There is no way to reset: the job goes on without the device, which takes no work while its fault lasts."""
+        """Go on without a device: there is no way to reset it, and it takes no work while its fault lasts."""
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
@@ -337,7 +343,7 @@ class JobFaults:
             )
         return found
 
-    # ------------------------------------------------------------------------------------------ words
+    # ------------------------------------------------------------------------------------------ messages
 
     def _told(self, change: LevelChange) -> str:
         return change.told(seed_names=self._faults.engine.policy.seed_names)
@@ -361,7 +367,7 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """The event behind a change; where only a deadline made it, the device's last one."""
+        """Return the event behind a change; if a deadline caused the change, return the device's latest event."""
         latest = self._latest.get(device)
         if latest is not None and (
             change is None or not change.code or canonical(latest.code) == canonical(change.code)
@@ -378,5 +384,5 @@ class JobFaults:
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
-        """With the gang's name of this machine: in a pod, the machine's own name says nothing to the owner."""
+        """Use the gang's name of this machine: in a pod, the owner does not know the machine's own name."""
         return replace(fault, node=self._node) if self._node and fault.node != self._node else fault

@@ -1,7 +1,8 @@
-"""The NVML source of a run: a small process that waits in the library, and the end of its pipe as a source of faults.
+"""The NVML source of a run: a small process that blocks in the library, and a pipe that brings its events.
 
-The supervisor forks, so it can have no thread; the library blocks, so it cannot run in the supervisor. The process has
-every GPU open, as NVML wants it: a reset asks it to leave (SIGTERM), and it comes back when the reset is over.
+The supervisor forks, so it must not have threads; the library blocks, so it cannot run in the supervisor. NVML
+needs every GPU open in the process. So a reset asks the process to exit (SIGTERM), and it starts again after the
+reset.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     from holdfast.children import Child
 
-#: The process's name, by which every holdfast of this machine knows it.
+#: The process's name, by which every holdfast on this machine recognises it.
 NAME = "holdfast-nvml"
 _PR_SET_NAME = 15
 _BLOCK = 65_536
 _LONGEST = 1 << 20
-#: So often it comes back in one run: a reset takes minutes.
+#: The most restarts in one run. A reset takes minutes, so this is plenty.
 _MOST_RETURNS = 100
 
 
 class NvmlWatch:
-    """A `RunFaultSource`. `before`: what the process does first; it may take as long as a reset takes."""
+    """A `RunFaultSource`. `before` runs first in the process; it may take as long as a reset."""
 
     def __init__(self, *, node: str, before: Callable[[], None]) -> None:
         self.missing = ""
@@ -55,7 +56,7 @@ class NvmlWatch:
         return self._epoll.fileno() if self._child is not None else -1
 
     def take(self, now: float) -> list[FaultEvent]:
-        """What has come; also looks whether the process lives. `missing` says what became of it where it does not."""
+        """Return the new events. If the process has ended, restart it or set `missing` to the reason."""
         del now
         ended = any(self._child is not None and fd == self._child.pidfd for fd, _ in self._epoll.poll(0))
         events = self._read()
@@ -80,7 +81,7 @@ class NvmlWatch:
             self._epoll.register(fd, select.EPOLLIN)
 
     def _watch(self, writer: int) -> None:
-        """In the process of its own."""
+        """Run in the child process: wait for NVML events and write them to the pipe."""
         _name()
         self._before()
         why = watch(lambda event: _write(writer, encode(event)), node=self._node)
@@ -94,7 +95,7 @@ class NvmlWatch:
             except BlockingIOError:
                 break
             if not block:
-                # A pipe at its end would be ready for ever; the pidfd tells when the process has ended.
+                # A pipe at its end stays readable for ever, so stop polling it; the pidfd shows when the process ends.
                 if self._listening:
                     self._listening = False
                     self._epoll.unregister(self._pipe)
@@ -105,7 +106,7 @@ class NvmlWatch:
             try:
                 found: FaultEvent | str = json_as(line, FaultEvent | str)
             except Malformed:
-                continue  # something of the library's own that went astray
+                continue  # stray output of the library
             if isinstance(found, str):
                 self._why = found
             else:

@@ -1,4 +1,4 @@
-"""Fault codes and rules from files: which format, what counts, and the loud message about the rest."""
+"""Reads fault codes and rules from files: it detects the format, and warns loudly about everything it does not use."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
-#: Behind a file's name in a warning: its format is wrong, and the default configuration applies.
+#: Follows a file's name in a warning: its format is wrong, so the default configuration applies.
 UNUSED = " IS NOT USED"
 _Read = TypeVar("_Read", Levels, Rules)
 
 
 class LoadedPolicy(Noun, frozen=True, kw_only=True):
-    """A policy, and what to say loudly about the files it came from."""
+    """A policy, and the loud warnings about its files."""
 
     policy: Policy
     warnings: tuple[str, ...] = ()
 
 
 class LintedFile(Noun, frozen=True, kw_only=True):
-    """What `faults lint` says of one file."""
+    """The findings of `faults lint` about one file."""
 
     file: str
     kind: str
@@ -45,14 +45,14 @@ class LintedFile(Noun, frozen=True, kw_only=True):
 
     @property
     def loses(self) -> bool:
-        """Whether anything that the file asks for is not used."""
+        """Return whether a part of the file is not used."""
         return any(not problem.harmless for problem in self.problems)
 
 
 def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool = False) -> LoadedPolicy:
-    """The policy that the two files and the built-in catalogues make. A file that cannot be read is bad usage.
+    """Build the policy from the two files and the built-in catalogues. Raises `BadUsage` for an unreadable file.
 
-    A file of a wrong format is not used: the default configuration applies, and `warnings` says so first.
+    A file of a wrong format is not used: the default configuration applies, and the first warning says so.
     """
     warnings: list[str] = []
     levels, rules = with_catalogue(Levels(), of_seed=False), default_rules()
@@ -76,7 +76,9 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 
 def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
-    """Every entry of these files that would not be used, and why. Rules are held against the levels of them all."""
+    """Return, for every file, each entry that would not be used, and why. Rules are compared with the levels of all
+    files.
+    """
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels
     for _, listed, _ in read:
@@ -88,7 +90,9 @@ def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
 
 
 def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
-    """Duration rules that ask for no more than their code's own level: they change nothing while the fault lasts."""
+    """Yield duration rules that ask for no more than their code's own level, and so change nothing while the fault
+    lasts.
+    """
     for code, rule in rules.duration.items():
         own = levels.get(code)
         if own is not None and Remedy.NONE < rule.remedy <= own:

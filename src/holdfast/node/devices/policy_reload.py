@@ -1,8 +1,8 @@
-"""The files with fault codes and rules of a run, watched (inotify): an edit takes effect while the job runs.
+"""Watches a run's files with fault codes and rules (inotify), so that an edit takes effect while the job runs.
 
-As at the start, an edit of a wrong format means that the file is not used and the default configuration applies, and a
-loud line says so. A file that is gone or cannot be read is no edit: what was in force stays, so an editor that writes
-in two steps does no harm.
+An edit in a wrong format has the same effect as at the start: the file is not used, the default configuration
+applies, and a loud line says so. A missing or unreadable file is not an edit: the rules in force stay. So an editor
+that writes in two steps does no harm.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.reactor import Reactor
 
-#: From the first news of an edit to its reading: an editor may write, move and touch in one go.
+#: Seconds from the first notice of an edit to the reading: an editor may write, move and touch at once.
 SETTLE_S = 0.25
 _STAYS = "what was in force before stays"
 
 
 class RuleFiles:
-    """Edits are in force a moment later, by `take`. Without files it does nothing."""
+    """Watches the rule files; call `take` to get edits. Without files it does nothing."""
 
     def __init__(
         self,
@@ -50,23 +50,23 @@ class RuleFiles:
         return bool(self._files)
 
     def policy(self) -> Policy:
-        """The rules that the files say, or said before they were gone. Raises HoldfastError."""
+        """Return the rules in the files, or the last ones if the files are gone. Raises HoldfastError."""
         if self._policy is None:
             from holdfast.node.devices.policy_files import load_policy
 
             before, self._seen = self._seen, self._looks()
             loaded = load_policy(self._codes, self._rules)
             self._policy = loaded.policy
-            # What is wrong with the files was told at the start, unless they were edited since.
+            # The start printed the warnings already; print them again only if the files have changed since.
             for text in loaded.warnings if self._seen != before else ():
                 self._say(text)
         return self._policy
 
     def watch(self) -> None:
-        """Hear of edits from now on; again does nothing."""
+        """Start to watch for edits. A second call does nothing."""
         if self._watches or not self._files:
             return
-        # Where the name stands, and where the file does: it may be a link, or below one.
+        # Watch the folder of the name and the folder of the file: the path may contain a link.
         folders = {folder for path in self._files for folder in (path.parent, Path(os.path.realpath(path)).parent)}
         for folder in sorted(folders):
             try:
@@ -79,7 +79,7 @@ class RuleFiles:
         self.policy()
 
     def _ready(self, fd: int, now: float) -> None:
-        """A folder has news, of one of the files perhaps."""
+        """Handle a change in a folder; it may concern one of the files."""
         self._watches[fd].take()
         if self._due is None and self._looks() != self._seen:
             self._due = now + SETTLE_S
@@ -88,7 +88,7 @@ class RuleFiles:
         return self._due
 
     def take(self, now: float) -> Policy | None:
-        """The rules that are in force from now on; None where nothing changes them."""
+        """Return the rules that are in force from now on, or None if nothing has changed."""
         if self._due is None or now < self._due:
             return None
         from holdfast.node.devices.policy_files import UNUSED, load_policy
@@ -121,7 +121,7 @@ class RuleFiles:
         self._watches.clear()
 
     def _looks(self) -> list[tuple[int, ...]]:
-        """What tells that a file is another, of each of them; empty where no regular file stands."""
+        """Return what identifies each file's content (device, inode, size, time); () if there is no regular file."""
         found: list[tuple[int, ...]] = []
         for path in self._files:
             try:

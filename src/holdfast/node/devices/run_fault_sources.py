@@ -1,7 +1,7 @@
-"""Where a run hears of faults: the kernel's log or NVML, a watched file, Ascend's events, and a socket of its own.
+"""The fault sources of a run: the kernel's log or NVML, a watched file, Ascend's events, and the run's own socket.
 
-Files are opened before the workers start, to lose nothing, and looked at later. Of several runs that hear the same, one
-reports it.
+Files are opened before the workers start, so that nothing is lost, and read later. If several runs see the same
+fault, one of them reports it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FILE_NAME = "faults.jsonl"
 
 
 class RunFaultSource(Protocol):
-    """Where faults come from (`holdfast.observe.devices`)."""
+    """A source of fault events (`holdfast.observe.devices`)."""
 
     @property
     def missing(self) -> str: ...
@@ -48,7 +48,12 @@ class RunFaultSource(Protocol):
 
 
 class FaultSources:
-    """`reported(events, now)` takes what this run is to report. `device_of`: the device of a worker's process."""
+    """Reads the sources.
+
+    `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a worker's
+    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user.
+    `job_dir`: the directory of the run's own file and socket.
+    """
 
     def __init__(
         self,
@@ -76,17 +81,17 @@ class FaultSources:
         self._say = say
         self._since = 0.0
         self._lines: list[tuple[str, GrowingFile]] = []
-        """What is opened first: what it is, and the open file."""
+        """Files that are open but not read yet: the kind, and the open file."""
         self._sources: dict[int, tuple[str, RunFaultSource]] = {}
-        """By fd: whether other runs read the same (its path, else empty), and the source."""
+        """Sources by descriptor, each with the path that other runs may read too; "" if none do."""
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
         self._addresses: dict[str, str] = {}
-        """`gpu@0000:3b:00` → `gpu1`, where a process of ours told."""
+        """`gpu@0000:3b:00` → `gpu1`, learnt from faults that name a worker's process."""
 
     def open(self, now: float) -> None:
-        """From here on nothing that is reported is missed."""
+        """Open the files, so that no later report is missed."""
         self._since = now
         options = self._options
         self._lines.append(("kernel", GrowingFile(options.kernel_log, clock=self._clock)))
@@ -95,7 +100,7 @@ class FaultSources:
             self._lines.append(("ascend", GrowingFile(options.ascend_events, clock=self._clock)))
 
     def start(self) -> None:
-        """Look at them from now on, and open the socket; again does nothing."""
+        """Start to read the files, and open the socket. A second call does nothing."""
         from holdfast.observe.devices.fault_sources import FileFaults, KernelFaults, vendor_sources
 
         options, node = self._options, self._node.name
@@ -126,7 +131,7 @@ class FaultSources:
         return self._reported(self.take(fd, now), now)
 
     def take(self, fd: int, now: float) -> list[FaultEvent]:
-        """What a source has that this run is to report. Other runs that hear it too leave it to this one."""
+        """Return a source's new events that this run reports; it returns none if another run reports them."""
         path, source = self._sources[fd]
         events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
         for text in _news(source):
@@ -141,13 +146,13 @@ class FaultSources:
         return events
 
     def unread(self) -> list[int]:
-        """The sources that have something new."""
+        """Return the descriptors of the sources that have unread data."""
         if any(_has_news(lines.fileno()) for _, lines in self._lines):
             self.start()
         return [fd for fd in self._sources if _has_news(fd)]
 
     def refused(self) -> Counter[str]:
-        """How many lines were not believed, by what was wrong with them."""
+        """Return the number of rejected lines by reason."""
         found: Counter[str] = Counter()
         for _, source in self._sources.values():
             found.update(getattr(source, "refused", {}))
@@ -164,7 +169,7 @@ class FaultSources:
                 os.close(fd)
 
     def _named(self, event: FaultEvent) -> FaultEvent:
-        """A device that only the bus knows is that of the worker whose process the driver names."""
+        """Name a device known only by its bus address: it is that of the worker whose process the driver names."""
         if "@" not in event.device:
             return event
         known = event.device in self._addresses or event.pid is None
@@ -173,7 +178,7 @@ class FaultSources:
         return replace(event, device=self._addresses.get(event.device, event.device))
 
     def _is_first(self, path: str) -> bool:
-        """Whether this run is the one that reports what stands there: of several that read it, each sees it."""
+        """Return whether this run reports the source's faults: of several runs that read it, the first holds a lock."""
         if path not in self._locks:
             import zlib
 
@@ -181,7 +186,7 @@ class FaultSources:
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
-                return True  # a disk that takes no file: to be told twice is better than not at all
+                return True  # the lock file cannot be made, and a double report is better than none
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -213,7 +218,7 @@ class FaultSources:
 
         path = self._options.socket or self._job_dir / SOCKET_NAME
         try:
-            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            # A socket's path may have 107 bytes, and the state directory's path may be longer.
             self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._add(
                 "", FaultSocket(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known, clock=self._clock)
@@ -235,7 +240,7 @@ def _has_news(fd: int) -> bool:
 
 
 def _news(source: RunFaultSource) -> list[str]:
-    """What a source has to say about lines that it refused."""
+    """Take a source's messages about the lines that it refused."""
     said: list[str] = getattr(source, "news", [])
     taken = list(said)
     said.clear()

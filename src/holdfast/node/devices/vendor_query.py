@@ -1,4 +1,4 @@
-"""One question to a vendor's tool: which processes, of all users, compute on some devices."""
+"""Asks a vendor's tool which processes, of all users, compute on some devices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from holdfast.safe_files import created, opened, read_file
 from holdfast.untrusted import MOST_BYTES
 
 LOG_BYTES = 4096
-#: How long the tool may take: it can hang with the device itself.
+#: Time limit of the tool, in seconds: it can hang together with the device.
 ASK_S = 20.0
 
 
 class VendorQuery:
-    """The tool at work. `pidfd` is readable when it has ended, or `until` has passed. Raises OSError without a tool."""
+    """A running query. `pidfd` is readable when the tool has ended; `until` is its time limit. Raises OSError without
+    a tool.
+    """
 
     def __init__(self, command: Sequence[str], file: Path, now: float) -> None:
         if not command:
@@ -29,7 +31,7 @@ class VendorQuery:
         self.pidfd = self.child.pidfd
 
     def answer(self) -> tuple[dict[int, str], str]:
-        """After its end: pid → command of who uses the devices, or why that is not known."""
+        """Return, after the tool's end, pid → command of the devices' users, or else why they are unknown."""
         status = self.child.reap()
         try:
             text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")
@@ -40,7 +42,7 @@ class VendorQuery:
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:
-    """The warning where `hidden` processes cannot be looked into (-1: how many is not known); empty for none."""
+    """Return the warning about `hidden` processes that cannot be inspected (-1: an unknown number), or "" for none."""
     if not hidden:
         return ""
     many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"
@@ -51,7 +53,7 @@ def sight(devices: Sequence[str], hidden: int) -> str:
 
 
 def last_line(log: Path) -> str:
-    """`: words`, the last that a command wrote into its log; nothing where there are none."""
+    """Return `: ` and the last line of a command's log, or "" if the log is empty."""
     try:
         with opened(log) as file:
             file.seek(max(0, log.stat().st_size - LOG_BYTES))

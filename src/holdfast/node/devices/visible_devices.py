@@ -1,4 +1,4 @@
-"""Which devices a run may use: what the environment or the drivers show, less what the standings keep out."""
+"""The devices that a run may use: those of the environment or the drivers, without those that the standings exclude."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from holdfast.observe.devices.device_discovery import local_devices
 
 
 def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """`gpu0`, `gpu2` … as a `*_VISIBLE_DEVICES` variable lists them, else as the drivers show them."""
+    """Return the devices (`gpu0`, `gpu2` …) of a `*_VISIBLE_DEVICES` variable, or else of the drivers."""
     for variable, prefix in VISIBLE.items():
         if variable in env:
             numbers = [part.strip() for part in env[variable].split(",")]
-            # UUIDs and MIG slices name devices that the drivers' numbers do not: nothing is hidden of those.
+            # UUIDs and MIG slices cannot be mapped to the drivers' numbers, so they yield no device.
             return tuple(prefix + number for number in numbers if number.isascii() and number.isdigit())
     return local_devices(root)
 
 
 def node_info(name: str, spec: JobSpec, devices: tuple[str, ...]) -> NodeInfo:
-    """This machine as the gang sees it. Devices count as places; where there are more workers they share them."""
+    """Describe this machine for the gang. Each device is a slot; if there are more workers, they share devices."""
     return with_cpus(NodeInfo(name=name, slots=max(len(devices), spec.world_size), devices=devices), spec)
 
 
 def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
-    """This machine with its CPUs, where workers are to have some to themselves."""
+    """Add the machine's CPUs if workers are to be bound to some."""
     if not any(asked_cpus(spec, role) for role in spec.roles):
         return node
-    from holdfast.observe.cpu_layout import cpus_here  # few jobs ask for it
+    from holdfast.observe.cpu_layout import cpus_here  # imported late, because few jobs bind CPUs
 
     found = cpus_here()
     places = {number: at for at, number in enumerate(found.domains)}
@@ -48,7 +48,7 @@ def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
 
 
 def must_fit(spec: JobSpec, job_file: str) -> None:
-    """Raises `BadUsage` where this machine could not give its workers what they ask for if nothing were broken."""
+    """Raise `BadUsage` if this machine could not satisfy its workers even with every device healthy."""
     if not binds(spec):
         return
     from holdfast.decide.device_binding import lack
@@ -63,7 +63,7 @@ def must_fit(spec: JobSpec, job_file: str) -> None:
 
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
-    """Of this node and its devices, those that may take no new work. Raises `HoldfastError` where that is unknown."""
+    """Return which of this node and its devices may take no new work. Raises `HoldfastError` if that is unknown."""
     from holdfast.node.devices.excluded_devices import kept_out
 
     mine = {node.name, *node.devices}
