@@ -1,1 +1,1 @@
-"""Pre-checks in processes of their own: planned, run in rounds before an attempt, and watched during a job."""
+"""Pre-checks in separate processes: planned, run in rounds before an attempt, and repeated during a job."""

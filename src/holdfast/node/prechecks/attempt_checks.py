@@ -1,4 +1,4 @@
-"""Pre-checks as a station of the supervisor: a round before each attempt, unless one has just passed."""
+"""The pre-checks of an attempt: a round before each attempt, unless one has just passed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from holdfast.node.prechecks.prerequisites import Prerequisites
     from holdfast.reactor import Reactor
 
-#: Readers see a round that moves this often at most: quick checks must not each cost a row of the journal.
+#: The least seconds between two updates of a round, so that quick checks do not each cost a journal row.
 TOLD_EVERY_S = 0.2
-#: A round that passed this recently is not repeated: recovery time is what people feel.
+#: A round that passed within this many seconds is not repeated: users feel the recovery time.
 FRESH_S = 60.0
 
 
@@ -39,7 +39,9 @@ class AttemptChecks:
         reserve: Callable[[int, int], tuple[int, ...]],
         environment: Mapping[str, str],
     ) -> None:
-        """`reserve`: has an attempt's ports, so many of them, held from now on. Raises NoPort."""
+        """`plan`: the checks, or None. `site`: facts about the node. `say` prints a message. `reserve(attempt, count)`
+        holds that many ports for an attempt from now on; it raises NoPort. `environment`: the job's variables.
+        """
         self._say = say
         self._reserve = reserve
         self._plan = plan
@@ -57,14 +59,14 @@ class AttemptChecks:
         self._tell_at = 0.0
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Start a round; its answer comes as `ChecksFinished`, at once where there is nothing to run."""
+        """Start a round. Its answer is a `ChecksFinished`, which comes at once if there is nothing to run."""
         self._end()
         self._order, self._told, self._tell_at = order, None, now
         if self._plan is None or self._plan.disabled:
             return self._then(order, self._answer(order, CheckState.DISABLED), now)
         if self._passed_at is not None and now - self._passed_at < FRESH_S:
             return self._then(order, self._answer(order, CheckState.PASS, self._passed), now)
-        from holdfast.node.prechecks.check_round import CheckRound  # a job without checks must not pay for them
+        from holdfast.node.prechecks.check_round import CheckRound  # not needed without checks
 
         self._round = CheckRound(
             self._plan,
@@ -81,7 +83,7 @@ class AttemptChecks:
         return self._advance(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
-        """Read here and not in the check's process, which is a fork of this one and must not touch SQLite."""
+        """Read the excluded devices in this process: the check's process is a fork and must not touch SQLite."""
         from holdfast.node.devices.excluded_devices import kept_out
 
         try:
@@ -91,7 +93,7 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """The machine is blamed for a failure: the next attempt is checked again, however fresh the last pass is."""
+        """Run the next attempt's checks in any case: a failure is blamed on the machine."""
         self._passed_at = None
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -126,12 +128,12 @@ class AttemptChecks:
         return [answer] if self._order is None else self._then(self._order, answer, now)
 
     def _then(self, order: RunChecks, answer: ev.ChecksFinished, now: float) -> list[ev.Event]:
-        """What follows the checks: the answer, or first what the job has fetched to this node."""
+        """Continue after the checks: return the answer, or first fetch the job's prerequisites to this node."""
         answer = self._with_ports(order, answer)
         if not order.fetch_s or answer.state is CheckState.FAIL:
             return [answer]
         if self._prerequisites is None:
-            from holdfast.node.prechecks.prerequisites import Prerequisites  # few jobs have any
+            from holdfast.node.prechecks.prerequisites import Prerequisites  # imported late, because few jobs have any
 
             self._prerequisites = Prerequisites(
                 self._spec, self._site.node, self._environment, self._reactor, self._say
@@ -149,7 +151,7 @@ class AttemptChecks:
             self._prerequisites.close()
 
     def _moved(self, now: float) -> list[ev.Event]:
-        """What `holdfast show` sees of a round that runs."""
+        """Return an update of a running round, for `holdfast show`."""
         assert self._round is not None and self._order is not None
         taken = self._round.taken()
         if taken == self._told or now < self._tell_at:
@@ -158,10 +160,10 @@ class AttemptChecks:
         return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
 
     def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """The answer, with the ports that were asked for. They are held once the checks, which are forks, are over."""
+        """Add the requested ports to the answer. They are held only after the checks, whose processes are forks."""
         if not order.ports or answer.state is CheckState.FAIL:
             return answer
-        from holdfast.node.prechecks.port_reservation import with_ports  # few jobs have any
+        from holdfast.node.prechecks.port_reservation import with_ports  # imported late, because few jobs need ports
 
         return with_ports(order, answer, self._site.node, self._reserve)
 

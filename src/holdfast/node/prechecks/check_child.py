@@ -1,7 +1,7 @@
-"""The process that one check runs in: forked from the loaded supervisor, alone with its descriptors, never returning.
+"""The process of one check: a fork of the loaded supervisor, which has only its own descriptors and never returns.
 
-It answers with one JSON `Finding` on a pipe. In all that the check does (raise, exit, print, leave children, never come
-back) stays in here; what it leaves behind is killed before the answer counts.
+It answers with one JSON `Finding` on a pipe. Whatever the check does (raise, exit, print, leave children, never
+return) affects only this process. Left processes are killed before the answer counts.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def run(
     site: Site,
     fd: int,
 ) -> NoReturn:
-    """Run the checks one after another, and answer on `fd`, a line each."""
+    """Run the checks one after another; answer on `fd` with one line for each."""
     if site.running:
         _step_aside()
     for ref, params in work:
         started = time.monotonic()
         try:
             finding = _finding(ref, params, job, nodes, attempt, site)
-        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has told nothing
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has given no answer
             finding = Finding(
                 check=ref.name,
                 answer=CheckOutcome.INCONCLUSIVE,
@@ -68,14 +68,14 @@ def run(
 
 
 def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
-    """Load what a reference names and answer with its profiles, or with an error's words."""
+    """Load the checks of a reference; answer with their profiles, or with an error message."""
     try:
         if ref.kind is CheckKind.FILE:
             found = classes_in(Path(ref.target))
             profiles = [profile(msgspec.structs.replace(ref, name=name), cls) for name, cls in found.items()]
         else:
             profiles = [profile(ref, load_check(ref))]
-    except BaseException as error:  # foreign code may raise anything; the supervisor makes one message of it
+    except BaseException as error:  # foreign code may raise anything; the supervisor reports it as one message
         _answer(fd, str(getattr(error, "message", "")) or f"{ref.source}: {_where(error)}")
     else:
         _answer(fd, profiles)
@@ -83,13 +83,13 @@ def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
 
 
 def decode_profiles(data: bytes) -> list[Profile] | str:
-    """What `describe_in_child` answered. Raises `Malformed` where it answered nothing whole."""
+    """Decode the answer of `describe_in_child`. Raises `Malformed` if it is incomplete."""
     found: list[Profile] | str = json_as(data, list[Profile] | str)
     return found
 
 
 def _step_aside() -> None:
-    """During a job: only CPU that no worker wants."""
+    """Use only CPU time that no worker wants: the job is running."""
     try:
         os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0))
     except OSError:
@@ -124,7 +124,7 @@ def _finding(
         try:
             asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
             actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
-        except Exception as error:  # what it found stands, also without an action
+        except Exception as error:  # the finding counts even without an action
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,
@@ -142,7 +142,7 @@ def _finding(
 
 
 def _accepted(method: Any, context: dict[str, Any]) -> dict[str, Any]:
-    """As much of the context as the method's signature takes."""
+    """Return the part of the context that the method's signature accepts."""
     params = inspect.signature(method).parameters.values()
     if any(param.kind is inspect.Parameter.VAR_KEYWORD for param in params):
         return context
@@ -155,7 +155,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _name(node: Any, nodes: Sequence[Node]) -> str:
-    """A node's name from what a check wrote down for it."""
+    """Return a node's name from the form in which a check gave it: a name, a number or an object."""
     if isinstance(node, str):
         return node
     if isinstance(node, int):
@@ -166,7 +166,7 @@ def _name(node: Any, nodes: Sequence[Node]) -> str:
 
 
 def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
-    """None where the action leaves the failure as it is."""
+    """Convert a check's action; return None if it leaves the failure as it is."""
     if isinstance(action, str) and action.lower() in _WORDS:
         return FailedAction(kind=_WORDS[action.lower()])
     if isinstance(action, ActionKind):
@@ -182,7 +182,7 @@ def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
 
 
 def _where(error: BaseException) -> str:
-    """`ZeroDivisionError: division by zero (probe.py:12)`: the innermost frame that is not of the interpreter."""
+    """Describe an error with its innermost frame, as in `ZeroDivisionError: division by zero (probe.py:12)`."""
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -192,23 +192,23 @@ def _where(error: BaseException) -> str:
 
 
 def _answer(fd: int, value: Any) -> None:
-    """One line of JSON, after everything that the check has started is gone."""
+    """Kill everything that the check has started, then write one line of JSON."""
     kill_children(os.getpid())
     try:
         data = encode(value)
     except (TypeError, ValueError):
-        # A check's own figures may hold what JSON cannot; everything else is ours.
+        # A check's figures may hold values that JSON cannot express; all other fields are ours.
         data = encode(msgspec.structs.replace(value, figures={}))
     data += b"\n"
     try:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # the answer has no reader any more
+        os._exit(0)  # nobody reads the answer any more
 
 
 def kill_children(pid: int) -> None:
-    """SIGKILL to every descendant of `pid`, those forked meanwhile included. Does not wait for them."""
+    """Send SIGKILL to every descendant of `pid`, including those forked meanwhile. It does not wait for their exit."""
     for _ in range(50):
         alive = _alive(pid)
         if not alive:
@@ -217,13 +217,13 @@ def kill_children(pid: int) -> None:
             try:
                 os.kill(child, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ended by itself
+                pass  # the process ended by itself
         if pid == os.getpid():
             _reap()
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL to `pid` and all its descendants. It is stopped first, so that it cannot fork meanwhile."""
+    """Send SIGKILL to `pid` and all its descendants. `pid` is stopped first, so that it cannot fork meanwhile."""
     try:
         os.kill(pid, signal.SIGSTOP)
     except ProcessLookupError:
@@ -237,16 +237,16 @@ def _reap() -> None:
         while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
             pass
     except ChildProcessError:
-        pass  # none is left
+        pass  # no child is left
 
 
 def _alive(pid: int) -> list[int]:
-    """Processes below `pid` that still can do something: a zombie cannot."""
+    """Return the descendants of `pid` that can still do something; zombies cannot."""
     return [child for child in descendants(pid) if _state(child) not in "ZX"]
 
 
 def _state(pid: int) -> str:
-    """The letter of /proc/PID/stat; X where the process is gone."""
+    """Return the state letter of /proc/PID/stat; X if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (FileNotFoundError, ProcessLookupError):

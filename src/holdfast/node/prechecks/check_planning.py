@@ -1,4 +1,4 @@
-"""Loads the checks of a job and settles their parameters, before anything starts."""
+"""Loads the checks of a job and validates their parameters before anything starts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ def plan_checks(
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN,
     where: str = "",
 ) -> CheckPlan:
-    """Settle which checks run, before anything starts.
+    """Decide which checks run, before anything starts.
 
-    `choices` None: the default set and all that `plugins` bring; (): none. `timeout_s` bounds each check with its
-    retries. Raises BadUsage on an unknown name or parameter (naming the nearest), and on a plugin that does not load.
+    `choices`: the chosen checks; None: the default set and all checks of `plugins`; (): none. `plugins`: files with
+    further checks. `timeout_s`: limit of each check with its retries, in seconds. `inconclusive`: how to treat a
+    check without a clear result. `where`: prefix of error messages.
+
+    Raises BadUsage on an unknown name or parameter (with the nearest known one), and on a plugin that does not
+    load.
     """
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if choices is None:
@@ -57,7 +61,8 @@ def plan_checks(
 
 
 def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] = ()) -> list[CheckInfo]:
-    """Every check that can be chosen (or only `names`), for `holdfast check --list`; one that does not load says why.
+    """List every check that can be chosen (or only `names`), for `holdfast check --list`; a broken one shows its
+    error.
 
     Raises BadUsage on a name that does not exist.
     """

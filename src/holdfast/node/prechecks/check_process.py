@@ -1,4 +1,4 @@
-"""One check's process as the supervisor sees it: a pidfd and two pipes to wait on, and a way to end it."""
+"""The supervisor's handle of one check's process: a pidfd and two pipes to wait on, and a way to kill it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _TAIL_BYTES = 2048
 
 
 class Poller(Protocol):
-    """`select.epoll` or `select.poll`."""
+    """The methods that `select.epoll` and `select.poll` share."""
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
     def unregister(self, fd: int, /) -> None: ...
 
 
 class CheckProcess:
-    """A forked checker. What `poller` reports of it is taken with `advance`.
+    """A forked check. When `poller` reports one of its descriptors, call `advance`.
 
-    Raises OSError where the machine gives no process or no pipe for it.
+    Raises OSError if no process or pipe can be made.
     """
 
     def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
         self._answer = bytearray()
         self.tail = bytearray()
-        """The end of what it printed."""
+        """The end of the process's output."""
         self.over = False
         self.status: int | None = None
-        """Its exit status, or minus its signal; None where something else reaped it."""
+        """The exit status, or minus the signal; None if something else reaped the process."""
         pipes: list[int] = []
         try:
             pipes += os.pipe()
@@ -61,21 +61,21 @@ class CheckProcess:
             poller.register(fd, select.POLLIN)
 
     def advance(self) -> None:
-        """Take what is there."""
+        """Read the available answers and output."""
         for fd in (self._result, self._output):
             if fd in self._waiting and not self._read(fd):
                 self._release(fd)
         self._look()
 
     def _release(self, fd: int) -> None:
-        # Unregistered before it is closed: a sibling being forked may hold the same description for a moment.
+        # Unregister before closing: a sibling that is being forked may share the description for a moment.
         self._waiting.discard(fd)
         self._poller.unregister(fd)
         os.close(fd)
 
     def _read(self, fd: int) -> bool:
-        """False at the end of the stream."""
-        for _ in range(16):  # a bounded bite: a check that prints without end must not hold the loop
+        """Read from a pipe; return False at the end of the stream."""
+        for _ in range(16):  # bounded, so that a check that prints endlessly does not block the loop
             try:
                 data = os.read(fd, 1 << 16)
             except BlockingIOError:
@@ -100,7 +100,7 @@ class CheckProcess:
                 self._read(fd)
 
     def take(self) -> list[Finding]:
-        """The answers that have come whole since the last look, in order. One that cannot be read ends the list."""
+        """Return the complete answers since the last call, in order. An unreadable one ends the list."""
         found: list[Finding] = []
         while (end := self._answer.find(b"\n")) >= 0:
             try:
@@ -113,11 +113,11 @@ class CheckProcess:
 
     @property
     def answer(self) -> bytes:
-        """Everything it answered that was not taken."""
+        """Return the answer bytes that `take` has not returned."""
         return bytes(self._answer)
 
     def how(self) -> str:
-        """How it ended without a whole answer, with its last words."""
+        """Describe how the process ended without a complete answer, with its last words."""
         if self.status is None:
             text = "its process vanished"
         elif self.status >= 0:
@@ -130,7 +130,7 @@ class CheckProcess:
         return f"{text}; its last words: {words[:300]}" if words else text
 
     def died(self, check: str, site: Site) -> Finding:
-        """What a death without an answer says of a check: inconclusive, and how it died."""
+        """Return the finding for a process that died without an answer: inconclusive, with the way it died."""
         return Finding(
             check=check,
             answer=CheckOutcome.INCONCLUSIVE,
@@ -141,7 +141,9 @@ class CheckProcess:
         )
 
     def close(self) -> None:
-        """End it with all its children, and let go. A process that cannot die (state D) is waited for 50 ms."""
+        """Kill the process with all its children and release it. Wait at most 50 ms for one that cannot die
+        (state D).
+        """
         if not self.over:
             self.over = True
             check_child.kill_tree(self.pid)
@@ -159,7 +161,7 @@ def check_body(
     attempt: int,
     site: Site,
 ) -> Callable[[int], None]:
-    """What the process of these checks does, one after another."""
+    """Return the function that the process of these checks runs."""
 
     def body(fd: int) -> None:
         check_child.run(work, job=job, nodes=nodes, attempt=attempt, site=site, fd=fd)
@@ -168,9 +170,9 @@ def check_body(
 
 
 def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
-    """The profiles that a reference names, loaded in a process of its own: before a start, so it may be waited for.
+    """Return the profiles of a reference, loaded in a child process. It blocks, because it runs before a start.
 
-    Raises BadUsage with what is wrong there, or where it does not load within `limit_s`.
+    Raises BadUsage if the load fails or takes longer than `limit_s`.
     """
     import time
 

@@ -1,7 +1,8 @@
-"""One round of a job's checks: the pure gate, and the processes that its instructions mean.
+"""One round of a job's checks: the pure gate decides, and this module runs the processes that it asks for.
 
-Quick built-in checks share a process (a lane), one after another: a fork costs more than such a check. Where one of
-them is slow, hangs or crashes, those behind it get a process of their own; every foreign check has one from the start.
+Quick built-in checks share a process (a lane) and run one after another, because a fork costs more than such a
+check. If one of them is slow, hangs or crashes, the checks behind it move to another process. Every foreign check
+has its own process from the start.
 """
 
 from __future__ import annotations
@@ -20,24 +21,30 @@ from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks.check_process import CheckProcess, check_body
 
-#: A check that takes longer than this no longer holds up those behind it in its lane.
+#: Seconds after which a slow check no longer delays the checks behind it in its lane.
 STALL_S = 0.25
 
 
 @dataclass
 class _Lane:
-    """A process, and the checks (by their places in the plan) that it answers one after another."""
+    """A process, and the checks (by their index in the plan) that it answers one after another."""
 
     process: CheckProcess
     queue: list[int]
-    #: When the first of the queue began, at the latest.
+    #: The latest time at which the first check of the queue began.
     since: float
-    #: Those behind the first were moved away: it ends with the first one's answer.
+    #: True if the checks behind the first were moved away: the lane ends with the first one's answer.
     last: bool = False
 
 
 class CheckRound:
-    """One round of a job's checks. Poll `fileno()` until `next_wake()`; then `handle_ready(now)`; until `result()`."""
+    """One round of a job's checks. Poll `fileno()` until `next_wake()`, then call `handle_ready(now)`, until
+    `result()`.
+
+    `plan`: the checks. `site`: facts about this node. `nodes`: the nodes of the round. `deadline_s`: seconds until
+    the owner gives up the round. `needed`: the number of nodes that the job needs. `keep_going`: run the other
+    checks even after a failure.
+    """
 
     def __init__(
         self,
@@ -56,7 +63,7 @@ class CheckRound:
         self._plan = plan
         self._job, self._site, self._attempt = job, site, attempt
         self._nodes = tuple(nodes) or (site.node,)
-        # The round answers before the gang gives it up.
+        # Answer before the gang gives up the round.
         within = deadline_s - min(1.0, deadline_s / 10) if deadline_s is not None else None
         self._gate = Gate(
             GatePlan(
@@ -77,23 +84,23 @@ class CheckRound:
         self._follow(self._gate.start(now), now)
 
     def fileno(self) -> int:
-        """Readable when a check has something to say."""
+        """Return a descriptor that is readable when a check has answered, printed or ended."""
         return self._epoll.fileno()
 
     def next_wake(self) -> float | None:
-        """When `handle_ready` is due even though nothing is readable; None: never, or the round is over."""
+        """Return when `handle_ready` is due although nothing is readable; None: never, or the round is over."""
         times = [lane.since + STALL_S for lane in self._lanes if len(lane.queue) > 1]
         if (wake := self._gate.next_wake()) is not None:
             times.append(wake)
         return min(times, default=None)
 
     def handle_ready(self, now: float) -> None:
-        """Take in what is there, and do what is due."""
+        """Read the available answers, and do what is due."""
         if self._epoll.closed:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # what another lane answered may have ended this one
+            if lane in self._lanes:  # an answer of another lane may have ended this one
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:
@@ -126,19 +133,19 @@ class CheckRound:
             self._follow(self._gate.handle(event, now), now)
 
     def result(self) -> ChecksFinished | None:
-        """The round's answer; None while it is CHECKING."""
+        """Return the round's answer, or None while it runs."""
         return self._gate.finished()
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
-        """Each check in order: where it stands, how often it ran, and its last answer."""
+        """Return for each check in order: its step, its state, how often it ran and its last answer."""
         return self._gate.progress()
 
     def taken(self) -> ChecksTaken:
-        """The round as its readers see it."""
+        """Return the state of the round, for its readers."""
         return self._gate.taken()
 
     def waits(self) -> list[str]:
-        """What is being waited for, each check once: a failure that is tried again after a second or more."""
+        """Return a line for each failed check that is tried again after a second or more; each check appears once."""
         found = []
         for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
             if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
@@ -148,7 +155,7 @@ class CheckRound:
         return found
 
     def kill(self) -> None:
-        """End every check that runs, with its children. The round gives no answer after that unless it had one."""
+        """Kill every running check with its children. The round then gives no answer unless it had one."""
         self._close_lanes()
         self._epoll.close()
 
@@ -189,7 +196,7 @@ class CheckRound:
         self._lanes.append(_Lane(process, list(numbers), now))
 
     def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
-        """The machine gave no process for these checks: that answers nothing, and is reported."""
+        """Answer "inconclusive" for checks for which the machine gave no process."""
         node = self._site.node
         for number in numbers:
             finding = Finding(
@@ -207,9 +214,9 @@ class CheckRound:
 def run_round(
     round_: CheckRound, clock: Callable[[], float], say: Callable[[str], None] = lambda _: None
 ) -> ChecksFinished:
-    """Wait for a round to end: for callers that have nothing else to wait for. They die with an exception.
+    """Run a round to its end, for callers that wait for nothing else. An exception ends the round's checks.
 
-    `say` gets a line for each check that is waited for.
+    `say` gets a line for each check that is tried again.
     """
     poll = select.poll()
     poll.register(round_.fileno(), select.POLLIN)

@@ -1,4 +1,4 @@
-"""Checks during a job: one at a time, each at its interval, only on CPU that no worker wants."""
+"""Runs checks during a job: one at a time, each at its interval, with only CPU time that no worker wants."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from holdfast.node.prechecks.check_process import CheckProcess, check_body
 
 
 class CheckChange(Noun, frozen=True, kw_only=True):
-    """A check began to fail, could not tell, or passes again."""
+    """A check began to fail, was inconclusive, or passes again."""
 
     text: str
-    #: None: a line for the terminal is all that follows.
+    #: None: only a line for the terminal follows.
     failure: CheckFailure | None = None
 
 
 class CheckWatch:
-    """The checks that run during a job: one at a time, each at its interval, only on CPU that no worker wants.
+    """Runs checks during a job: one at a time, each at its interval, with only CPU time that no worker wants.
 
-    What they find comes out as `CheckChange`: once when a check begins to fail, once when it passes again.
+    It reports a `CheckChange` once when a check begins to fail, and once when it passes again.
     """
 
     def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:
@@ -41,7 +41,7 @@ class CheckWatch:
 
     @property
     def busy(self) -> bool:
-        """A check runs now."""
+        """Return whether a check is running."""
         return self._running is not None
 
     def next_wake(self) -> float | None:
@@ -50,7 +50,7 @@ class CheckWatch:
         return min((due for due, _ in self._due), default=None)
 
     def handle_ready(self, now: float) -> list[CheckChange]:
-        """Take in what is there, and do what is due."""
+        """Read the available answers, and do what is due."""
         if self._epoll.closed:
             return []
         self._epoll.poll(0)
@@ -113,11 +113,11 @@ class CheckWatch:
         return [CheckChange(text=text)]
 
     def forget(self) -> None:
-        """A new attempt runs: what failed before counts anew."""
+        """Forget old failures, so that they are reported again: a new attempt runs."""
         self._failing.clear()
 
     def kill(self) -> None:
-        """End the check that runs, and run none any more."""
+        """Kill the running check, and run no more."""
         if self._running is not None:
             self._running[1].close()
             self._running = None

@@ -1,4 +1,4 @@
-"""Checks during a job as a station of the supervisor: a failure stops this job, and no other."""
+"""The checks that run during a job on this node. A failure stops this job, and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class DuringChecks:
     """Runs the plan's during-job checks while the gang runs.
 
-    `running`: the attempt whose workers are all up, or None; between attempts no check begins. `say` prints one line.
+    `running()`: the attempt whose workers are all up, or None; between attempts no check begins. `say` prints one
+    line. `site`: facts about this node.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class DuringChecks:
         self._watch: CheckWatch | None = None
 
     def begin(self, now: float) -> None:
-        """All workers are up; the first check of each kind runs one interval later."""
+        """Start the schedule once all workers are up. The first check of each kind runs one interval later."""
         if self._watch is None:
             from holdfast.node.prechecks.check_scheduler import CheckWatch as Watch
 
@@ -80,7 +81,7 @@ class DuringChecks:
 
 
 def during(plan: CheckPlan | None) -> CheckPlan | None:
-    """The plan, where any of its checks also runs during a job."""
+    """Return the plan if any of its checks also runs during a job, else None."""
     if plan is None or plan.disabled:
         return None
     from holdfast.launch.check_plan import during_job

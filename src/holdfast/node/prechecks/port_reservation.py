@@ -1,4 +1,4 @@
-"""The ports that a node reserves for its workers before they start, or why it cannot."""
+"""Reserves ports on a node for its workers before they start, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.model.evidence import CheckFailure
 def with_ports(
     order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
 ) -> ChecksFinished:
-    """The answer with the ports that this node holds; a failed one where it cannot have that many."""
-    count = sum(order.ports.values())  # of this node: the order has those of no other
+    """Add the ports that this node holds to the answer; make it a failure if there are not enough."""
+    count = sum(order.ports.values())  # the order has only this node's ports
     try:
         return replace(answer, ports={node: reserve(order.attempt, count)})
     except NoPort as error:

@@ -1,4 +1,4 @@
-"""Prerequisites as a part of a node's round of checks: fetched once, after its checks have passed."""
+"""Fetches prerequisites as part of a node's round of checks: once, after its checks have passed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.fetching.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
-#: A line of progress: other lines come between, so none is redrawn.
+#: Seconds between two progress lines. Other lines come in between, so none is redrawn.
 SAID_EVERY_S = 10.0
-#: Each progress that readers of the journal see is a row of it, and a fetch may take hours.
+#: Seconds between two progress updates for the owner: each is a journal row, and a fetch may take hours.
 MOVED_EVERY_S = 5.0
 
 
 class Prerequisites:
-    """Fetches what a job's node needs. `say` prints one line."""
+    """Fetches a job's prerequisites to its node. `say` prints one line."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class Prerequisites:
         self._passed: ChecksFinished | None = None
         self._said_at = self._moved_at = 0.0
         self.there = False
-        """All of them are on this node, whole."""
+        """True once all prerequisites are complete on this node."""
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
-        """The checks have passed; their answer comes as an event once the fetch has ended, with what became of it."""
+        """Start the fetch after the checks have passed. Their answer, with the result, comes as an event at its end."""
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:
             order = order_of(
                 self._spec,
                 self._environment,
                 node=self._node,
-                # The node answers before the owner gives the round up.
+                # Answer before the owner gives up the round.
                 limit_s=max(1.0, limit_s - min(30.0, limit_s / 4)),
                 directory=data_directory(self._environment, own_exchange()),
                 who=f"job {self._spec.name}",
@@ -67,16 +67,16 @@ class Prerequisites:
         return []
 
     def close(self) -> None:
-        """Stop what is under way: a part stays, and a later fetch goes on with it."""
+        """Stop a running fetch. The part that it has fetched stays, and a later fetch continues it."""
         if self._run is not None:
             self._run.close()
             self._run = None
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)
-        # A failure is told with the attempt that it ends.
+        # A failure is reported with the attempt that it ends.
         if not isinstance(word, FetchMoved | FetchFailed) or (moved and now >= self._said_at + SAID_EVERY_S):
             self._said_at = now
             self._say(fetch_sentence(word))
@@ -124,6 +124,6 @@ class Prerequisites:
 
 
 def _with(passed: ChecksFinished, state: CheckState, lines: tuple[CheckLine, ...]) -> ChecksTaken:
-    """The checks that have passed, and the prerequisites behind them."""
+    """Return the passed checks, followed by the prerequisites."""
     checks = passed.taken.checks if passed.taken is not None else ()
     return ChecksTaken(state=state, reused=False, checks=(*checks, *lines))
