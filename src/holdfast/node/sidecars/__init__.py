@@ -1,1 +1,1 @@
-"""What runs beside an attempt's workers: hooks, daemons, sshd."""
+"""Processes beside an attempt's workers: hooks, daemons, sshd."""

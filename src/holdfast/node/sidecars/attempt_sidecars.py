@@ -1,4 +1,4 @@
-"""What runs beside the workers of one attempt on one node, from its first hook to the end of its last daemon."""
+"""The processes beside the workers of one attempt on one node, from its first hook to the end of its last daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import News, Reactor
 
-#: What the environment of a worker says of this worker alone.
+#: Variables of a worker's environment that concern only this worker.
 NOT_OF_A_NODE = (
     "RANK",
     "LOCAL_RANK",
@@ -32,12 +32,12 @@ NOT_OF_A_NODE = (
     "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",
     "FC_TASK_INDEX",
 )
-#: How long a daemon may take to leave once the workers of its attempt have ended.
+#: Seconds that daemons have to exit once the workers of their attempt have ended.
 DAEMON_GRACE_S = 5.0
 
 
 class SidecarContext:
-    """What every process beside the workers gets on this node."""
+    """Settings and helpers that every sidecar of this node shares."""
 
     def __init__(
         self,
@@ -55,8 +55,10 @@ class SidecarContext:
         door: SshServer | None,
         let_go: Callable[[tuple[int, ...]], None],
     ) -> None:
-        """`node`: its name in sentences; empty where there is one. `environment`: a worker's. `logs`: holds the
-        attempts' directories."""
+        """`plan`: the hooks, daemons and ssh of the job. `node`: this node's name in messages, or "" if the job has
+        one node. `logs`: the parent of the attempts' directories. `environment(order)`: a worker's environment.
+        `open_log(path, source)` opens a log. `door`: the ssh server, or None.
+        """
         self.plan = plan
         self.reactor = reactor
         self.say = say
@@ -66,17 +68,20 @@ class SidecarContext:
         self.environment = environment
         self.open_log = open_log
         self.parameters = parameters
-        """The job's: commands may name them."""
+        """The job's parameters; commands may use them."""
         self.mask = mask
-        """Takes secrets out of what is told of a failure."""
+        """Removes secrets from messages about a failure."""
         self.door = door
         self.let_go = let_go
         """Gives up reserved ports."""
 
 
 class AttemptSidecars:
-    """Of one attempt. `opened(now)`: the workers may count as prepared. `failed(failure, now)`: what counts as the
-    attempt's own failure. `ended(now)`: no process of it is left that was asked to leave."""
+    """The sidecars of one attempt.
+
+    `opened(now)`: called when the workers may count as prepared. `failed(failure, now)`: called for a failure that
+    counts as the attempt's. `ended(now)`: called when no sidecar is left that was asked to exit.
+    """
 
     def __init__(
         self,
@@ -93,15 +98,15 @@ class AttemptSidecars:
         self._failed = failed
         self._ended = ended
         self.orders: list[StartWorker] = []
-        """One for each worker of this node."""
+        """One start command for each worker of this node."""
         self.held: list[Fact] = []
-        """Workers that are ready, and are not to count as prepared before what runs beside them is up."""
+        """Facts about workers that are ready, but must not count as prepared before the sidecars are up."""
         self.open = self.stopping = self.leaving = self.over = False
         self.failures: list[SideFailure] = []
         self._before: HookRun | None = None
         self._daemons: list[DaemonRun] = []
         self._pids: dict[str, int] = {}
-        """Of the workers that have a process, by ROLE-INDEX."""
+        """Pids of the workers that have a process, by ROLE-INDEX."""
         self._door_is_open = False
 
     @property
@@ -114,14 +119,14 @@ class AttemptSidecars:
 
     @property
     def alive(self) -> bool:
-        """Some process of it lives."""
+        """Return whether a hook before the workers or a daemon lives."""
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 
-    # ------------------------------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------------------------------ lifetime
 
     def begin(self, now: float) -> News:
-        """All workers of this node are known: run the hooks before them."""
+        """Run the hooks before the workers: all workers of this node are known."""
         if self.stopping:
             return None
         hooks = [(name, hook) for name, hook in self.hooks() if hook.when is HookMoment.BEFORE]
@@ -129,7 +134,7 @@ class AttemptSidecars:
         return self._before.begin(now)
 
     def stop(self, *, hard: bool) -> None:
-        """The attempt is being stopped: a hook that runs ends; daemons go on until the workers have ended."""
+        """Stop the running hook, because the attempt is being stopped. Daemons go on until the workers have ended."""
         self.stopping = True
         if self._before is not None:
             if hard:
@@ -141,14 +146,14 @@ class AttemptSidecars:
                 daemon.kill()
 
     def workers_ended(self, now: float) -> None:
-        """The attempt is being stopped, and its last worker on this node has ended: daemons are asked to leave."""
+        """Ask the daemons to exit: the attempt is being stopped, and its last worker on this node has ended."""
         for daemon in self._daemons:
             daemon.terminate()
         if self.alive:
             self._around.reactor.at(now + DAEMON_GRACE_S, self._kill_daemons)
 
     def after(self, end: AttemptEnd, done: Callable[[tuple[SideFailure, ...], float], News]) -> HookRun:
-        """The hooks that follow it, the last written first."""
+        """Prepare the hooks that follow the attempt; the last one in the job file runs first."""
         wanted = [(name, hook) for name, hook in self.hooks() if hook.when in end.moments]
         told = {
             "HOLDFAST_OUTCOME": end.outcome.value,
@@ -167,7 +172,7 @@ class AttemptSidecars:
     # ------------------------------------------------------------------------------------------ hooks
 
     def hooks(self) -> list[tuple[str, Hook]]:
-        """Those of this node's roles."""
+        """Return the hooks of this node's roles."""
         return [(name, hook) for name, hook in named_hooks(self._around.plan) if self._concerns(hook.roles)]
 
     def _concerns(self, roles: tuple[str, ...]) -> bool:
@@ -222,7 +227,7 @@ class AttemptSidecars:
         around, ssh, peers = self._around, self._around.plan.ssh, self.orders[0].peers
         if ssh is None or around.door is None or peers is None:
             return None
-        from holdfast.node.sidecars.ssh_server import NoSshServer  # few jobs open one
+        from holdfast.node.sidecars.ssh_server import NoSshServer  # few jobs use ssh
 
         port = peers.ssh[self.orders[0].shape.index]
         around.let_go((port,))
@@ -249,7 +254,7 @@ class AttemptSidecars:
         return sshd.give_up(trouble, now) if trouble else None
 
     def ready(self, rank: int, pid: int) -> None:
-        """A worker has its process."""
+        """Note a worker's process, for logins."""
         seat = next((seat for seat in self.seats if seat.rank == rank), None)
         if seat is None or self._around.door is None:
             return
@@ -270,7 +275,7 @@ class AttemptSidecars:
         return start
 
     def _settled(self, now: float) -> News:
-        """All of them run, or are gone: the workers may go."""
+        """Let the workers go on if every daemon runs or is gone."""
         if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
             return None
         self.open = True
@@ -288,13 +293,15 @@ class AttemptSidecars:
             daemon.kill()
 
     def _look(self, now: float) -> News:
-        """One of them has left as it was asked to."""
+        """Report the end if no sidecar is left: one has exited as asked."""
         return None if self.alive else self._ended(now)
 
     # ------------------------------------------------------------------------------------------ processes
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """Of a worker of this node, of one of these roles, without what concerns that worker alone."""
+        """Return the environment of a worker of this node with one of these roles, without variables of that worker
+        alone.
+        """
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
         env = self._around.environment(order)
         for name in NOT_OF_A_NODE:
@@ -312,7 +319,7 @@ class AttemptSidecars:
     ) -> SidecarProcess:
         around = self._around
         if any("$" in word or "<%" in word for word in command):
-            from holdfast.runtime.name_expansion import (  # most commands hold no name
+            from holdfast.runtime.name_expansion import (  # imported late, because most commands contain no name
                 NameValues,
                 expand_command,
                 has_names,
@@ -321,7 +328,7 @@ class AttemptSidecars:
             if any(map(has_names, command)):
                 what = f"the command of {name.replace('-', ' ', 1)}"
                 command = expand_command(command, NameValues.of(env, around.parameters), what)
-        # Nodes that share a home share the directory of the logs.
+        # Nodes that share a home directory share the log directory, so the name contains the node.
         whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
         log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)
         return SidecarProcess(around.reactor, command, env, around.cwd, log, ended=ended, mask=around.mask, up=up)

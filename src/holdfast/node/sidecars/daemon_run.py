@@ -1,4 +1,4 @@
-"""A daemon of an attempt: started again within limits, and ended with the attempt's workers."""
+"""A daemon of an attempt: it is restarted within limits, and ends with the attempt's workers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
     from holdfast.reactor import DueCall, News, Reactor
 
-#: Before the first restart; twice as long before each further one.
+#: Seconds before the first restart; the pause doubles before each further one.
 BACKOFF_S = 0.5
 BACKOFF_CAP_S = 30.0
 
 
-#: Starts it, with what is to be called at its end and once it runs. Raises OSError where no process can be made.
+#: Starts the daemon; takes a callback for its end and one for when it runs. Raises OSError if no process can be made.
 Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
 
 
 class DaemonRun:
-    """`settled(now)`: it runs, or is gone, for the first time. `gone(failure, now)`: for good. `left(now)`: it has
-    ended as it was asked to."""
+    """Runs one daemon of an attempt.
+
+    `settled(now)`: called once, when the daemon runs for the first time or is given up. `gone(failure, now)`:
+    called when it has ended for good. `left(now)`: called when it has exited as asked. `node`: this node's name in
+    messages.
+    """
 
     def __init__(
         self,
@@ -55,19 +59,19 @@ class DaemonRun:
 
     @property
     def alive(self) -> bool:
-        """It has a process."""
+        """Return whether the daemon has a process."""
         return self._side is not None
 
     def begin(self, now: float) -> News:
-        """Start it, unless it was given up."""
+        """Start the daemon unless it was given up."""
         return None if self.settled else self._begin(now)
 
     def give_up(self, trouble: str, now: float) -> News:
-        """It cannot be had, and is not started."""
+        """Report the daemon as failed without starting it, because it cannot run."""
         return self._over(self._failure(trouble=trouble), now)
 
     def terminate(self) -> None:
-        """Its attempt's workers have ended: it is asked to leave."""
+        """Ask the daemon to exit: its attempt's workers have ended."""
         self._end()
         if self._side is not None:
             self._side.terminate()
@@ -82,7 +86,7 @@ class DaemonRun:
         if self._side is not None:
             self._side.close()
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _end(self) -> None:
         self._ending = True

@@ -1,4 +1,4 @@
-"""Hooks of one moment, one after the other: before an attempt's workers, or after them."""
+"""Runs the hooks of one moment one after another: before an attempt's workers, or after them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StartSidecar(Protocol):
-    """Starts a process beside the workers. Raises OSError where none can be made."""
+    """Starts a process beside the workers. Raises OSError if no process can be made."""
 
     def __call__(
         self, name: str, hook: Hook, ended: Callable[[SidecarProcess, SidecarEnd, float], News]
@@ -25,7 +25,9 @@ class StartSidecar(Protocol):
 
 
 class HookRun:
-    """`done(failures, now)` follows when the last of them has ended. Failures that the job ignores are said."""
+    """Runs hooks in order. `done(failures, now)` is called when the last has ended; ignored failures are only
+    printed.
+    """
 
     def __init__(
         self,
@@ -38,7 +40,9 @@ class HookRun:
         node: str,
         go_on: bool,
     ) -> None:
-        """`go_on`: also after one has failed. `node`: its name in what is told of a failure."""
+        """`hooks`: names and hooks, in order. `start` starts one. `say` prints a message. `go_on`: continue after a
+        failure. `node`: this node's name in messages about a failure.
+        """
         self._left = deque(hooks)
         self._start = start
         self._done = done
@@ -54,23 +58,23 @@ class HookRun:
         self.failures: list[SideFailure] = []
 
     def begin(self, now: float) -> News:
-        """Run the first. Where there is none, it is done at once."""
+        """Run the first hook; with no hooks, `done` is called at once."""
         return self._next(now)
 
     def stop(self) -> None:
-        """What runs is asked to leave, and none begins; what becomes of them is no failure."""
+        """Ask the running hook to exit, and start no more. What happens then does not count as a failure."""
         self._stopped = True
         if self._side is not None:
             self._side.terminate()
 
     def kill(self) -> None:
-        """The same at once."""
+        """Kill the running hook, and start no more."""
         self._stopped = True
         if self._side is not None:
             self._side.kill()
 
     def kill_at(self, when: float) -> None:
-        """What still runs at that moment, in seconds, is killed."""
+        """Kill the hook that still runs at this time, in seconds."""
         if self._deadline is not None:
             self._deadline.close()
         self._deadline = self._reactor.at(when, self._out_of_time)
@@ -79,7 +83,7 @@ class HookRun:
         if self._side is not None:
             self._side.close()
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _next(self, now: float) -> News:
         if self._stopped or not self._left or (self.failures and not self._go_on):

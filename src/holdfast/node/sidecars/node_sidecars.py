@@ -1,8 +1,8 @@
-"""The station of what runs beside the workers. It stands between an agent and its host (`act/host.py`).
+"""Runs the processes beside a node's workers. It stands between an agent and its host (`act/host.py`).
 
-The agent's instructions go through it to the host, the host's facts to the agent. Two facts wait here: that a worker is
-prepared, until the hooks before it have succeeded and the daemons run; that all of an attempt is reaped, until its
-daemons have left. Nothing else of the two changes.
+The agent's instructions go through it to the host, and the host's facts to the agent. It delays two kinds of facts.
+"A worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is
+reaped" waits until the attempt's daemons have exited. It changes nothing else.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ Flush = Callable[[Callable[[float], None], float], None]
 
 
 class NodeSidecars:
-    """A host (`holdfast.act.host.Host`). `learn`: the agent's ear. `tell`: takes an event to the owner.
+    """A host (`holdfast.act.host.Host`) with sidecars. `learn` passes facts to the agent. `tell` sends an event to the
+    owner.
 
-    `flush(then, now)`: calls `then` when all that workers have written is in their files; None: it always is.
+    `flush(then, now)` calls `then` when all of the workers' output is in their files; None: it always is.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class NodeSidecars:
         self._tell = tell
         self._flush = flush
         self._one: AttemptSidecars | None = None
-        """The last attempt that began here."""
+        """The latest attempt on this node."""
         self._after: HookRun | None = None
         self._answer: ev.HooksFinished | None = None
-        """What became of the hooks after the last attempt."""
+        """The result of the hooks after the latest attempt."""
 
-    # ------------------------------------------------------------------------------------------ the host's doors
+    # ------------------------------------------------------------------------------------------ the host's methods
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
         match instruction:
@@ -79,17 +80,17 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """What no instruction has asked for."""
+        """Pass on facts that no instruction caused."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
     def failures(self, attempt: int) -> tuple[SideFailure, ...]:
-        """Those that count as the attempt's own."""
+        """Return the failures that count as the attempt's own."""
         one = self._one
         return tuple(one.failures) if one is not None and one.attempt == attempt else ()
 
     def close(self) -> None:
-        """Nothing of the job lives any more."""
+        """Close all sidecars: no process of the job lives any more."""
         if self._after is not None:
             self._after.close()
         if self._one is not None:
@@ -108,12 +109,12 @@ class NodeSidecars:
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
             )
-            # The other workers of this node are started by the same command.
+            # Begin after this command, which starts the node's other workers too.
             self._reactor.at(now, one.begin)
         one.orders.append(order)
 
     def _pass(self, facts: list[Fact], now: float) -> list[Fact]:
-        """Those that the agent may know now."""
+        """Return the facts that the agent may know now; hold back the others."""
         one, passed = self._one, []
         for fact in facts:
             if isinstance(fact, WorkerPrepared) and one is not None and fact.attempt == one.attempt:
@@ -136,7 +137,7 @@ class NodeSidecars:
         if self._flush is None:
             one.workers_ended(now)
         else:
-            # A daemon that ships the logs is to find all of them.
+            # Wait for the logs, so that a daemon that ships them finds all of them.
             self._flush(one.workers_ended, now)
 
     def _opened(self, now: float) -> News:
@@ -146,7 +147,9 @@ class NodeSidecars:
         return None
 
     def _ended(self, now: float) -> News:
-        """The last daemon has left. What it has left behind is a child of this process now."""
+        """Remove the orphans of hooks and daemons once the last daemon has exited; they are children of this process
+        now.
+        """
         one = self._one
         assert one is not None, "it has ended"
         if not one.over and not self._host.workers.alive:
@@ -155,7 +158,7 @@ class NodeSidecars:
         return None
 
     def _failed(self, failure: SideFailure, now: float) -> News:
-        """A hook before the workers, or a required daemon: the attempt ends."""
+        """End the attempt: a hook before the workers, or a required daemon, has failed."""
         one = self._one
         assert one is not None, "it has failed"
         if not one.open:
@@ -174,10 +177,10 @@ class NodeSidecars:
         self._tell(ev.StopRequested(request=request))
         return None
 
-    # ------------------------------------------------------------------------------------------ after it
+    # ------------------------------------------------------------------------------------------ after the attempt
 
     def follow(self, order: RunHooks, now: float) -> None:
-        """The attempt is explained: run the hooks that follow it, once; the answer goes to the owner."""
+        """Run the hooks after the attempt once, when it is explained; send the result to the owner."""
         one = self._one
         if one is None or one.attempt != order.attempt:
             self._tell(ev.HooksFinished(attempt=order.attempt, cause=order.cause))
@@ -203,6 +206,6 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             return  # another attempt has begun meanwhile
-        kill(self._host.processes())  # what they have left behind must not meet the next attempt
+        kill(self._host.processes())  # their orphans must not live on into the next attempt
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

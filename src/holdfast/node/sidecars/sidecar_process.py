@@ -1,8 +1,8 @@
-"""One process beside the workers: a hook, a daemon or sshd, with a log of its own.
+"""One process beside the workers (a hook, a daemon or sshd) with its own log.
 
-It is a helper (`holdfast.children`): what stops the job's processes passes it by, and it ends when its station says so.
-It runs in the workers' directory. Both of its streams go to one log. What it has started and left behind is an orphan
-of this process: a child of the job like any other, stopped with it.
+It is a helper (`holdfast.children`): the stop of the job's processes spares it, and it ends when its caller stops
+it. It runs in the workers' directory, and both of its streams go to one log. Processes that it leaves behind become
+children of this process and are stopped with the job.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from holdfast.reactor import CallbackPriority
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
 
-#: Of its last words.
+#: The most bytes of a sidecar's last output in a report.
 LAST_BYTES = 2048
 
 
 class SidecarEnd:
-    """How it ended."""
+    """The end of a sidecar."""
 
     __slots__ = ("exit_code", "last_words", "signal", "trouble")
 
@@ -37,7 +37,7 @@ class SidecarEnd:
         self.exit_code = status if status is not None and status >= 0 else None
         self.signal = -status if status is not None and status < 0 else None
         self.trouble = trouble
-        """Why it never became its program; empty where it did."""
+        """Why the program was never started, or ""."""
         self.last_words = last_words
 
     @property
@@ -46,7 +46,7 @@ class SidecarEnd:
 
 
 class SidecarProcess:
-    """It runs from its construction until `ended(side, end, now)` is called."""
+    """A sidecar; it runs from its construction until `ended(side, end, now)` is called."""
 
     def __init__(
         self,
@@ -60,9 +60,10 @@ class SidecarProcess:
         mask: Callable[[str], str] = str,
         up: Callable[[float], News] | None = None,
     ) -> None:
-        """`mask`: takes secrets out of its last words. `up`: called once when it runs its program.
+        """`command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output. `mask`
+        removes secrets from its last words. `up(now)`: called once when the program runs.
 
-        Raises OSError where no process can be made.
+        Raises OSError if no process can be made.
         """
         self._reactor = reactor
         self._ended = ended
@@ -85,7 +86,7 @@ class SidecarProcess:
         try:
             os.write(started.go_fd, b"g")
         except BrokenPipeError:
-            pass  # it has died; its pidfd tells
+            pass  # it has died; its pidfd reports that
         os.close(started.go_fd)
         reactor.watch(self._child.pidfd, self._died, turn=CallbackPriority.DEATH)
         reactor.watch(self._status_fd, self._on_readable, turn=CallbackPriority.DEATH)
@@ -100,29 +101,31 @@ class SidecarProcess:
         return self._stream.file.path
 
     def last_words(self) -> str:
-        """The end of its output, without secrets."""
+        """Return the end of the output, without secrets."""
         return self._mask(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:
-        """Ask it to leave, and what runs below it as far as that is not left to it."""
+        """Ask the process to exit, and the processes below it that it does not stop itself."""
         Termination().ask(signal.SIGTERM, [self.pid])
 
     def kill(self) -> None:
-        """SIGKILL to it and to all below it."""
+        """Send SIGKILL to the process and all below it."""
         kill([*descendants(self.pid), self.pid])
 
     def close(self) -> None:
-        """Nothing more is heard of it: the job is over, and all that lived has been killed."""
+        """Release the process without calling `ended`: the job is over, and everything was killed."""
         for fd in (self._child.pidfd, self._stream.fd):
             self._reactor.forget(fd)
         self._close_status()
         self._child.end(0.0)
         self._stream.close(self._reactor.now())
 
-    # ------------------------------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------------------------------ events
 
     def _on_readable(self, fd: int, now: float) -> News:
-        """The status pipe: `+` prepared, end of file up, anything else why it is not the program."""
+        """Read the status pipe: `+` means prepared, its end means up, and other text says why the program did not
+        start.
+        """
         if data := os.read(fd, 4096):
             self._said += data
             return None
@@ -155,5 +158,5 @@ class SidecarProcess:
 
 
 def why(error: OSError | BadUsage) -> str:
-    """Why there is no process: the machine gives none, or the command names what is not there."""
+    """Return why there is no process: the machine gives none, or the command uses an unknown name."""
     return error.message if isinstance(error, BadUsage) else f"no process could be made: {error.strerror}"

@@ -1,7 +1,7 @@
-"""The keys of a job's door for debugging: one pair for those who enter, one for what they enter.
+"""The ssh keys of a job: one pair for the users who log in, and one for the servers.
 
-Both follow from the job's own key and its number, as the identities of the link do (`wire/peer_identity.py`):
-every node of a job has the same two without being sent any, and an owner that is back has them again.
+Both derive from the job's key and its id, as the identities of the link do (`wire/peer_identity.py`). So every node
+of a job has the same keys without receiving any, and a restarted owner has them again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _FOR = "holdfast door 1: "
 
 
 class KeySide(enum.StrEnum):
-    """Whose pair it is."""
+    """The owner of a key pair."""
 
-    #: Of who enters.
+    #: The users who log in.
     USER = "user"
-    #: Of every sshd of the job.
+    #: Every sshd of the job.
     HOST = "host"
 
 
 def key_pair(secret: bytes, job_id: str, side: KeySide) -> tuple[bytes, str]:
-    """A private key as OpenSSH keeps it in a file, and its public key as a line without a comment."""
+    """Return a private key in OpenSSH's file format, and its public key as a line without a comment."""
     key = Ed25519(derived(secret, f"{_FOR}{side} {job_id}".encode()))
     return openssh_private(key), openssh_public(key)

@@ -1,9 +1,10 @@
-"""The door for debugging: OpenSSH's sshd beside the workers of a node, and what a user needs to enter.
+"""The ssh access for debugging: OpenSSH's sshd beside the workers of a node, and the files that a user needs to log
+in.
 
-All of it lies in one directory of the job on this node, which only its user may read: the job's key, the host key that
-every sshd of the job has, the public keys that may enter, sshd's configuration, and `config`, with a `Host` for each
-worker of the gang. A login lands in the environment and directory of the worker that it names (`ssh_session.py`). There
-are no passwords, and no host key is taken on trust.
+All files are in one directory of the job on this node, which only its user can read: the job's key, the host key
+that every sshd of the job shares, the public keys that may log in, sshd's configuration, and `config` with a `Host`
+for each worker of the gang. A login gets the environment and directory of the worker that it names
+(`ssh_session.py`). Passwords are off, and every host key is checked.
 """
 
 from __future__ import annotations
@@ -22,21 +23,25 @@ from holdfast.model.runtime_plan import Ssh
 from holdfast.node.sidecars import ssh_session
 from holdfast.safe_files import replace_file
 
-#: What `ssh -F` takes.
+#: The file for `ssh -F`.
 CONFIG = "config"
 WORKERS = "workers"
-#: Names the sshd to use.
+#: The variable that names the sshd to use.
 SSHD = "HOLDFAST_SSHD"
 _PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
 _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 
 
 class NoSshServer(Exception):
-    """Why there can be none, in words."""
+    """There can be no ssh server; the message says why."""
 
 
 class SshServer:
-    """Of one job on one node. `secret`: what the job's keys follow from. `many`: the job has several nodes."""
+    """The ssh server of one job on one node.
+
+    `ssh`: the job's options. `directory`: the place of its files. `secret`: the job's keys derive from it.
+    `environment`: variables that may name the sshd. `many`: the job has several nodes.
+    """
 
     def __init__(
         self, ssh: Ssh, directory: Path, job_id: str, secret: bytes, environment: Mapping[str, str], *, many: bool
@@ -50,7 +55,9 @@ class SshServer:
         self._pids: dict[str, int] = {}
 
     def prepare(self, peers: Peers, port: int) -> tuple[str, ...]:
-        """The command of an sshd on `port`, for an attempt whose tasks are these. Raises NoDoor."""
+        """Write the files and return the command of an sshd on `port` for an attempt with these tasks. Raises
+        NoSshServer.
+        """
         sshd, user = self._sshd(), _user()
         self._pids = {}
         try:
@@ -62,24 +69,24 @@ class SshServer:
             self._write("sshd_config", self._sshd_config(port, user))
             self._write(CONFIG, self._ssh_config(peers, user))
             if os.getuid() == 0:
-                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's own, as root, for its unprivileged half
+                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs it as root
         except OSError as error:
             raise NoSshServer(f"{error.filename or self.directory}: {error.strerror}") from error
         return (sshd, "-D", "-e", "-f", str(self.directory / "sshd_config"))
 
     def note(self, worker: str, pid: int) -> None:
-        """A worker has its process: who enters it finds it there."""
+        """Record a worker's process, so that logins for this worker find it."""
         self._pids[worker] = pid
         try:
             self._write(WORKERS, "".join(f"{name} {number}\n" for name, number in self._pids.items()))
         except OSError:
-            pass  # the disk is full: a login says that the worker is not there
+            pass  # the disk is full; a login will report that the worker is missing
 
     def close(self) -> None:
-        """The job is over on this node: nothing that opens it is left."""
+        """Remove the keys and all other files: the job is over on this node."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    # ------------------------------------------------------------------------------------------ what it is made of
+    # ------------------------------------------------------------------------------------------ files
 
     def _sshd(self) -> str:
         named = self._environment.get(SSHD, "")
@@ -88,11 +95,11 @@ class SshServer:
         if found is None:
             missing = f"{SSHD}={named} cannot be run" if named else "there is no sshd on PATH or in /usr/sbin"
             raise NoSshServer(f"{missing} (Debian's package: openssh-server)")
-        return str(Path(found).absolute())  # it starts itself anew by its path
+        return str(Path(found).absolute())  # sshd starts itself anew by its path
 
     def _write_keys(self) -> str:
-        """The public half of the job's own key."""
-        from holdfast.node.sidecars.ssh_keys import KeySide, key_pair  # few jobs open a door
+        """Write the key files; return the public half of the job's own key."""
+        from holdfast.node.sidecars.ssh_keys import KeySide, key_pair  # imported late, because few jobs use ssh
 
         private, public = key_pair(self._secret, self._job_id, KeySide.USER)
         replace_file(self.directory / "id_ed25519", private)
@@ -103,7 +110,7 @@ class SshServer:
 
     @property
     def _alias(self) -> str:
-        """What every sshd of the job is known as at any address."""
+        """Return the name under which clients know every sshd of the job, at any address."""
         return f"holdfast-{self._job_id}"
 
     def _sshd_config(self, port: int, user: str) -> str:
@@ -120,11 +127,11 @@ class SshServer:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitEmptyPasswords no",
-            # PAM asks for no password here: it is what knows, without the right to read /etc/shadow, that an account is
-            # not locked. sshd itself would call every account locked that it cannot look up there.
+            # PAM asks for no password; it can tell that an account is not locked without reading /etc/shadow. Without
+            # PAM, sshd treats every account as locked that it cannot look up there.
             f"UsePAM {'no' if os.getuid() == 0 else 'yes'}",
-            # It looks at every directory above the keys: /tmp, where a state directory may lie, is everybody's. The
-            # directory of the keys itself is private.
+            # StrictModes checks every directory above the keys, and /tmp, where a state directory may be, is
+            # world-writable. The directory of the keys itself is private.
             "StrictModes no",
             "PidFile none",
             "PermitUserEnvironment no",
@@ -156,7 +163,7 @@ class SshServer:
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
             "  PasswordAuthentication no",
-            # sshd listens some milliseconds after its start.
+            # sshd listens only some milliseconds after its start.
             "  ConnectionAttempts 5",
             "  ConnectTimeout 10",
         ]

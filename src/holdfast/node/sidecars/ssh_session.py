@@ -1,9 +1,9 @@
-"""What sshd runs for who enters: a shell, or a command, in the environment and directory of one worker.
+"""The program that sshd runs for a login: a shell or a command, in the environment and directory of one worker.
 
     python ssh_session.py WORKERS         WORKERS: a file of lines `NAME PID`; HOLDFAST_ENTER names one of them
 
-The variables are read from the worker's own process, so no file holds them. It runs by itself, without the rest of
-holdfast: it imports nothing but `os` and `sys`.
+It reads the variables from the worker's process, so no file contains them. It runs without the rest of holdfast and
+imports only `os` and `sys`, so that a login is fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: What stays as the session has it.
+#: Variables that keep the session's value.
 OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
 
 
@@ -31,9 +31,9 @@ def main(workers: str) -> None:
 
 
 def of_worker(workers: str, wanted: str) -> dict[str, str] | None:
-    """The environment of the worker, whose directory is the present one from now on; None where it has ended."""
+    """Return the worker's environment and enter its directory; return None if the worker has ended."""
     try:
-        with open(workers, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes longer than all of this
+        with open(workers, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes longer than the whole function
             pids = dict(line.split() for line in file.read().splitlines())
     except OSError as error:
         print(f"holdfast: {workers}: {error.strerror}", file=sys.stderr)
