@@ -1,1 +1,1 @@
-"""The process that fetches what a job has before its workers, as its node and `holdfast prepare` see it."""
+"""Runs the process that fetches a job's prerequisites before its workers start, for a node or `holdfast prepare`."""

@@ -1,4 +1,4 @@
-"""A job's prerequisites fetched by a command that has nothing else to do: `holdfast prepare`."""
+"""Fetches a job's prerequisites for a command that waits for them: `holdfast prepare`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SAID_EVERY_S = 10.0
 
 
 class NotFetched(HoldfastError):
-    """A prerequisite could not be had; nothing of it counts."""
+    """A prerequisite could not be fetched; no part of it is used."""
 
     def __init__(self, trouble: FetchTrouble) -> None:
-        from holdfast.catalogue.exit_rows import load  # only a failure needs it
+        from holdfast.catalogue.exit_rows import load  # imported late, because only a failure needs it
 
         row = load().row(trouble.phrase)
         self.trouble = trouble
@@ -40,9 +40,10 @@ def fetch_here(
     draw: Callable[[str], None] | None = None,
     width: int = 80,
 ) -> None:
-    """Have all prerequisites of a job in the exchange directory. Raises NotFetched, BadUsage, OSError.
+    """Fetch all prerequisites of a job into the exchange directory. Raises NotFetched, BadUsage, OSError.
 
-    `say` prints a line. `draw` redraws the one line of a terminal, of `width` columns; None: a line every 10 s instead.
+    `say` prints a line. `draw` redraws one terminal line of `width` columns; if it is None, a line is printed every
+    10 s.
     """
     reactor = Reactor(Clock().now)
     order = order_of(
@@ -61,7 +62,7 @@ def fetch_here(
         if not isinstance(word, FetchMoved):
             if draw is not None:
                 draw("")
-            if not isinstance(word, FetchFailed):  # that is the message of the command
+            if not isinstance(word, FetchFailed):  # the command prints the failure itself
                 say(fetch_sentence(word))
         elif draw is not None:
             draw(bar(word, width))

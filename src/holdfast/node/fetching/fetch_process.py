@@ -1,4 +1,4 @@
-"""The fetching process as holdfast sees it: what it was asked for, the words that it writes, and its end."""
+"""Runs the fetching process: it sends the request, reads the process's messages and handles its exit."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 MOST_LINE_BYTES = 1 << 20
-#: So long after its limit it is killed: between two tries it ends by itself before, and can say why.
+#: Seconds after its limit at which the process is killed. Normally it ends before, between two tries, and says why.
 LATE_S = 1.0
 TAIL_BYTES = 2048
 
 
 class Fetched(Noun, frozen=True, kw_only=True):
-    """How a fetch ended. `trouble` None: all are there, whole."""
+    """The end of a fetch. `trouble` is None if all prerequisites are there and complete."""
 
     trouble: FetchTrouble | None = None
-    #: Each prerequisite, where it stands.
+    #: One line for the state of each prerequisite.
     lines: tuple[CheckLine, ...] = ()
 
 
 class FetchRun:
-    """One fetching process. `heard` is called with each word that it writes, `ended` once, at its end: each returns the
-    events that follow.
+    """One fetching process.
 
-    Raises OSError where it cannot be started.
+    `heard` is called with each message of the process, `ended` once at its end; each returns the events that
+    follow. Raises OSError if the process cannot be started.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FetchRun:
         self._errors, wrong = os.pipe()
         mine = (asking, self._asking, self._words, writing, self._errors, wrong)
         try:
-            # The working directory is the user's: no module of it is to stand in for one of ours (-P).
+            # The working directory is the user's. -P keeps its modules from replacing ours.
             self._child: children.Child | None = children.start(
                 (sys.executable, "-P", "-m", "holdfast.fetch"),
                 output=writing,
@@ -93,18 +93,18 @@ class FetchRun:
         self._late = reactor.at(self._began + order.limit_s + LATE_S, self._too_late)
 
     def lines(self) -> tuple[CheckLine, ...]:
-        """Each prerequisite, where it stands now."""
+        """Return one line for the present state of each prerequisite."""
         return tuple(self._lines.values())
 
     def close(self) -> None:
-        """End it with all that it has started. `ended` is not called any more."""
+        """Kill the process and all that it started. `ended` is not called any more."""
         if self._child is None:
             return
         child, self._child = self._child, None
         self._release(child)
         child.end()
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _release(self, child: children.Child) -> None:
         self._late.close()
@@ -121,7 +121,7 @@ class FetchRun:
         try:
             self._data = self._data[os.write(fd, self._data) :]
         except BrokenPipeError:
-            self._data = b""  # it has ended: its status tells why
+            self._data = b""  # the process has ended; its exit status says why
         if not self._data:
             self._shut(fd)
 
@@ -143,7 +143,7 @@ class FetchRun:
             try:
                 word: FetchWord = json_as(line, FetchWord, most_bytes=MOST_LINE_BYTES)
             except Malformed:
-                continue  # a library has printed something
+                continue  # a library has printed this line
             self._take(word)
             found += self._heard(word, now)
         return found
@@ -180,7 +180,7 @@ class FetchRun:
             return []
         found: list[Event] = []
         for pipe in (self._words, self._errors):
-            # What it wrote last is there: a pipe keeps it.
+            # Read the last messages, which the pipe keeps after the exit.
             while self._reactor.watched(pipe) is not None and _readable(pipe):
                 if pipe == self._words:
                     found += self._listen(pipe, now)
@@ -203,7 +203,7 @@ class FetchRun:
         return self._finish(now)
 
     def _fail(self, phrase: Phrase, words: str) -> None:
-        """The process could not say itself what went wrong."""
+        """Record a failure that the process could not report itself."""
         name = next((thing.name for thing in self._order.things if self._lines[thing.name].state != "passed"), "(none)")
         self._take(FetchFailed(trouble=FetchTrouble(name=name, phrase=phrase, words=words)))
 
@@ -216,11 +216,11 @@ class FetchRun:
 
 
 def name_of(thing: str) -> str:
-    """What stands for a prerequisite in a list of checks."""
+    """Return a prerequisite's name in a list of checks."""
     return f"prerequisite {thing}"
 
 
 def _readable(fd: int) -> bool:
-    import select  # at the end of a fetch only
+    import select  # imported late, because only the end of a fetch needs it
 
     return bool(select.select([fd], [], [], 0)[0])
