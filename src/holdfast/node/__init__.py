@@ -1,1 +1,1 @@
-"""What one machine does for a job: its workers, evidence, devices, pre-checks and sidecars."""
+"""One machine's part in a job: its workers, evidence, devices, pre-checks and sidecars."""

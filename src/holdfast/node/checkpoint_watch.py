@@ -1,7 +1,7 @@
-"""Looks for checkpoints while an attempt runs, at moments when workers have just written output.
+"""Looks for checkpoints while an attempt runs, shortly after workers have written output.
 
-It has no timer of its own: it never looks at a silent job. It looks a moment after output, since a program that prints
-"saving" opens its file next. The cost of a look bounds how often looks follow each other.
+It has no timer of its own, so a silent job costs nothing. It looks a moment after the output, because a program
+that prints "saving" opens its file next. The cost of a look limits how often it looks.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ if TYPE_CHECKING:
 
     from holdfast.observe.checkpoint_files import CheckpointWatch
 
-#: From the output to the look.
+#: Seconds from a worker's output to the look.
 AFTER_S = 0.25
-#: The least time between two looks; they take at most a hundredth of a core.
+#: The least seconds between two looks; looks take at most a hundredth of a core.
 GAP_S = 5.0
 COST_FACTOR = 100.0
 
 
 class CheckpointPoller:
-    """`heard_at`: when any worker last wrote. `pids`: rank → pid of the workers that live. `clock`: now."""
+    """Looks for finished checkpoints of one attempt after another.
+
+    `heard_at()`: time of the workers' latest output. `pids()`: rank → pid of the living workers. `ours`:
+    directories of holdfast, whose files are not checkpoints. `clock()`: the present time.
+    """
 
     def __init__(
         self,
@@ -44,11 +48,11 @@ class CheckpointPoller:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """The gang has entered another phase. Right before a stop, look once more at the files that were open."""
+        """Follow the gang into a phase. Right before a stop, look once more at the files that were open."""
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:
-            # A quick worker has written before all are up: what counts is whether it wrote in this attempt.
+            # A fast worker may write before all are up. That output counts, because it is of this attempt.
             self._running, self._gap_s = True, 0.0
         elif self._running:
             self._running, self._due = False, None
@@ -56,7 +60,7 @@ class CheckpointPoller:
                 self._watch.look(self._pids().values())
 
     def finished(self) -> tuple[str, ...]:
-        """The checkpoints of this attempt that were seen to be finished."""
+        """Return the checkpoints of this attempt that are complete."""
         return () if self._watch is None else tuple(self._watch.finished)
 
     def next_wake(self) -> float | None:
@@ -65,7 +69,7 @@ class CheckpointPoller:
         return self._due
 
     def tick(self, now: float) -> None:
-        from holdfast.observe.checkpoint_files import CheckpointWatch  # no start needs this import
+        from holdfast.observe.checkpoint_files import CheckpointWatch  # imported late, because a start does not need it
 
         self._due = None
         if self._running:

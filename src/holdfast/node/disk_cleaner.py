@@ -1,9 +1,10 @@
-"""The disk cleaner: it watches the file systems that a job uses, and asks to stop the job that uses most.
+"""The disk cleaner: it watches the file systems that a job uses, and asks to stop the job that uses the most.
 
-Off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's directory
-which files belong to it (`disk_shares`). When the limit is exceeded, each supervisor measures all jobs, the stopped
-ones included. The supervisor of the largest job stops it, with the reason in numbers (OpenPAI's exit 198). They decide
-one after the other, under a lock, so that two that look at the same instant do not both stop. No server is needed.
+It is off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's
+directory which files belong to the job (`disk_shares`). When the limit is exceeded, each supervisor measures all
+jobs, including stopped ones. The supervisor of the largest job stops it and gives the numbers as the reason
+(OpenPAI's exit 198). A lock lets one supervisor decide at a time, so that two never stop at once. No server is
+needed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from holdfast.record.job_directory import JobPlace
 from holdfast.safe_files import open_file
 
 EVERY_S = 10.0
-#: The pause before the next look while another job decides, or while this one is being stopped and may still write.
+#: Seconds to the next look while another job decides, or while this job is stopping and may still write.
 SOON_S = 1.0
 LOCK_NAME = ".disk-cleaner.lock"
 
 
 class DiskCleaner:
-    """Watches the file systems of `places` (directories the job writes to) for one job."""
+    """Watches, for one job, the file systems of `places` (directories that the job writes to)."""
 
     def __init__(
         self,
@@ -44,14 +45,16 @@ class DiskCleaner:
         now: float,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`own`: directories that belong to this job alone, counted whole. `pids`: the job's processes."""
+        """`limit`: the disk limit. `job_dir`: the job's directory. `own`: directories of this job alone, counted as a
+        whole. `pids()`: the job's processes. `say` prints a message to the user.
+        """
         self._limit = limit
         self._job_dir = job_dir
         self._places = tuple(places)
         self._pids = pids
         self._say = say
         self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
-        self._shares.note({})  # from now on other jobs know it as one that may be stopped
+        self._shares.note({})  # now other jobs know that this one may be stopped
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
@@ -67,7 +70,7 @@ class DiskCleaner:
         now: float,
         say: Callable[[str], None],
     ) -> Self:
-        """The cleaner of a job that keeps its files at `place` and works in `cwd`."""
+        """Make the cleaner of a job that keeps its files at `place` and works in `cwd`."""
         own = {place.directory.resolve(), place.logs.resolve()}
         return cls(limit, job_dir=place.directory, places=(*own, cwd), own=own, pids=pids, now=now, say=say)
 
@@ -109,7 +112,9 @@ class DiskCleaner:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Over the limit: is this job the one to stop? Of two equal ones the newer (its number sorts higher)."""
+        """Request this job's stop if it is the largest. Of two equal jobs the newer is stopped; its number sorts
+        higher.
+        """
         users = self._shares.users(use.device)
         for text in self._shares.news:
             self._say(text)
@@ -161,13 +166,13 @@ class DiskCleaner:
         )
 
     def _most(self, use: DiskUse) -> int:
-        """How many of its bytes may be used."""
+        """Return the number of bytes that may be used."""
         if self._limit.percent is not None:
             return int(self._limit.percent / 100 * use.total_bytes)
         return self._limit.size_bytes or 0
 
     def _said(self, use: DiskUse) -> str:
-        """How much all jobs use, and how much they may use."""
+        """Describe how much all jobs use, and the limit."""
         limit = self._limit
         if limit.inodes is not None:
             return f"all users {use.used_inodes} inodes, limit {limit.inodes}"
@@ -189,9 +194,9 @@ def _percent(share: float) -> str:
 
 @contextmanager
 def _turn(home: Path) -> Iterator[bool]:
-    """Whether this job may decide now: one at a time of all jobs that measure. This never waits.
+    """Yield whether this job may decide now; only one job decides at a time. This never blocks.
 
-    Where there can be no lock at all (a full disk before its first use, a file system without locks) it may.
+    If no lock is possible (the disk is full, or the file system has no locks), the job may decide.
     """
     try:
         fd = open_file(home / LOCK_NAME, os.O_RDWR | os.O_CREAT)

@@ -1,9 +1,10 @@
-"""Which jobs use how much of a disk: the share that each writes for the others, and which jobs count.
+"""The share of a disk that each job uses: every job writes its share for the others, and some count longer than
+others.
 
-A share names what belongs to a job: its directories, and the files that its processes were seen writing. The job that
-decides measures them all itself, at one moment, so files that were deleted since do not count. A job that the cleaner
-stopped renames its share, which needs no room on a full disk; it counts for as long as its files remain. The share of
-any other job counts for as long as the job lives.
+A share names a job's directories and the files that its processes were seen writing. The deciding job measures all
+shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
+which needs no room on a full disk; such a share counts as long as its files remain. Any other share counts as long
+as its job lives.
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ from holdfast.untrusted import Malformed, json_as
 
 SHARE_NAME = "disk-share.json"
 STOPPED_NAME = "disk-share-stopped.json"
-#: How many written files are remembered per job; the latest are kept.
+#: The most written files remembered per job; the latest ones are kept.
 MOST_WRITTEN = 10_000
 SHARE_BYTES = 32 << 20
-#: A job on another host, whose lock cannot be judged from here, counts as live if its share was touched this late.
+#: Seconds after its share's last touch for which a job on another host counts as live; its lock is not visible here.
 SILENT_S = 60.0
 
 
 class DiskShare(Noun, frozen=True, kw_only=True):
     """The files that belong to one job."""
 
-    #: Counted with everything in them.
+    #: Directories that count with everything in them.
     directories: tuple[str, ...] = ()
-    #: Seen open for writing: path → inode number.
+    #: Files seen open for writing: path → inode number.
     files: dict[str, int] = {}
 
 
 class User(Noun, frozen=True, kw_only=True):
-    """One job, and how much it uses of one file system now."""
+    """One job, and its present use of one file system."""
 
     job: str
     size_bytes: int
     inodes: int
-    #: The disk cleaner stopped it.
+    #: True if the disk cleaner stopped the job.
     stopped: bool = False
-    #: It runs under a disk limit, so the cleaner may stop it.
+    #: True if the job has a disk limit, so that the cleaner may stop it.
     limited: bool = True
 
 
 class DiskShares:
-    """The shares of all jobs in one state directory, as one of these jobs sees them."""
+    """The shares of all jobs in one state directory, from the view of one of these jobs."""
 
     def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
         self._job_dir = job_dir
@@ -60,46 +61,46 @@ class DiskShares:
         self._path = job_dir / SHARE_NAME
         self._written = b""
         self._over: set[str] = set()
-        """Jobs that ended without the cleaner: they do not come back."""
+        """Jobs that ended without the cleaner; they never count again."""
         self._told: set[Path] = set()
         self.news: list[str] = []
-        """Sentences about shares that are unusable."""
+        """Messages about shares that cannot be used."""
 
     @property
     def files(self) -> Mapping[str, int]:
-        """The files that this job was seen writing, as far as they still exist."""
+        """Return the files that this job was seen writing and that still existed at the last look."""
         return self._files
 
     def note(self, written: Mapping[str, int]) -> None:
-        """Add these to this job's share: written again where that changed it, only touched otherwise."""
+        """Add files to this job's share. Rewrite it only if it changed; otherwise touch it."""
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
         data = encode(DiskShare(directories=self._directories, files=self._files))
         try:
             if data == self._written:
-                os.utime(self._path)  # a sign of life for other hosts
+                os.utime(self._path)  # shows other hosts that this job lives
                 return
             fresh = self._job_dir / f".{self._path.name}"
             write_file(fresh, data)
             fresh.replace(self._path)
             self._written = data
         except OSError:
-            pass  # the disk may be full already: others use the earlier share, and what they see themselves
+            pass  # the disk may be full already: others use the older share and what they see themselves
 
     def mark_stopped(self) -> None:
-        """Mark this job as one that the cleaner stopped."""
+        """Mark this job as stopped by the cleaner."""
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            return  # no share, because the disk was full from the start: once this job is over, it does not count
+            return  # the disk was full from the start, so there is no share, and this job will not count after its end
         self._path = self._job_dir / STOPPED_NAME
 
     def withdraw(self) -> None:
-        """The job ends without the cleaner."""
+        """Remove the share: the job ends without the cleaner."""
         self._path.unlink(missing_ok=True)
 
     def users(self, device: int) -> list[User]:
-        """This job and all others that count, each with how much it uses of the file system `device` (`st_dev`)."""
+        """Return this job and all others that count, with their use of the file system `device` (`st_dev`)."""
         mine = DiskShare(directories=self._directories, files=self._files)
         found = [(self._job_dir.name, mine, self._path.name == STOPPED_NAME, True)]
         for directory in self._others():
@@ -109,7 +110,7 @@ class DiskShares:
         live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
         users = []
         for job, share, stopped, limited in found:
-            # A file that a live job writes to is its own, even if the file existed before.
+            # A file that a live job writes belongs to that job, even if it existed before.
             files = {path: node for path, node in share.files.items() if not stopped or path not in live}
             if stopped:
                 files = still_there(files)
@@ -125,10 +126,12 @@ class DiskShares:
         yield from (path for path in found if path != self._job_dir and path.name not in self._over)
 
     def _share_of(self, directory: Path) -> tuple[DiskShare, bool, bool] | None:
-        """The share of another job, whether the cleaner stopped it, whether it has a limit; None: it does not count."""
+        """Return another job's share, whether the cleaner stopped the job, and whether it has a limit; None: it does
+        not count.
+        """
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
-        # This look comes last: a job that is stopped meanwhile renames its share before it ends.
+        # Look for this file last: a job that is stopped meanwhile renames its share before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
         if life is OwnerLiveness.DEAD:
@@ -144,14 +147,14 @@ class DiskShares:
         return DiskShare(directories=directories, files={**share.files, **seen}), False, True
 
     def _seen_from_outside(self, directory: Path) -> dict[str, int]:
-        """The files that the processes of another live job on this host write now."""
+        """Return the files that another live job's processes on this host are writing."""
         supervisor = read_owner(directory)
         if supervisor is None or supervisor.host != os.uname().nodename:
             return {}
         return written_files(descendants(supervisor.pid))
 
     def _is_fresh(self, path: Path) -> bool:
-        """Whether its owner touched it recently: the file system's clock dates both it and our own share."""
+        """Return whether a share was touched recently; the file system's clock dates both it and our own share."""
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
         except OSError:
@@ -171,6 +174,6 @@ class DiskShares:
 
 
 def _logs(directory: Path) -> tuple[str, ...]:
-    """Where a job keeps its logs, if not in its directory."""
+    """Return the job's log directory if it is outside the job's directory."""
     link = directory / "logs"
     return (os.path.realpath(link),) if link.is_symlink() else ()

@@ -1,7 +1,7 @@
-"""The error file that holdfast itself has to write: TORCHELASTIC_ERROR_FILE of its own environment, as with torchrun.
+"""Writes the error file that holdfast's own environment asks for (TORCHELASTIC_ERROR_FILE), as torchrun does.
 
-A scheduler (Flyte, an outer launcher) reads in it why the job failed: the file that the culprit wrote
-(`torch.distributed.elastic.multiprocessing.errors.record`), else the job's own report in the same form.
+A scheduler (Flyte, an outer launcher) reads in it why the job failed. It is the culprit's own file
+(`torch.distributed.elastic.multiprocessing.errors.record`), or else the job's report in the same form.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
-    """Write what `report` says to `path`; an existing file is replaced. Raises OSError."""
+    """Write the failure in `report` to `path`, replacing an existing file. Raises OSError."""
     said = report.report
     write_given(path, encode(_workers_own(logs, said) or _ours(report)))
 
 
 def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
-    """The culprit's own file, with the status or the signal it ended by; None where it wrote no readable one."""
+    """Return the culprit's own file with its exit status or signal added; None if there is no readable one."""
     if said.first is None:
         return None
     directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"

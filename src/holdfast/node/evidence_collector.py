@@ -1,4 +1,4 @@
-"""Collects the evidence about a drained attempt: logs, memory kills, kernel lines, progress, error files."""
+"""Collects the evidence about a drained attempt: logs, memory kills, kernel lines, progress and error files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.observe.progress_reader import read_marks, read_progress
 from holdfast.record.local_time import local
 from holdfast.safe_files import read_file
 
-#: The logs of so many workers are searched far before their end; of the others only the end is read.
+#: The number of workers whose logs are searched far back; only the end of the other logs is read.
 DEEP_WORKERS = 4
-#: So many of the first ranks are searched for steps and epochs, besides the last rank and those that died first.
+#: The number of first ranks searched for steps and epochs; the last rank and the first to die are searched too.
 COUNTING_WORKERS = 2
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
-#: A file system may date a write this much too early: it uses the time of the kernel's last tick.
+#: A file's time may be this many seconds early: a file system uses the time of the kernel's last tick.
 FILE_CLOCK_S = 0.01
 
 
 class Collector:
-    """Reads the files of one job's workers. Raises nothing: a file that cannot be read leaves its facts unknown."""
+    """Reads the files of one job's workers. It never raises: an unreadable file leaves its facts unknown."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class Collector:
         container_word: Callable[[float], str] = lambda since: "",
         dropped_bytes: Callable[[], dict[str, int]] = dict,
     ) -> None:
-        """`last_words`: of a rank and a stream. `error_files`: by role, where the file is not in a directory here."""
+        """Each callable returns one kind of evidence. `last_words(rank)`: the end of the rank's output, and its
+        stream. `error_files`: role → its error file, if the role sets a path itself. `logs`: the parent directory
+        of the attempts.
+        """
         self._logs = logs
         self._first_output_at = first_output_at
         self._last_output_at = last_output_at
@@ -56,9 +59,9 @@ class Collector:
         self._dropped_bytes = dropped_bytes
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        """Add to what the gang knows. A completed attempt needs no logs: its end is quick.
+        """Add this node's evidence to what the gang knows. A completed attempt ends fast: its logs are not read.
 
-        `since`: when the attempt began. A file of an earlier attempt says nothing about this one.
+        `since`: the attempt's start. Files of earlier attempts are ignored.
         """
         attempt = self._logs / f"attempt-{known.attempt}"
         first = first_to_die(known.workers)
@@ -107,7 +110,7 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """The exit with the whole end of its log, as this node has it: only an excerpt has travelled to the owner."""
+        """Add the whole end of the worker's log, and its error file. The owner has got only an excerpt so far."""
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
@@ -121,14 +124,14 @@ class Collector:
 
 
 def error_files(spec: JobSpec) -> dict[str, Path]:
-    """By role: where its workers write their error file, if the role's own environment sets it."""
+    """Return role → error file, for the roles whose own environment sets the path."""
     named = {role.name: role.env.get("TORCHELASTIC_ERROR_FILE", "") for role in spec.roles}
     return {role: Path(path) for role, path in named.items() if path}
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
-    """The progress of a bounded number of workers: mostly the first or the last rank prints it."""
-    from holdfast.observe.step_counter import counts_in  # a run without a death never imports it
+    """Add the progress that a few workers printed; mostly the first or the last rank prints it."""
+    from holdfast.observe.step_counter import counts_in  # imported late, because a run without a death never needs it
 
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
@@ -140,19 +143,19 @@ def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[Wo
 
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
-    """A hang of which no look has a stack, with the stacks that the workers wrote when they were stopped."""
+    """Add the stacks that the workers wrote when they were stopped, if no look at the hang has any."""
     if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
         return hang
     from holdfast.explain.hang_judgement import with_stacks
     from holdfast.observe.python_stacks import with_last_words
 
-    # A worker that did not exit because of our signal may have written a stack long before.
+    # A worker that exited for another reason may have written its stack long before.
     said = {
         worker.rank: worker.stderr.text
         for worker in workers
         if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
     }
-    # Nothing has changed between the looks, so the stacks at the end were true at each of them.
+    # Nothing changed between the looks, so the final stacks hold for each of them.
     looks = [with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
         return hang
@@ -162,7 +165,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
-    """Ranks whose logs are searched far back: the cause is with those that died first, or still hang."""
+    """Return the ranks whose logs are searched far back: those that died first or still hang, where the cause is."""
 
     def when(worker: WorkerEvidence) -> tuple[float, int]:
         ended = worker.exit
@@ -173,11 +176,11 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
 
 
 def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
-    """The file's excerpt; where the disk kept nothing, the end of that stream as memory has it.
+    """Return the log file's excerpt, or the end of the stream in memory if the disk has nothing.
 
-    `share`: how many workers, with two files each, share the time for searching far back; 0: the end only.
+    `share`: the number of workers, with two files each, that share the time for a far search; 0: read only the end.
     """
-    from holdfast.node.explain_files import (  # imports the matcher, which no run needs before a death
+    from holdfast.node.explain_files import (  # the matcher is imported late, because no run needs it before a death
         LIVE_BYTES,
         MOST_TAIL_BYTES,
         excerpt,
@@ -187,7 +190,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
         if path.is_file() and path.stat().st_size:
             return excerpt(path, source, LIVE_BYTES // (2 * share) if share else MOST_TAIL_BYTES)
     except OSError:
-        pass  # the file was never written, or the disk is gone: only memory has it
+        pass  # the file was never written or the disk is gone, so only memory has the output
     ended = worker.exit
     if ended is not None and ended.last_words and source.endswith(f" {ended.last_words_stream}"):
         return LogExcerpt(source=source, text=ended.last_words)
@@ -195,9 +198,9 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
 
 
 def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence]:
-    """The lines of this attempt's `*.pai.error` files (OpenPAI's runtime exit spec), bounded.
+    """Yield the lines of this attempt's `*.pai.error` files (OpenPAI's runtime exit spec), up to a limit.
 
-    They lie in the attempt's own directory, or beside the attempts' directories and were written to since it began.
+    The files are in the attempt's own directory, or beside it if they were written since the attempt began.
     """
     found = [*(directory / f"attempt-{attempt}").rglob("*.pai.error"), *_beside(directory)]
     for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
@@ -211,9 +214,9 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """The `*.pai.error` files beside the attempts' directories, and those in other directories there."""
+    """Yield the `*.pai.error` files beside the attempts' directories, and in other directories beside them."""
     try:
-        # A job of a thousand attempts has a thousand directories here: this reads only their names.
+        # A job with a thousand attempts has a thousand directories; this reads only their names.
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries]
     except OSError:

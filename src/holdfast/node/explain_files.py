@@ -1,4 +1,4 @@
-"""The entry point of explaining: logs (files, pipes, workers' directories) become evidence, and evidence a report."""
+"""The entry point of explaining: it turns logs (files, pipes, workers' directories) into evidence and then a report."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ __all__ = [
     "signal_of",
 ]
 
-#: So many bytes of a log's end are always kept.
+#: The bytes of a log's end that are always kept.
 TAIL_BYTES = 64 << 10
-#: The end is kept up to this far back where it shows no progress: a thousand ranks may report one death.
+#: The most bytes kept of an end without progress: a thousand ranks may report one death.
 MOST_TAIL_BYTES = 1 << 20
-#: All live workers' logs together are scanned this far back: it happens between a death and its report.
+#: The most bytes scanned in all workers' logs together, between a death and its report.
 LIVE_BYTES = 256 << 20
 
 
 def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:
-    """What to keep of a worker's log file of any size: its end, and cut-outs around catalogue hits before that.
+    """Return the part of a worker's log to keep: its end, and the text around earlier catalogue hits.
 
-    Fast and bounded: at most `scan_bytes` from the end are scanned. Raises OSError where the file cannot be read.
+    The log may have any size; at most its last `scan_bytes` are scanned. Raises OSError if it cannot be read.
     """
     with opened(path) as file:
         status = os.fstat(file.fileno())
@@ -67,17 +67,17 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """The end of the last rotated piece of a log: the message about a death often spans both pieces."""
+    """Return the end of a log's last rotated piece: a message about a death often spans both pieces."""
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
             return file.read(most_bytes)
     except OSError:
-        return b""  # nearly always: the log was not rotated
+        return b""  # the log was not rotated, which is the usual case
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
-    """The log with the year and time zone that its timestamps leave out, taken from its last modification."""
+    """Add the year and time zone that the log's timestamps lack, from the file's last modification."""
     return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
 
 
@@ -89,10 +89,11 @@ def explain_files(
     catalogue: Catalogue | None = None,
     stdin: BinaryIO | None = None,
 ) -> ExitReport:
-    """The report of a death from its logs alone: each file (`-`: standard input) is one rank's, or the job's.
+    """Return the report of a death from its logs alone. Each file (`-`: standard input) is one rank's log, or the
+    job's.
 
-    `exit_code` and `signal` are typed because a log does not have them. Raises `BadUsage` for a file that is missing,
-    cannot be read or is a directory.
+    The user types `exit_code` and `signal`, because a log does not contain them. Raises `BadUsage` for a file that
+    is missing, unreadable or a directory.
     """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []
@@ -105,7 +106,7 @@ def explain_files(
 
 
 def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None, int | None]:
-    """Exit status and signal, as the user typed them: at most one of them remains. Raises `BadUsage`."""
+    """Turn the typed exit status and signal name into numbers, of which at most one is not None. Raises `BadUsage`."""
     number: int | None = None
     if signal_name is not None:
         number = number_of(signal_name)
@@ -115,7 +116,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
             )
     if exit_code is not None:
         typed = exit_code
-        if not 0 <= typed <= 255:  # as PBS, wait(2), Python or Windows write it
+        if not 0 <= typed <= 255:  # PBS, wait(2), Python and Windows write larger or negative statuses
             told = signal_of(typed)
             number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
             if told is None and exit_code is None:
@@ -124,7 +125,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
 
 
 def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
-    """The two streams of one rank (`attempt_0/3/stdout.log` and `stderr.log`) are one worker's."""
+    """Join the two streams of a rank (`attempt_0/3/stdout.log` and `stderr.log`) into one worker."""
     places: dict[str, int] = {}
     found: list[WorkerEvidence] = []
     for worker in workers:
@@ -135,7 +136,7 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
         if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
             places[str(path.parent)] = len(found)
             found.append(worker)
-        elif stream == "stderr":  # the lines about the end are there
+        elif stream == "stderr":  # stderr has the lines about the end
             found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
         else:
             found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)
@@ -143,9 +144,9 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
 
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
-    """The built-in rows after those of these files (ours, or OpenPAI's), and a sentence for each part left out.
+    """Return the built-in rows after those of these files (ours or OpenPAI's), and a message for each part left out.
 
-    Raises `BadUsage` for a file that cannot be read or has no rows at all.
+    Raises `BadUsage` for a file that cannot be read or has no rows.
     """
     from holdfast.catalogue.exit_rows import load
     from holdfast.explain.row_lint import usable
@@ -163,7 +164,7 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
 
 
 def read_rows_file(name: str) -> bytes:
-    """The content of a file of rows. Raises `BadUsage` where it cannot be read."""
+    """Return the content of a file of rows. Raises `BadUsage` if it cannot be read."""
     try:
         return read_given(name, MOST_CONFIG_BYTES)
     except IsADirectoryError:
@@ -175,14 +176,14 @@ def read_rows_file(name: str) -> bytes:
 
 
 def lint_file(name: str) -> list[RowProblem]:
-    """The mistakes in a file of rows, in its order; empty where it has none."""
+    """Return the mistakes in a file of rows, in the file's order."""
     from holdfast.explain.row_lint import lint
 
     return lint(read_rows_file(name), name)
 
 
 def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
-    """Read one log of any size and encoding, in bounded memory."""
+    """Read one log of any size and encoding in bounded memory."""
     if name == "-":
         return _dated(_scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher), time.time())
     path = Path(name)
@@ -194,7 +195,7 @@ def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogE
             )
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            # A pipe (`<(kubectl logs …)`) is still written to while it is read.
+            # A pipe (`<(kubectl logs …)`) is written to while it is read, so it is as new as now.
             written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
             return _dated(_scan(_blocks(file), name, matcher), written_at)
     except FileNotFoundError:
@@ -211,7 +212,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
     if offset == 0 and skipped == 0 and (document := _document(tail)):
         tail = document
     if len(tail) > 4 * TAIL_BYTES:
-        # The program survived everything before the last sign of progress: only what follows it is worth reading.
+        # The program survived everything before its last sign of progress, so keep only what follows.
         begin = min(max(0, matcher.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
         begin = tail.rfind(b"\n", 0, begin) + 1
         line += tail.count(b"\n", 0, begin)
@@ -228,7 +229,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Blocks that end with a whole line (except for lines longer than a block), as UTF-8."""
+    """Yield blocks of UTF-8 that end with a whole line, except for lines longer than a block."""
     first = file.read(4096)
     read: Callable[[], bytes]
     if first[:2] == b"\x1f\x8b":
@@ -246,7 +247,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
                 try:
                     out = inflate.decompress(pending)
                 except zlib.error:
-                    return b""  # a truncated archive: what came before is the log
+                    return b""  # the archive is truncated; keep what came before
                 pending = inflate.unused_data if inflate.eof else b""
                 if inflate.eof:
                     return out
@@ -275,7 +276,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
             return
         end = data.rfind(b"\n") + 1
         if not end:
-            # One endless line: pass it on in blocks, without waiting for its end.
+            # A line longer than a block: pass it on in blocks, without waiting for its end.
             rest += data
             if len(rest) >= BLOCK_BYTES:
                 yield rest
@@ -286,7 +287,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _wide(first: bytes) -> str:
-    """The encoding of UTF-16 and UTF-32 text, recognised by its mark or by its zeros."""
+    """Return the encoding of UTF-16 or UTF-32 text, found by its mark or its zero bytes; "" for others."""
     for mark, encoding in (
         (codecs.BOM_UTF32_LE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),
@@ -305,12 +306,12 @@ def _wide(first: bytes) -> str:
 
 
 def decode(data: bytes) -> str:
-    """UTF-8 with replacement characters: a wrong byte costs one character, never a line."""
+    """Decode UTF-8 with replacement characters, so that a wrong byte costs one character and not a line."""
     return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
 
 
 def _document(tail: bytes) -> bytes:
-    """A JSON document of Kubernetes (pod status, events) with one value a line; nothing for any other text."""
+    """Reformat a JSON document of Kubernetes (pod status, events) to one value per line; return b"" for other text."""
     head = tail[:64].lstrip()
     if not head.startswith((b"{", b"[")) or b'"kind"' not in tail or len(tail) > MOST_TAIL_BYTES:
         return b""

@@ -1,8 +1,8 @@
-"""Prepares to explain a failure while all is well, so that no restart waits for it.
+"""Loads the code that explains failures while a job runs well, so that no restart has to wait for it.
 
-Explaining needs a catalogue, its patterns and re2: every recovery would begin with a tenth of a second for them, and a
-job that succeeds never needs them. Once a gang has been up for a moment, the supervisor is idle. Then it imports them
-in small steps, one per pass of the loop; an event meanwhile waits for at most one step.
+Explaining needs a catalogue, its patterns and re2. Loading them would delay every recovery by a tenth of a second,
+and a job that succeeds never needs them. Once a gang has run for a moment, the supervisor is idle. Then it imports
+them in small steps, one per pass of the loop, so an event waits for at most one step.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import gc
 import importlib
 from collections.abc import Callable, Iterator
 
-#: How long a gang must be up before: its own start comes first.
+#: Seconds that a gang must have run before the first step: its own start comes first.
 AFTER_S = 0.5
 
-#: The imports of a failure, in an order in which each step is short: the imported before the importing.
+#: The imports for a failure, in an order that keeps each step short: each module after the modules that it imports.
 _PARTS = (
     "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",
@@ -46,9 +46,10 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 
 
 class ExplainWarmup:
-    """`idle`: whether the supervisor has nothing better to do.
+    """Loads the code in steps. `idle()`: whether the supervisor has nothing better to do.
 
-    `first(now)` runs first, step by step: it does what a job needs soon, but not for its start.
+    `first(now)` runs first, step by step: it does work that a job needs soon, but not for its start. `say` prints a
+    message.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ExplainWarmup:
         self._due: float | None = None
 
     def begin(self, now: float) -> None:
-        """All workers are up."""
+        """Start the steps soon: all workers are up."""
         if self._steps is not None:
             self._due = now + AFTER_S
 
@@ -79,7 +80,7 @@ class ExplainWarmup:
             self._due = now
         except StopIteration:
             self._over()
-        except Exception as error:  # a rehearsal that fails must not end the job
+        except Exception as error:  # a failed warm-up must not end the job
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
 

@@ -1,4 +1,4 @@
-"""A node's part in finding a hang: it answers the owner when its ranks last printed, and looks at them."""
+"""A node's part in finding a hang: it tells the owner when its ranks last printed, and samples their stacks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class HangSampler:
-    """Looks at one node's ranks. One look is under way at a time; a new one ends it.
+    """Samples one node's ranks. One sample runs at a time; a new one replaces it.
 
-    `tell` sends the result to the owner. `pids`: rank → pid of the workers that live. `last_output_at`: seconds since
-    the epoch, by rank. `progress_file`: where a rank writes its steps. `held_back`: a slow terminal blocks the workers
-    in their writes, so their silence means nothing.
+    `tell` sends the result to the owner. `pids()`: rank → pid of the living workers. `last_output_at(rank)`:
+    seconds since the epoch. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
+    `held_back()`: True while a slow terminal blocks the workers' writes, so that their silence means nothing.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HangSampler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def look(self, asked: LookAtRanks, now: float) -> None:
-        """Look at the ranks; the owner gets the answer at once, or when the last stack is there."""
+        """Sample the ranks. The owner gets the answer at once, or when the last stack is there."""
         self._end_look()
         self._asked = asked
         pids = self._pids()

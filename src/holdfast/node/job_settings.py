@@ -1,7 +1,7 @@
-"""What the settings of a job decide on a node: its checks, logs, fault rules and warm starts.
+"""Applies the settings of a job on a node: its checks, logs, fault rules and warm starts.
 
-A run resolves them for the job that it owns. An agent resolves them again from what its owner has sent, because the
-files that they name, and the Python of a warm start, are the node's.
+A run resolves them for the job that it owns. An agent resolves them again from the owner's message, because the
+named files, and the Python of a warm start, are the node's.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
-#: docs/internals/decisions/0006-warm-default.md
+#: The default for warm starts; see docs/internals/decisions/0006-warm-default.md.
 WARM_UNLESS_TOLD = False
 
 
 def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
-    """The launch with all that settings of scope `job` decide on this node. Raises `BadUsage`."""
+    """Add to the launch everything that settings of scope `job` decide on this node. Raises `BadUsage`."""
     catalogue, notes = _catalogue(settings)
     codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
     if codes or rules:
         from holdfast.node.devices.policy_files import load_policy
 
-        # The user learns about mistakes in the files before anything starts, not when a fault occurs.
+        # Warn about mistakes in the files before anything starts, and not when a fault occurs.
         notes += load_policy(codes, rules).warnings
     found = replace(
         launch,
@@ -61,7 +61,7 @@ def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """The rows that explain exits, where the user brings some, and the parts of those that are left out."""
+    """Return the user's rows that explain exits, if any, and messages about the rows left out."""
     name = settings.text("exits")
     if name is None:
         return None, ()
@@ -72,7 +72,7 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """The pre-checks of this run. None where the user wants none: then they are not even imported."""
+    """Return this run's pre-checks, or None if the user wants none: then they are not even imported."""
     names = settings.chosen_checks()
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
@@ -88,7 +88,9 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
-    """How workers are started warm; None: cold. What the user typed or set beats the job file."""
+    """Return the options of warm starts, or None for cold starts. The user's options and variables beat the
+    job file.
+    """
     from holdfast.launch.launch_spec import WarmStartOptions
     from holdfast.settings.resolved_settings import SettingSource
 
@@ -115,7 +117,7 @@ def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 
 def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
-    """In a user's container, workers are forked from a process of the image's Python."""
+    """Use the image's Python in a user's container: workers are forked from a process of it."""
     if launch.image_python is None:
         return launch
     from holdfast.launch.interpreter import with_our_part

@@ -1,4 +1,4 @@
-"""A node's part in measuring links: it listens for its peers, and connects to those that the owner names."""
+"""A node's part in measuring links: it listens for its peers, and connects to the peers that the owner names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 class LinkProbe:
-    """`among`: first and last port that it may open, for firewalls; None: any. `tell` sends the result to the owner."""
+    """Measures links to peers.
+
+    `among`: first and last port that it may open (for firewalls), or None for any. `tell` sends a result to the
+    owner.
+    """
 
     def __init__(
         self, reactor: Reactor, among: tuple[int, int] | None, tell: Callable[[PortOpen | PeerMeasured], None]
@@ -37,7 +41,7 @@ class LinkProbe:
                 self.close()
 
     def close(self) -> None:
-        """Stop serving peers."""
+        """Stop serving and measuring peers."""
         for probe in self._probes:
             probe.close()
         self._probes.clear()
@@ -59,7 +63,7 @@ class LinkProbe:
             yield 0
             return
         first, last = self._among
-        # Two jobs that share a range begin at different places of it; MASTER_PORT is searched from its beginning.
+        # Jobs that share a range start at different ports, from the end: MASTER_PORT is searched from the beginning.
         begin = last - os.getpid() % (last - first + 1)
         yield from range(begin, first - 1, -1)
         yield from range(last, begin, -1)

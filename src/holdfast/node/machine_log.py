@@ -1,4 +1,6 @@
-"""What the machine reports about an attempt's processes: memory kills (control group, kernel log) and kernel lines."""
+"""Reads the machine's reports about an attempt's processes: memory kills (control group, kernel log) and
+kernel lines.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MachineLog:
-    """The machine log of one node. Each entry names the node: equal pids on two nodes are two processes."""
+    """The machine log of one node. Each entry names the node, because two nodes may have processes with equal pids."""
 
     def __init__(self, node: str, groups: ControlGroups, kernel: KernelLog) -> None:
         self._node = node
@@ -25,13 +27,13 @@ class MachineLog:
         self._memory: MemoryWatch | None = None
 
     def begin(self) -> None:
-        """An attempt is being prepared: remember the present counters of memory kills as its start."""
+        """Store the present counters of memory kills: an attempt is being prepared."""
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
-        """The memory kills of the attempt's workers since it began; removes its control groups.
+        """Return the memory kills of the attempt's workers since `since`, and remove the attempt's control groups.
 
-        None for an attempt that an earlier agent has prepared: this one did not read the counters at its start.
+        Return none for an attempt that an earlier agent prepared: this one did not read the counters at its start.
         """
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
@@ -39,7 +41,7 @@ class MachineLog:
         return tuple(replace(kill, node=self._node) for kill in kills)
 
     def lines(self, evidence: AttemptEvidence, since: float) -> tuple[Evidence, ...]:
-        """The kernel log's lines since the attempt began that name a worker's process or a device."""
+        """Return the kernel log's lines since `since` that name a worker's process or a device."""
         pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
         lines = self._kernel.lines(since, pids=pids)
         return tuple(replace(line, node=self._node) for line in lines)

@@ -1,4 +1,4 @@
-"""What the machine knows about a module, a port or disk space that a failed attempt's workers lacked."""
+"""Looks up a module, a port or disk space that a failed attempt's workers lacked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})
 _ANSWER_S = 0.5
 _SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
 _MOST_NAMED = 4
-#: How many lines are searched for the path of a failed write.
+#: The most lines searched for the path of a failed write.
 _MOST_LINES = 8
 
 
@@ -35,10 +35,11 @@ def look_around(
     places: Sequence[Path] = (),
     held: tuple[int, str] | None = None,
 ) -> HostFacts | None:
-    """`command`: the workers'. `chosen`: the Python that holdfast puts into one. None: the workers lacked none of this.
+    """Return facts about the missing resource, or None if the workers lacked none.
 
-    `places`: where the workers write, their working directory first. `held`: a port that a rank held at the death, and
-    that rank.
+    `command`: the workers' command. `chosen`: the Python that holdfast puts into a command. `asked_port`: the port
+    that the user chose for the rendezvous, if any. `places`: directories that the workers write to, the working
+    directory first. `held`: a port that a rank held at the death, and that rank.
     """
     module, port, in_use = "", None, False
     no_room: list[str] = []
@@ -59,10 +60,10 @@ def look_around(
     if not module and not in_use and not no_room and not shared:
         return None
     if in_use and port is None and held is not None:
-        port = held[0]  # Python's own message names no port, and by now the port is free
+        port = held[0]  # Python's message does not name the port, and the port is free by now
     python = command[0]
     if python != chosen:
-        import shutil  # imports three compressors
+        import shutil  # imported late, because shutil imports three compressors
 
         is_python = Path(python).name.startswith("python")
         python = (shutil.which(python, path=env.get("PATH")) or "") if is_python else ""
@@ -82,7 +83,7 @@ def look_around(
 
 
 def port_in(words: str) -> int | None:
-    """The port that the last lines of a worker say is taken; None where they name none."""
+    """Return the taken port that a worker's last lines name, or None."""
     lines = words.splitlines()
     return next(
         (_port_of(line, lines[max(0, at - 4) : at]) for at, line in enumerate(lines) if _IN_USE.search(line)), None
@@ -96,7 +97,7 @@ def _port_of(line: str, before: Sequence[str]) -> int | None:
 
 
 def _port_above(lines: Sequence[str]) -> int | None:
-    """The port in the source line above, out of those that are taken now: Python's own message names none."""
+    """Return a taken port from the source lines above the error, because Python's message does not name it."""
     from holdfast.observe.checks.port_holder import taken
 
     found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
@@ -104,7 +105,7 @@ def _port_above(lines: Sequence[str]) -> int | None:
 
 
 def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str]) -> tuple[str, ...]:
-    from holdfast.observe.full_disks import full_disks  # a run without such a death never imports it
+    from holdfast.observe.full_disks import full_disks  # imported late, because only a full disk needs it
 
     base = places[0] if places else Path("/")
     named = [str(base / (found[1] or found[2])) for line in lines[:_MOST_LINES] for found in _PATH.finditer(line)]
@@ -113,14 +114,14 @@ def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str])
 
 
 def _shared_memory() -> tuple[str, ...]:
-    from holdfast.observe.full_disks import shared_memory  # as above
+    from holdfast.observe.full_disks import shared_memory  # imported late, as above
 
     return shared_memory()
 
 
 def _answers(path: str) -> bool:
-    """Whether the file system of a path answers: a server that is gone blocks its caller for ever."""
-    from holdfast.act.time_limited import within  # no start needs this import
+    """Return whether a path's file system responds; a lost server blocks its callers for ever."""
+    from holdfast.act.time_limited import within  # imported late, because a start does not need it
 
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)

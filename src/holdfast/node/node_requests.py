@@ -1,6 +1,7 @@
-"""What a node does for the owner: commands for its agent, evidence, the stations' phases.
+"""Carries out the owner's requests on a node: commands for its agent, evidence, checks, and phases of the gang.
 
-`AgentDriver` join the agent and its host: the host obeys the agent, and the agent gets facts about processes.
+`AgentDriver` connects the agent and its host: the host obeys the agent, and the agent receives facts about
+processes.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.wire.link_interface import OwnerLink, Request
 
-#: Where one of these is blamed, the next attempt repeats the checks, however fresh the last pass is.
+#: After a failure blamed on one of these, the next attempt repeats the checks, even if they have just passed.
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
 
 
 class AgentDriver:
-    """A node's agent and its host. `report` sends the agent's reports to the owner."""
+    """Connects a node's agent and its host. `report` sends the agent's reports to the owner."""
 
     def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
         self._agent = agent
@@ -62,7 +63,7 @@ class AgentDriver:
         reactor.deadlines(agent.next_wake, lambda now: self._perform(agent.tick(now), now))
 
     def serve(self, host: Host) -> None:
-        """The job whose processes these are; call it before the first command."""
+        """Set the host of the job's processes; call it before the first command."""
         self._host = host
 
     def obey(self, command: Command, now: float) -> None:
@@ -74,7 +75,7 @@ class AgentDriver:
             self._perform(self._agent.learn(fact, now), now)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
-        """Facts that follow at once from what the host does go straight back to the agent."""
+        """Carry out instructions. Facts that an instruction causes at once go straight back to the agent."""
         queue = deque(instructions)
         while queue:
             instruction = queue.popleft()
@@ -87,7 +88,7 @@ class AgentDriver:
 
 
 class NodeRequests:
-    """`write_agg` writes the exit file beside an attempt's logs."""
+    """Carries out the owner's requests. `write_agg` writes the exit file beside an attempt's logs."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class NodeRequests:
         self._logs = logs
         self._groups = groups
         self._unlimited = ""
-        """The last line that was printed about memory limits."""
+        """The last printed line about memory limits."""
         self._machine = machine
         self._pump, self._taken = output.pump, output.taken_ports
         self._store = store
@@ -136,9 +137,9 @@ class NodeRequests:
         self._write_agg = write_agg
         self._say = say
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        """The gang, as the owner last sent it."""
+        """The gang's state, as the owner last sent it."""
         self._last = AttemptEvidence()
-        """The evidence that explained the last attempt, with its logs."""
+        """The evidence, with logs, that explained the last attempt."""
 
     def take(self, request: Request) -> None:
         """Carry out a request of the owner now."""
@@ -162,7 +163,7 @@ class NodeRequests:
                 self._hanging = self._hanging or self._looks()
                 self._hanging.look(request, now)
             case LookAtRanks():
-                pass  # that attempt does not run any more
+                pass  # the attempt has ended
             case WantLastWords():
                 self._host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
@@ -172,7 +173,7 @@ class NodeRequests:
                 self._hands.obey(request, now)
 
     def close(self) -> None:
-        """Stop looking at ranks, and stop serving peers."""
+        """Stop sampling ranks and serving peers."""
         if self._hanging is not None:
             self._hanging.close()
             self._hanging = None
@@ -214,7 +215,7 @@ class NodeRequests:
             self._link.report(event)
 
     def _collected(self, order: CollectEvidence, now: float) -> list[ev.Event]:
-        """The answer to `order`, after the faults that are read only now."""
+        """Return the collected evidence, after the faults that were read only now."""
         view, since = self.view, self.view.started_at
         try:
             evidence = self._collect(order.evidence, view.completed, since)
@@ -226,14 +227,14 @@ class NodeRequests:
             found, evidence = [], order.evidence
         self._last = evidence
         if not view.completed:
-            from holdfast.explain import read_workers  # no start needs this import
+            from holdfast.explain import read_workers  # imported late, because a start does not need it
 
-            # Logs stay on their node: only what was found in them travels and is journaled.
+            # Logs stay on their node; only findings from them are sent and journaled.
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        from holdfast.node.evidence_collector import Collector, error_files  # no start needs this import
+        from holdfast.node.evidence_collector import Collector, error_files  # not needed at a start
 
         collector = Collector(
             self._logs,
@@ -250,7 +251,7 @@ class NodeRequests:
         evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
-        from holdfast.observe.flight_dumps import read_flights  # nor this one
+        from holdfast.observe.flight_dumps import read_flights  # imported late, because a start does not need it
 
         roles = {name: value for role in self._launch.spec.roles for name, value in role.env.items()}
         environment = {**self._launch.environment, **roles}

@@ -1,6 +1,7 @@
-"""The node's side of a job: it looks at one machine, does what the owner asks, and reports what it sees.
+"""The node's side of a job: it watches one machine, carries out the owner's requests and reports facts.
 
-The owner's side (`owner/owner_side.py`) judges the job. A link (`wire/`) joins the two: on one machine, a call.
+The owner's side (`owner/owner_side.py`) judges the job. A link (`wire/`) joins the two; on one machine it is a
+function call.
 """
 
 from __future__ import annotations
@@ -61,8 +62,10 @@ class NodeSide:
         say: Callable[[str], None],
         logs: Logs | None = None,
     ) -> None:
-        """`stdout`, `stderr`: show the workers' output. `write_agg`: writes the exit file beside an attempt's logs.
-        `logs`: the process that writes the workers' files; None: this one."""
+        """`stdout`, `stderr` show the workers' output. `guard_fd`: the pipe that carries the guard's signals.
+        `write_agg` writes the exit file beside an attempt's logs. `say` prints a message. `logs`: the process that
+        writes the workers' files, or None if this process does.
+        """
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say, self._logs = reactor, say, logs
         hands = AgentDriver(agent, reactor, link.report)
@@ -129,36 +132,39 @@ class NodeSide:
             say=say,
         )
         self.take = self._duties.take
-        """Carry out a request of the owner now."""
+        """Carries out a request of the owner now."""
         self.meet = self._host.meet
-        """Hold a port for the workers of an attempt; its address is empty where only peers know what reaches it."""
+        """Holds a port for the workers of an attempt; the address is empty if only the peers know how to reach it."""
         self.listen = self._faults.listen
-        """Look for faults in short steps, while there is nothing else to do."""
+        """Looks for faults in short steps while there is nothing else to do."""
         self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
-        """In the order in which they are closed."""
+        """The node's parts, in the order in which they are closed."""
         timed = (checks, self._faults, during, self._host, self._out.pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
-        """Before the job is submitted: which devices here get no work of it. `knows_faults`: the log has some."""
+        """Open the fault sources before the job is submitted, and return the devices that get no work of it.
+
+        `knows_faults`: the fault log has entries.
+        """
         self._faults.open(now)
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """Import what the first attempt needs while its checks run, where the user asked for that."""
+        """Import, during the checks, the modules that the first attempt needs, if the user asked for warm starts."""
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
     @property
     def running(self) -> int | None:
-        """The attempt whose workers are all up; None between attempts."""
+        """Return the attempt whose workers are all up, or None between attempts."""
         return self._duties.view.running
 
     def close(self) -> None:
         """Remove everything of the job from this node."""
-        # The process that writes the logs ends once the last of them is written.
+        # Spare the process that writes the logs; it ends once the last log is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

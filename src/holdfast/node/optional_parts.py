@@ -1,4 +1,4 @@
-"""The parts of a node that few runs need: each is imported and made only where the job or the user asks for it."""
+"""Makes the parts of a node that few runs need; each is imported only if the job or the user asks for it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: The attempt whose workers are all up; None between attempts.
+#: Returns the attempt whose workers are all up, or None between attempts.
 Running = Callable[[], int | None]
 
 
 def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """The process that hosts the workers' store; None for a single worker, which the store need not outlive."""
+    """Make the process that hosts the workers' store. A single worker needs none: its store need not outlive it."""
     if launch.spec.world_size < 2:
         return None
     from holdfast.act.store.store_process import Store
@@ -58,8 +58,11 @@ def sides_of(
     say: Callable[[str], None],
     logs: Logs | None,
 ) -> NodeSidecars | None:
-    """The parts beside the workers, for a job with hooks, daemons or sshd. `learn`: takes facts for the agent. `logs`:
-    writes the workers' files."""
+    """Make the node's sidecars, for a job with hooks, daemons or sshd.
+
+    `learn` passes facts to the agent. `tell` sends events to the owner. `say` prints a message. `logs` writes the
+    workers' files.
+    """
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
         return None
@@ -96,14 +99,14 @@ def sides_of(
 
 
 def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
-    """The ssh server for debugging, where the job asks for one."""
+    """Make the ssh server for debugging if the job asks for one."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
     from holdfast.node.sidecars.ssh_server import SshServer
     from holdfast.record.job_directory import DOOR
 
-    # Nodes of one job derive the same ssh keys from the job's key. A single node shares its keys with no other.
+    # Nodes of one job derive the same ssh keys from the job's key. A single node has its own.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
     return SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
@@ -120,8 +123,8 @@ def disk_cleaner(
 
 
 def forget_logs(logs: Path, last: int) -> None:
-    """Remove the logs of the attempts up to this one; logs that were removed before stay removed."""
-    import shutil  # few jobs ask for it
+    """Remove the logs of the attempts up to `last`. It stops at the first attempt whose logs are already gone."""
+    import shutil  # imported late, because few jobs ask for it
 
     for attempt in range(last, 0, -1):
         directory = logs / f"attempt-{attempt}"
@@ -133,7 +136,7 @@ def forget_logs(logs: Path, last: int) -> None:
 def hang_looks(
     view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: OutputPump, tell: Callable[[RanksSeen], None]
 ) -> HangSampler:
-    """Looks for the attempt that runs (`view`); made when the owner asks for the first look."""
+    """Make the hang sampler for the running attempt (`view`), at the owner's first request."""
     from holdfast.node.hang_sampler import HangSampler
 
     names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
@@ -148,7 +151,7 @@ def hang_looks(
 
 
 def peering(launch: LaunchSpec, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> LinkProbe:
-    """Made when the owner wants to measure the links between nodes."""
+    """Make the link probe, when the owner wants to measure the links between nodes."""
     from holdfast.node.link_probe import LinkProbe
 
     return LinkProbe(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
@@ -157,7 +160,7 @@ def peering(launch: LaunchSpec, reactor: Reactor, tell: Callable[[PortOpen | Pee
 def checks_during(
     launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
-    """The checks of the plan that also run during a job, if any."""
+    """Make the checks that also run during a job, if the plan has any."""
     if launch.checks is None:
         return None
     from holdfast.node.prechecks.checks_during_job import DuringChecks, during
@@ -183,7 +186,7 @@ def torch_timers(
 
 
 def word_of_container(launch: LaunchSpec, since: float) -> str:
-    """What a container engine has reported about the job's container since then; empty: nothing, or no engine."""
+    """Return the container engine's message about the job's container since `since`; "" if there is none."""
     if launch.container_status is None:
         return ""
     from holdfast.observe.container_end import container_word

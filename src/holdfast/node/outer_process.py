@@ -1,4 +1,4 @@
-"""The outer process for which holdfast runs: when it ends, the job ends, as it would with its container."""
+"""Watches the outer process for which holdfast runs: when it ends, the job ends, as it would with its container."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HINT = "holdfast run --outer PID|FIFO|none …"
 
 
 def outer_of(text: str | None, origin: str) -> str | None:
-    """The value of `--outer`; None: nothing is watched. Raises `BadUsage`."""
+    """Validate the value of `--outer`; None means that no process is watched. Raises `BadUsage`."""
     if text in (None, "", NONE):
         return None
     assert text is not None
@@ -30,7 +30,7 @@ def outer_of(text: str | None, origin: str) -> str | None:
 
 
 class OuterWatch:
-    """`outer`: the pid of a process, or a FIFO that the outer agent holds open for writing."""
+    """Stops the job when the outer process ends. `outer`: its pid, or a FIFO that it holds open for writing."""
 
     def __init__(self, outer: str, reactor: Reactor, say: Callable[[str], None]) -> None:
         self._who = _who(outer)

@@ -1,4 +1,4 @@
-"""The files that a job leaves behind: its report, where users and programs look for it."""
+"""Writes the files that a job leaves behind: its report, in the places where users and programs look for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.safe_text import json_text
 
 
 class ReportWriter:
-    """Writes and shows the reports of one job. A file that cannot be written costs one message and nothing else."""
+    """Writes and shows the reports of one job. If a file cannot be written, it only prints a message."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ReportWriter:
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
         """Write `runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
-        from holdfast.explain.openpai_exit_file import agg_error_file  # only a failure needs it
+        from holdfast.explain.openpai_exit_file import agg_error_file  # imported late, because only a failure needs it
         from holdfast.explain.secret_filter import without_secrets
 
         path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
@@ -50,14 +50,14 @@ class ReportWriter:
         self.tell_engine(record.report)
 
     def tell_engine(self, report: ExitReport) -> None:
-        """Write what the container's engine finds when the container ends now."""
+        """Write the message that the container engine reads if the container ends now."""
         if (place := self._order.termination_log) is not None:
             from holdfast.node.exit_status import for_engine
 
             self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
 
     def finished(self, report: JobReport) -> None:
-        from holdfast.record import report_file  # no start needs this import
+        from holdfast.record import report_file  # imported late, because a start does not need it
 
         try:
             report_file.write(self._place.home, report)
@@ -67,22 +67,24 @@ class ReportWriter:
 
     def hand_over(self, report: JobReport) -> None:
         """Write the report to the places that the user has named."""
-        from holdfast.record import report_file  # no start needs this import
+        from holdfast.record import report_file  # imported late, because a start does not need it
 
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         self.tell_engine(report.report)
         asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
         if asked and report.report.code != 0:
-            from holdfast.node.error_file import write_error_out  # few users ask for it
+            from holdfast.node.error_file import write_error_out  # imported late, because few users ask for it
 
             place = self._order.cwd / asked
             what = f"{asked} (TORCHELASTIC_ERROR_FILE)"
             self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
 
     def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
-        """Write to a place that the user named: the end of a job waits for no reader of a pipe and no dead mount."""
-        from holdfast.act.time_limited import descriptor_of, within  # no start needs this import
+        """Write to a path of the user's, with a time limit: a pipe's reader or a dead mount must not delay the job's
+        end.
+        """
+        from holdfast.act.time_limited import descriptor_of, within  # imported late, because a start does not need it
 
         try:
             within(write, keep=descriptor_of(path))
@@ -90,7 +92,7 @@ class ReportWriter:
             self._say(f"{what}: not written: {error.strerror}")
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
-        """The job's directory cannot hold the file (mostly a full disk): the one report must not be lost for that."""
+        """Save the report in another directory if the job's directory cannot hold it (usually a full disk)."""
         from holdfast.record import report_file
 
         path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
@@ -105,8 +107,8 @@ class ReportWriter:
             self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
     def show(self, report: JobReport) -> int:
-        """Print it; returns the exit status of the run."""
-        from holdfast.node.exit_status import status_of  # no start needs this import
+        """Print the report; return the exit status of the run."""
+        from holdfast.node.exit_status import status_of  # imported late, because a start does not need it
 
         if self._order.as_json and not self._order.as_events:
             from holdfast.record import report_file
@@ -116,14 +118,14 @@ class ReportWriter:
         else:
             colour = os.isatty(2) and "NO_COLOR" not in os.environ
             width = _columns(100)
-            whole = self._order.verbose or self._place.home == NOWHERE  # no later command could show the rest
+            whole = self._order.verbose or self._place.home == NOWHERE  # no later command can show the rest
             text = self._order.render(report, logs=self._place.logs, width=width, colour=colour, verbose=whole)
             self._stderr.say(text, self._now())
         return status_of(report.report, self._order.users_status)
 
 
 def _columns(otherwise: int) -> int:
-    """The terminal's width. `shutil` has this too, but imports three compressors."""
+    """Return the terminal's width. `shutil` can do this too, but imports three compressors."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return int(said)

@@ -1,10 +1,10 @@
-"""Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers.
+"""Handles signals to holdfast: requests to stop, deaths of children, and signals that are meant for the workers.
 
-A signal can arrive in two ways. The guard is the process that the user typed: it gets signals of a user, a terminal, a
-scheduler. The supervisor has a session and a pid of its own: a signal that does not come from the guard was sent to
-that pid. A signal that both get within a moment was sent to every process of the job (Slurm without cgroups, systemd,
-`kill` over a tree). So the workers have it already, and a second one could kill what the first has made exit: it is not
-passed on.
+A signal can arrive in two ways. The guard is the process that the user started: it gets the signals of a user, a
+terminal or a scheduler. The supervisor has its own session and pid: a signal that the guard did not pass on was
+sent to that pid. If both get a signal within a moment, it was sent to every process of the job (Slurm without
+cgroups, systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that
+is exiting because of the first. So it is not passed on.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from holdfast.platforms.platform import OF_A_PLATFORM
 from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
-#: How long a signal is held to see whether it also arrives the other way. A sender needs microseconds from one process
-#: to the next, and some milliseconds where it loses its core in between.
+#: Seconds for which a signal is held to see whether it also arrives the other way. A sender needs microseconds from one
+#: process to the next, and some milliseconds if it loses its core in between.
 HOLD_S = 0.1
-#: A signal that arrives the other way within this time is the same one, even when it was passed on meanwhile.
+#: Seconds within which a signal from the other way is the same one, even if it was passed on meanwhile.
 SAME_S = 1.0
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -39,13 +39,13 @@ class SignalRoute(enum.Enum):
 
 
 class SignalRoutes:
-    """Which signals arrived both ways."""
+    """Recognises signals that arrived both ways."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[SignalRoute, float]] = {}
 
     def both(self, number: int, via: SignalRoute, now: float) -> bool:
-        """A signal has arrived this way. True where the same one arrived the other way a moment ago."""
+        """Note an arrived signal. Return True if the same one arrived the other way a moment ago."""
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
             del self._first[number]
@@ -77,23 +77,27 @@ class SignalHandler:
         grace_s: float,
         node: str,
     ) -> None:
-        """`node`: the name of this node."""
+        """`below`: the processes below this one. `say` prints a message. `grace_s`: seconds from SIGINT to SIGKILL.
+        `node`: the name of this node.
+        """
         self._signals = signals
         self._below = below
         self._say = say
         self._grace_s = grace_s
         self._node = node if on_platform(os.environ) else ""
-        """Empty: no platform can explain a signal."""
+        """Empty if no platform can explain a signal."""
         self._ways = SignalRoutes()
         self._asked = False
         self._held: dict[int, float] = {}
-        """Signals for the workers, and when they are passed on, unless they turn out to have been sent to all."""
+        """Signals for the workers → time at which each is passed on, unless it proves to have been sent to all
+        processes.
+        """
         self._passed_on: list[tuple[float, int]] = []
         reactor.watch(signals.fileno(), self._ready)
         reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
-        """The signals that are due to be passed on to the workers."""
+        """Return the signals for the workers that were held or passed on at `since` or later."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -108,11 +112,13 @@ class SignalHandler:
         ]
 
     def by_guard(self, number: int, typed: bool, now: float) -> list[ev.Event]:
-        """The guard got a signal."""
+        """Handle a signal that the guard got."""
         return self.heard(number, SignalRoute.GUARD, now, typed=typed)
 
     def heard(self, number: int, via: SignalRoute, now: float, *, typed: bool = False) -> list[ev.Event]:
-        """A signal has arrived. `typed`: at the terminal, whose signals do not reach the workers by themselves."""
+        """Handle an arrived signal. `typed`: it was typed at the terminal, whose signals do not reach the workers
+        themselves.
+        """
         if number == signal.SIGWINCH:
             self._below.resized()
             return []
@@ -122,10 +128,10 @@ class SignalHandler:
             return told
         if number not in _PASSED_ON:
             return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
-        # Schedulers announce the end of a job this way; programs that know it save a checkpoint.
+        # Schedulers announce the end of a job this way; programs that know these signals save a checkpoint.
         if not everywhere:
             if number in self._held:
-                self._pass_on(number)  # the signal before was another
+                self._pass_on(number)  # the held signal was a different one, so pass it on
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
         elif self._held.pop(number, None) is not None:
@@ -134,7 +140,7 @@ class SignalHandler:
         return told
 
     def _told(self, number: int) -> list[ev.Event]:
-        """A signal that its platform can explain; () for Ctrl-C, which comes from a user."""
+        """Return an event for a signal that the platform can explain, else []."""
         if not self._node or number not in OF_A_PLATFORM:
             return []
         return [ev.NodeSignalled(node=self._node, boot=0, number=number)]
@@ -148,7 +154,7 @@ class SignalHandler:
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)
-        # A platform's own warning is for programs that know it: it ends no other program.
+        # A platform's warning is only for programs that handle it; it must not kill other programs.
         got = self._below.workers.forward(number, who_handles=bool(self._node))
         self._say(f"{signal.Signals(number).name} is passed on to {got} workers")
 

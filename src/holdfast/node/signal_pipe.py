@@ -1,4 +1,4 @@
-"""Signals as readable bytes: the supervisor waits in only one place."""
+"""Turns signals into readable bytes, so that the supervisor waits in only one place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ HEARD = (
 
 
 class Signals:
-    """While this is open, signals end nothing: `take` returns their numbers once `fileno()` is readable."""
+    """Catches signals while it is open, so that none ends the process. `take` returns them once `fileno()` is
+    readable.
+    """
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -26,14 +28,14 @@ class Signals:
         os.set_blocking(self._writer, False)
         self._before = {number: signal.signal(number, _nothing) for number in HEARD}
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # The guard had blocked them over its fork: those that came since arrive now.
+        # The guard blocked the signals before its fork. Those that came since then arrive now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
     def fileno(self) -> int:
         return self._reader
 
     def take(self) -> list[int]:
-        """The numbers that came since the last call, in order; many SIGCHLDs may have become few."""
+        """Return the signal numbers since the last call, in order; the kernel may have merged SIGCHLDs."""
         try:
             return list(os.read(self._reader, 4096))
         except BlockingIOError:
@@ -48,4 +50,4 @@ class Signals:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Only the byte in the pipe is wanted; there must be a handler for it to be written."""
+    """Do nothing. Python writes the byte to the pipe only if a handler exists."""

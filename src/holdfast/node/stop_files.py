@@ -1,7 +1,8 @@
-"""Stops that other components request while the job runs: through the control socket, or with a `*.pai.error` file.
+"""Handles stops that other components request while the job runs, with `*.pai.error` files or the control socket.
 
-The owner watches the folder of the running attempt (inotify). It obeys a file `<component>.pai.error` with ACTION KILL
-and a REASON a moment after it was written, so that a component may write its lines one by one.
+This module watches the folder of the running attempt (inotify). It obeys a file `<component>.pai.error` with ACTION
+KILL and a REASON. It reads the file a moment after the first write, so that a component may write its lines one by
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.wire.control_socket import StopLine
 
 SUFFIX = ".pai.error"
-#: From the first line of a request until it is read: its other lines may follow.
+#: Seconds from the first line of a request to the reading: its other lines may follow.
 SETTLE_S = 0.25
 MOST_FILES = 64
 MOST_BYTES = 16 * 1024
@@ -31,7 +32,9 @@ NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to 
 
 
 class StopFiles:
-    """`logs`: where the `attempt-<n>` folders are."""
+    """Obeys the stop files of the running attempt. `logs`: the parent of the `attempt-<n>` folders. `catalogue`: the
+    user's exit rows, or None. `say` prints a message.
+    """
 
     def __init__(
         self,
@@ -51,14 +54,14 @@ class StopFiles:
         reactor.deadlines(self._next_wake, self._tick)
 
     def entered(self, phase: Phase, attempt: int, now: float) -> None:
-        """The gang has entered another phase: requests are obeyed in RUNNING."""
+        """Follow the gang into a phase: requests are obeyed only in RUNNING."""
         if phase is Phase.RUNNING:
             self.begin(attempt, now)
         else:
             self.end()
 
     def begin(self, attempt: int, now: float) -> None:
-        """The attempt runs: watch its folder from here on, and read existing files at once."""
+        """Watch the folder of a running attempt from now on, and read its existing files at once."""
         self.end()
         self._folder = self._logs / f"attempt-{attempt}"
         try:
@@ -73,7 +76,7 @@ class StopFiles:
         self._due = now
 
     def end(self) -> None:
-        """The attempt is being stopped, or is over."""
+        """Stop watching: the attempt is being stopped or is over."""
         self._due = None
         if self._watch is not None:
             self._reactor.forget(self._watch.fileno())
@@ -104,7 +107,7 @@ class StopFiles:
 
     def _order(self, name: str, now: float) -> StopRequest | None:
         from holdfast.catalogue.exit_rows import load
-        from holdfast.explain.stop_file_lines import (  # imports patterns, which no start needs
+        from holdfast.explain.stop_file_lines import (  # compiles patterns that a start does not need
             asks_to_kill,
             order_of,
             words_of,
@@ -142,7 +145,9 @@ class StopFiles:
 
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
-    """The request of `holdfast stop`. Raises ValueError with a sentence if its failure class or code is not allowed."""
+    """Build the request of `holdfast stop`. Raises ValueError with a message if its failure class or code is not
+    allowed.
+    """
     from holdfast.catalogue.exit_rows import load
     from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
 

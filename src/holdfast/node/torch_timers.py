@@ -1,4 +1,4 @@
-"""torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): a worker that is not done in time is killed, and the attempt ends.
+"""Serves torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): a worker that is late is killed, and the attempt ends.
 
 A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time.
 """
@@ -21,7 +21,9 @@ FILE = "TORCHELASTIC_TIMER_FILE"
 
 
 class TorchTimers:
-    """`processes`: every process of the job now; `rank_of`: the rank of a process."""
+    """Kills workers whose timers expire. `path`: the timers' pipe. `processes()`: every process of the job now.
+    `rank_of(pid)`: the rank of a process, or None. `say` prints a message.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class TorchTimers:
         self._pipe.read()
 
     def _tick(self, now: float) -> list[ev.Event]:
-        """Kill the workers that are late; the stop that follows names the first of them."""
+        """Kill the workers that are late; the stop request that follows names the first of them."""
         self._pipe.read()  # a worker may have finished its block a moment ago
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
@@ -82,7 +84,7 @@ class TorchTimers:
 
 
 def timer_file(environment: Mapping[str, str], job_dir: Path, cwd: Path) -> Path | None:
-    """The path of the timers' pipe; None where the job has no timers."""
+    """Return the path of the timers' pipe, or None if the job has no timers."""
     if environment.get(ENABLE) != "1":
         return None
     named = environment.get(FILE)

@@ -1,4 +1,4 @@
-"""The surroundings of a run's workers: their streams, the source of warm ones, what the machine knows about them."""
+"""Settings that a run's workers share: their environment and streams, warm starts, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
-    """The processes that warm workers are forked from; None: all start cold."""
+    """Make the processes from which warm workers are forked; None: all workers start cold."""
     wanted = launch.warm
     if wanted is None:
         return None
     if launch.no_warmth:
         say(f"warm start is off, workers start cold: {launch.no_warmth}")
         return None
-    from holdfast.act.warm.nurseries import Warm as Nurseries  # a cold run does not need it
+    from holdfast.act.warm.nurseries import Warm as Nurseries  # imported late, because a cold run does not need it
 
     return Nurseries(
         reactor,
@@ -47,7 +47,7 @@ def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], 
 
 
 def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerConfig:
-    """What stays the same for all workers of a run."""
+    """Return the settings that stay the same for all workers of a run."""
     return WorkerConfig(
         spec=launch.spec,
         job_id=place.job_id,
@@ -75,10 +75,10 @@ def _config(launch: LaunchSpec) -> bytes:
 
 
 def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with the paths of the job's prerequisites."""
+    """Add the paths of the job's prerequisites to the environment."""
     if not launch.spec.runtime.prerequisites:
         return environment
-    from holdfast.launch.fetch_request import variables_of  # few jobs have prerequisites
+    from holdfast.launch.fetch_request import variables_of  # imported late, because few jobs have prerequisites
 
     return {**environment, **variables_of(launch.spec, launch.environment)}
 
@@ -86,7 +86,9 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """This node and its devices as far as this job may not use them; without those that are reset before its start."""
+    """Return which of this node and its devices the job may not use, without devices that are reset before its
+    start.
+    """
     try:
         found = kept_out_here(home, node, now)
     except HoldfastError as error:
@@ -100,11 +102,11 @@ def kept_out(
 
 
 def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
-    """What this machine knows about what the workers lacked.
+    """Return this machine's facts about resources that the workers lacked.
 
-    `held`: a port that one rank held when another asked for it, and the rank that held it.
+    `held`: a port that one rank held when another wanted it, and the rank that held it.
     """
-    from holdfast.node.missing_resources import look_around  # no start needs this import
+    from holdfast.node.missing_resources import look_around  # imported late, because a start does not need it
 
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
@@ -114,16 +116,16 @@ def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[i
 
 
 def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
-    """The base of every worker's environment: holdfast's own, and where torch's timers report, if they do."""
+    """Return the base of every worker's environment: holdfast's own, and the path of torch's timers if they are on."""
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return launch.environment
-    from holdfast.node.torch_timers import FILE, timer_file  # few jobs ask for them
+    from holdfast.node.torch_timers import FILE, timer_file  # imported late, because few jobs have timers
 
     return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
 
 
 def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Where a job has an ssh server for debugging, with what `ssh -F` takes."""
+    """Add the path of the configuration for `ssh -F`, if the job has an ssh server for debugging."""
     if launch.spec.runtime.ssh is None:
         return environment
     from holdfast.record.job_directory import DOOR
@@ -132,9 +134,10 @@ def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, st
 
 
 def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
-    """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
+    """Return the terminals' descriptors that show a single worker's stdout and stderr; None: a pipe carries the
+    stream.
 
-    With several workers each line needs a prefix, and a terminal would promise what they cannot have.
+    With several workers each line needs a prefix, so no worker gets the terminal itself.
     """
     if launch.spec.world_size != 1:
         return None, None
@@ -146,6 +149,6 @@ def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
 
 
 def streams(launch: LaunchSpec) -> Streams:
-    """Where the workers' standard streams lead. This process's parent is the guard, which the shell knows."""
+    """Describe the workers' standard streams. This process's parent is the guard, which the shell started."""
     given = launch.stdin is not None and sys.stdin is not None
     return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())

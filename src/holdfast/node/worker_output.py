@@ -1,4 +1,4 @@
-"""Two parts of a node: the one that shows its workers' output, and its guard, whose end ends everything."""
+"""Shows the output of a node's workers, and watches the guard and the outer process, whose end stops the job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS = 64
 
 
 class WorkerOutput:
-    """Which of a worker's streams are shown on the terminal, and under which prefix."""
+    """Decides which of a worker's streams the terminal shows, and with which prefix."""
 
     def __init__(
         self,
@@ -55,14 +55,16 @@ class WorkerOutput:
         )
 
     def _prefix(self, seat: Seat, directory: Path) -> str:
-        """None for a worker that has a terminal to itself, unless a template asks for a prefix."""
+        """Return the prefix of a worker's lines; "" for a worker with a terminal of its own, unless a template
+        is set.
+        """
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
         return line_prefix(seat.role, seat.rank, seat.local_rank, environment, self._fields(seat, directory))
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
-        """The other fields that a prefix may name."""
+        """Return the values of the other fields that a prefix template may contain."""
         spec = self._launch.spec
         role = next(role for role in spec.roles if role.name == seat.role)
         fields = {
@@ -94,22 +96,24 @@ def watch_above(
     heard: Callable[[int, bool, float], list[ev.Event]],
     say: Callable[[str], None],
 ) -> None:
-    """Watch for the guard's signals and its end, and for the end of the outer process, where there is one."""
+    """Watch for the guard's signals and its end, and for the end of the outer process if there is one."""
     GuardWatch(guard_fd, reactor, heard)
     if outer is not None:
-        from holdfast.node.outer_process import OuterWatch  # few runs have one
+        from holdfast.node.outer_process import OuterWatch  # imported late, because few runs have an outer process
 
         OuterWatch(outer, reactor, say)
 
 
 class GuardWatch:
-    """The guard's pipe: the signals that it got, and its end.
+    """Reads the guard's pipe: the signals that the guard got, and its end.
 
-    Its end means that the process that the user typed is dead, and that everything must end.
+    The end means that the process that the user started is dead, and that everything must end.
     """
 
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
-        """`heard(number, typed, now)` returns what follows from a signal; `typed`: at a terminal."""
+        """`heard(number, typed, now)` returns the events that follow from a signal; `typed`: it was typed at a
+        terminal.
+        """
         self._heard = heard
         self._watch = reactor.watch(fd, self._ready, turn=CallbackPriority.GUARD)
 
@@ -122,7 +126,7 @@ class GuardWatch:
 
 
 def guard_is_dead(now: float) -> list[ev.Event]:
-    """What follows from the guard's end: the process that the user typed is dead, and everything must end."""
+    """Return the stop request that follows from the guard's death."""
     request = StopRequest(
         reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
         solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
