@@ -1,1 +1,1 @@
-"""The owner of a job over many nodes: its process, the agents that it admits, what operators ask from any node."""
+"""The owner of a multi-node job: its process, the admission of agents, and answers to operators on any node."""

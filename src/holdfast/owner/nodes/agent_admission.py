@@ -1,4 +1,4 @@
-"""Whom the owner lets in, under which name, or why not."""
+"""Decides which agents the owner admits and under which name, or says why not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AdmissionAnswer(msgspec.Struct, frozen=True):
-    """Either a welcome, and what the gang learns of it, or a refusal."""
+    """The answer to a hello: a welcome and the event for the gang, or a refusal."""
 
     welcome: Welcome | None = None
     joined: ev.NodeJoined | None = None
@@ -28,15 +28,15 @@ class AdmissionAnswer(msgspec.Struct, frozen=True):
 
 
 def own_name(job_id: str) -> str:
-    """How an owner calls itself where it dials the endpoint, to find out whether another one answers there."""
+    """Return the name under which an owner dials its endpoint, to find out whether another owner answers."""
     return f"owner of {job_id}"
 
 
 class AgentAdmission:
-    """One job's door for agents."""
+    """Admits the agents of one job."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, place: JobPlace, host: str) -> None:
-        """`host`: the name of the owner's machine."""
+        """`launch`: the owner's job. `place`: the job's directory. `host`: the name of the owner's machine."""
         self._order = order
         self._house = AdmissionContext(
             version=__version__,
@@ -44,17 +44,17 @@ class AgentAdmission:
             user=user_here(),
             host=host,
             job_id=place.job_id,
-            # What each node gets must not grow with the gang.
+            # Each node's copy must not grow with the gang.
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
             settings=launch.settings.of_job(),
         )
         self._lodgers = KnownAgents()
         self._labels: dict[str, tuple[str, ...]] = {}
-        """Of each node that was let in: where it is does not change later."""
+        """The neighbourhood of each admitted node; it never changes."""
 
     def remember(self, history: Iterable[ev.Event]) -> None:
-        """Those that an owner of before has let in keep their names."""
+        """Keep the names of the agents that an earlier owner admitted."""
         for event in history:
             if isinstance(event, ev.NodeJoined):
                 self._take(event)
@@ -73,7 +73,7 @@ class AgentAdmission:
         )
 
     def address_of(self, name: str) -> str:
-        """Where peers reach a node that was let in."""
+        """Return the address at which peers reach an admitted node."""
         lodger = self._lodgers.named(name)
         assert lodger is not None, f"{name} was let in"
         return lodger.address
@@ -87,8 +87,12 @@ class AgentAdmission:
         is_lost: Callable[[str], bool] | None = None,
         labels: Callable[[str], tuple[str, ...]] = lambda name: (),
     ) -> AdmissionAnswer:
-        """`address`: where the agent's connection comes from. `term`: of this owner. `labels`: what the platform says
-        of a node's neighbourhood. Neither a welcome nor a refusal: it is this owner."""
+        """Answer a hello. An answer without welcome and refusal means that the sender is this owner itself.
+
+        `address`: the source of the agent's connection. `term`: this owner's term. `is_connected(name)`,
+        `is_lost(name)`: the state of a node of this name. `labels(name)`: the platform's report of a node's
+        neighbourhood.
+        """
         if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
             return AdmissionAnswer()
         own = hello.node.address if isinstance(hello, Hello) else ""
@@ -105,9 +109,13 @@ class AgentAdmission:
         return AdmissionAnswer(welcome=said, joined=joined)
 
     def _address(self, address: str) -> str:
-        """Where peers reach a node: where it comes from; beside the owner, as the others dial the owner."""
+        """Return the address at which peers reach a node: its source address, or the owner's host for a node beside
+        the owner.
+        """
         return self._order.host if self._is_here(address) else address
 
     def _is_here(self, address: str) -> bool:
-        """Whether a connection comes from the owner's own machine; an agent there may have been sent as all others."""
+        """Return whether a connection comes from the owner's own machine. An agent there may use the owner's host
+        address.
+        """
         return address.startswith("127.") or address in ("::1", self._order.host)

@@ -1,4 +1,4 @@
-"""The ends of failed ranks' logs, fetched from their nodes into the job's directory, one piece of a node at a time."""
+"""Fetches the ends of failed ranks' logs from their nodes into the job's directory, one piece per node at a time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
 if TYPE_CHECKING:
     from holdfast.model.events import EvidenceCollected
 
-#: Of each of a rank's two logs.
+#: The most bytes fetched of each of a rank's two logs.
 TAIL_BYTES = 1 << 20
-#: Of one attempt: the culprit, and those that died first. What a thousand ranks wrote would fill the owner's disk.
+#: The most ranks of one attempt: the culprits first, then those that died first. The logs of a thousand ranks would
+#: fill the owner's disk.
 MOST_RANKS = 64
 
-#: Of one rank: what a process that it left behind goes on writing is not waited for.
+#: The most pieces of one rank: a process that the rank left behind may go on writing without end.
 MOST_PIECES = 16
 
-#: Sends a node a question that gets a number; None where the node is not connected.
+#: Sends a node a question with a new number; returns the number, or None if the node is not connected.
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
 
 
@@ -41,17 +42,19 @@ class _Tail(msgspec.Struct):
     node: str
     attempt: int
     rank: int
-    #: The rank's, in the job's directory.
+    #: The directory of the rank's logs in the job's directory.
     directory: Path
-    #: Where each stream that is still to be read goes on.
+    #: The next position of each stream that is not read to its end.
     at: dict[LogStream, LogFrom]
     number: int = 0
-    #: So many were read.
+    #: The number of pieces read so far.
     pieces: int = 0
 
 
 class FailedLogTails:
-    """`logs`: where the attempts' directories lie beside the owner. A rank whose directory is there is left alone."""
+    """Fetches log tails. `logs`: the parent of the attempts' directories on the owner. A rank with a directory is
+    skipped.
+    """
 
     def __init__(self, logs: Path, ask: Ask) -> None:
         self._logs = logs
@@ -59,14 +62,14 @@ class FailedLogTails:
         self._queues: dict[str, deque[_Tail]] = {}
         self._attempt = 0
         self._failed: list[_Failed] = []
-        """Of that attempt."""
+        """The failed ranks of that attempt."""
 
     @property
     def busy(self) -> bool:
         return any(self._queues.values())
 
     def note(self, node: str, event: EvidenceCollected) -> None:
-        """The attempt has ended on this node."""
+        """Note the failed ranks of an attempt that has ended on this node."""
         if event.attempt != self._attempt:
             self._attempt, self._failed = event.attempt, []
         for worker in event.evidence.workers:
@@ -75,12 +78,12 @@ class FailedLogTails:
                 self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
 
     def fetch(self, attempt: int, culprits: Collection[int]) -> None:
-        """The attempt is explained: fetch the logs of its failed ranks, those of the culprits first."""
+        """Fetch the logs of the failed ranks, the culprits' first: the attempt is explained."""
         failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
         idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
         for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
-            # Nodes that share a home have written it there themselves.
+            # Nodes that share a home directory have written the logs there themselves.
             if not directory.exists():
                 start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
                 tail = _Tail(one.node, attempt, one.rank, directory, start)
@@ -90,7 +93,7 @@ class FailedLogTails:
             self._next(node)
 
     def read(self, node: str, said: LogRead) -> bool:
-        """Whether this answers a question of ours."""
+        """Handle a node's answer; return whether it answers a question of this object."""
         queue = self._queues.get(node)
         if not queue or queue[0].number != said.id:
             return False
@@ -98,7 +101,7 @@ class FailedLogTails:
         try:
             self._keep(tail, said)
         except OSError:
-            tail.at.clear()  # a full disk, say: the whole log is on its node
+            tail.at.clear()  # for example, the disk is full; the whole log is on its node
         if not tail.at:
             queue.popleft()
         self._next(node)
@@ -139,9 +142,9 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # What holdfast says in front has the time of the first line.
+                # The line that holdfast puts in front gets the time of the first line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
-                # Half a millisecond more: what is rounded down is then the number that was read.
+                # Add half a millisecond, so that rounding down later gives the same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
                 file.write((head(number) if first else b"") + b"".join(kept))
             after = piece.at + len(piece.data)

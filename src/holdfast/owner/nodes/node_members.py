@@ -1,8 +1,8 @@
-"""The owner's end of the link to its nodes: who is connected under which name, and what each has to be told again.
+"""The owner's end of the link to its nodes: which node is connected, and which requests to resend to each.
 
-A connection may break at any moment, and a request that was on its way is then lost. Commands are repeated by the gang
-itself. What else a node has to answer (a round of checks, evidence) is kept here until its answer has come, and sent
-again when the node is back.
+A connection may break at any moment, and loses the requests on their way. The gang itself repeats commands. Other
+requests (a round of checks, evidence, hooks) are kept here until the node has answered, and sent again when the
+node is back.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ from holdfast.wire.node_messages import Finished, Moved, Question, Requeued
 
 
 class AgentConnection(Protocol):
-    """A connection to an agent that was let in."""
+    """A connection to an admitted agent."""
 
     def send(self, message: Request | Question | Finished | Requeued) -> bool: ...
 
 
 class _Member(msgspec.Struct):
     peer: AgentConnection | None = None
-    #: Not answered so far.
+    #: Checks that the node has not answered.
     checks: RunChecks | None = None
-    #: Not answered so far.
+    #: An evidence request that the node has not answered.
     evidence: CollectEvidence | None = None
-    #: Not answered so far.
+    #: Hooks that the node has not answered.
     hooks: RunHooks | None = None
 
 
 class NodeMembers:
-    """The nodes of a job by name; a link (`holdfast.wire.link_interface.NodesLink`). `told`: gets what all of them are
-    told."""
+    """The nodes of a job by name; a link (`holdfast.wire.link_interface.NodesLink`).
+
+    `told(request)`: called with each request that goes to all nodes.
+    """
 
     def __init__(self, told: Callable[[Request], None] = lambda request: None) -> None:
         self._told = told
@@ -49,10 +51,10 @@ class NodeMembers:
         self._finished: Finished | Requeued | None = None
         self._unfinished: set[str] = set()
 
-    # ------------------------------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------------------------------ connections
 
     def joined(self, node: str, peer: AgentConnection) -> None:
-        """The node's agent is connected, for the first time or again."""
+        """Note a node's connection, first or new, and resend what the node has not answered."""
         member = self._members.setdefault(node, _Member())
         member.peer = peer
         if self._view is not None:
@@ -62,7 +64,7 @@ class NodeMembers:
                 peer.send(request)
 
     def left(self, node: str, peer: AgentConnection) -> None:
-        """That connection is gone; the node may have another one by now."""
+        """Note that a connection is gone; the node may have another one already."""
         member = self._members.get(node)
         if member is not None and member.peer is peer:
             member.peer = None
@@ -72,7 +74,7 @@ class NodeMembers:
         return member is not None and member.peer is not None
 
     def answered(self, node: str, event: ev.Event) -> None:
-        """The node has said this: what it answers is not asked again."""
+        """Note a node's event: the request that it answers is not sent again."""
         member = self._members.get(node)
         if member is None:
             return
@@ -98,11 +100,11 @@ class NodeMembers:
 
     @property
     def names(self) -> list[str]:
-        """The nodes that were let in, or are asked for something."""
+        """Return the names of the nodes that were admitted or have requests."""
         return sorted(self._members)
 
     def ask(self, node: str, question: Question) -> bool:
-        """Ask a node once; false where it is not connected."""
+        """Send a node a question once; return False if the node is not connected."""
         member = self._members.get(node)
         return member is not None and member.peer is not None and member.peer.send(question)
 
@@ -114,7 +116,7 @@ class NodeMembers:
             case RunChecks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Each is asked about itself: what it is sent must not grow with the gang.
+                    # Each node gets only its own part, so that the message does not grow with the gang.
                     own = {node: request.ports[node]} if node in request.ports else {}
                     member.checks = replace(request, nodes=(node,), ports=own)
                     self.send(node, member.checks)
@@ -123,7 +125,7 @@ class NodeMembers:
             case RunHooks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Each runs its own: what it is sent must not grow with the gang.
+                    # Each node runs its own hooks, so the message need not grow with the gang.
                     member.hooks = replace(request, nodes=(node,))
                     self.send(node, member.hooks)
             case _:
@@ -137,7 +139,7 @@ class NodeMembers:
             self.send(node, Moved(view=_of(view, by_node.get(node, ()))))
 
     def _collect(self, request: CollectEvidence) -> None:
-        """Each node is asked about its own workers: what it is sent must not grow with the gang."""
+        """Ask each node about its own workers only, so that the message does not grow with the gang."""
         for node, own in parts(request):
             member = self._members.setdefault(node, _Member())
             member.evidence = own
@@ -146,7 +148,7 @@ class NodeMembers:
     # ------------------------------------------------------------------------------------------ the end
 
     def finish(self, finished: Finished | Requeued) -> None:
-        """The job is over: tell each node that is connected, and each that connects from now on."""
+        """Send the job's end to each connected node, and to each that connects from now on."""
         self._finished = finished
         self._unfinished = {node for node, member in self._members.items() if member.peer is not None}
         for node in self._members:
@@ -155,12 +157,12 @@ class NodeMembers:
                 member.peer.send(finished)
 
     def has_finished(self, node: str) -> None:
-        """The node has the job's report, and leaves."""
+        """Note that the node has the job's report and leaves, or is gone."""
         self._unfinished.discard(node)
 
     @property
     def unfinished(self) -> frozenset[str]:
-        """Nodes that were connected when the job ended, and have not said that they have its report."""
+        """Return the nodes that were connected at the job's end and have not confirmed its report."""
         return frozenset(self._unfinished)
 
 
@@ -172,5 +174,5 @@ def _by_node(view: GangView) -> dict[str, list[MemberView]]:
 
 
 def _of(view: GangView, members: Iterable[MemberView]) -> GangView:
-    """What one node sees of the gang: its own members."""
+    """Return the gang as one node sees it: with its own members."""
     return replace(view, members=tuple(members))

@@ -1,4 +1,4 @@
-"""A person's line to the owner of a job over many nodes, from any node that has the job's key."""
+"""A user's connection to the owner of a multi-node job, from any node that has the job's key."""
 
 from __future__ import annotations
 
@@ -41,18 +41,22 @@ __all__ = [
     "VerbLine",
 ]
 
-#: How long an answer may take that waits for nothing: a node's own limit for a command is shorter.
+#: Time limit of an answer that waits for nothing, in seconds; a node's own limit for a command is shorter.
 ANSWER_S = 30.0
 
-#: How long an owner that was killed may take to come back.
+#: Seconds that a killed owner has to come back.
 AGAIN_S = 5.0
 
 
 class OperatorClient:
-    """One connection to an owner. `ask` waits for its answer; `put` leaves a question open, and `hear` gets answers."""
+    """One connection to an owner. `ask` waits for the answer. `put` leaves a question open, and `hear` returns
+    answers.
+    """
 
     def __init__(self, note: OwnerAddress, environment: Mapping[str, str], home: Path) -> None:
-        """Raises BadUsage where this machine has no key of the job."""
+        """`note`: the owner's address. `home`: the state directory. Raises BadUsage if this machine has no key of the
+        job.
+        """
         self._note = note
         self._key = _key(note, environment, home)
         self._reactor = Reactor(Clock().now)
@@ -60,16 +64,17 @@ class OperatorClient:
         self._answers: deque[Answered] = deque()
         self._end: ChannelEnd | None = None
         self._patient_until = 0.0
-        """A connection that is closed before then is made anew."""
+        """If the connection closes before this time, it is made anew."""
         self._dialler: Dialler | None = None
 
     def ask(self, line: OperatorLine, *, waits: bool = False, again: bool = False) -> Answered:
-        """The owner's answer. `waits`: it comes when there is something, however late.
+        """Ask the owner and return its answer.
 
-        `again`: where the connection breaks the owner is dialled again. One that was killed is back in a moment,
-        and its guard has kept the socket; where the job is over there is nothing to dial.
+        `waits`: wait without a time limit, until there is something to report. `again`: dial once more if the
+        connection breaks. A killed owner is back in a moment, because its guard has kept the socket; after the
+        job's end nobody answers.
 
-        Raises HoldfastError where no owner answers. A job that ends meanwhile gives an answer with `ended`.
+        Raises HoldfastError if no owner answers. If the job ends meanwhile, the answer has `ended`.
         """
         try:
             return self._asked_once(line, waits=waits)
@@ -106,14 +111,14 @@ class OperatorClient:
         return self._answers.popleft() if self._answers else self._left()
 
     def put(self, line: LogLine, tag: int) -> None:
-        """A question that may stay open, on the connection of the last `ask`; a lost one shows in `hear`."""
+        """Send a question that may stay open, on the connection of the last `ask`. `hear` shows whether it was lost."""
         if self._dialler is not None:
             self._dialler.send(_asked(line, tag))
 
     def hear(self, gathering_s: float) -> list[Answered]:
-        """The next answers to questions that were put: the first, however late, and those that come so soon after it.
+        """Return the next answers to open questions: wait for the first, and then `gathering_s` seconds for more.
 
-        None of them: the connection is lost, and the questions with it.
+        An empty list means that the connection and the questions are lost.
         """
         while not self._answers and self._end is None and self._dialler is not None:
             self._reactor.wait()
@@ -150,13 +155,13 @@ class OperatorClient:
 
     def _lost(self, end: ChannelEnd, now: float) -> None:
         if now < self._patient_until and end.why in (ChannelEndKind.LEFT, ChannelEndKind.BROKEN):
-            return  # the owner that was killed had taken it still
+            return  # the killed owner had still accepted this connection
         self._end = end
         assert self._dialler is not None, "it was dialled"
         self._dialler.close()
 
     def _left(self) -> Answered:
-        """There is no answer. Raises HoldfastError with the reason."""
+        """Raise HoldfastError with the reason why there is no answer."""
         place = written(self._note.host, self._note.port)
         if self._end is None:
             raise HoldfastError(
@@ -180,7 +185,7 @@ def _asked(line: OperatorLine, tag: int) -> Asked:
 
 
 def _key(note: OwnerAddress, environment: Mapping[str, str], home: Path) -> Key:
-    # With a shared home the owner's key lies beside its journal for as long as the job lives, also for other machines.
+    # In a shared home directory the owner's key is beside its journal as long as the job lives, for other machines too.
     kept = (note.key, str(job_dir(home, note.job_id) / NAME))
     noted = next((path for path in kept if path and Path(path).exists()), None)
     if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():
@@ -196,4 +201,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())  # a user without a name, as in many containers
+        return str(os.getuid())  # the user has no name, as in many containers

@@ -1,4 +1,4 @@
-"""What a person's command may ask of a job's owner from another node: one line of JSON each."""
+"""The requests that a user's command may send to a job's owner from another node: one line of JSON each."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ MOST_LINE_BYTES = 64 * 1024
 
 
 class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
-    """Read in a rank's logs, where they lie. With `wait` the answer comes as soon as there is something."""
+    """Read a rank's logs on its node. With `wait` the answer comes as soon as there is something to read."""
 
     rank: int
     streams: tuple[LogFrom, ...]
-    #: 0: the last one.
+    #: The attempt's number; 0 means the last one.
     attempt: int = 0
     wait: bool = False
 
 
 class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
-    """Which ranks an attempt has, and where. With `wait` the answer comes as soon as the attempt has begun."""
+    """List the ranks of an attempt and their nodes. With `wait` the answer comes as soon as the attempt has begun."""
 
-    #: 0: the last one.
+    #: The attempt's number; 0 means the last one.
     attempt: int = 0
     wait: bool = False
 
 
 class VerbLine(msgspec.Struct, frozen=True, tag="verb", tag_field="type"):
-    """Run one of our own commands: `show` beside the owner, the others on the named node."""
+    """Run a holdfast command: `show` beside the owner, the others on the named node."""
 
     verb: Verb
     words: tuple[str, ...] = ()
-    #: Empty, for `devices`: every node.
+    #: The node; empty, for `devices`: every node.
     node: str = ""
 
 

@@ -1,7 +1,7 @@
-"""The owner's part in what people ask from any node: it stops the job, shows it, and fetches what lies on its nodes.
+"""Answers requests of users on any node: it stops the job, shows it, and fetches logs and other output of its nodes.
 
-At the end of an attempt it also fetches the end of each failed rank's log into the job's directory: what is on a node
-may be gone with the node.
+At the end of an attempt it also fetches the end of each failed rank's log into the job's directory, because the
+node's files may be lost with the node.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
 
-#: People that may be connected.
+#: The most users that may be connected.
 MOST_WAITING = 64
-#: Of one person, that wait for an answer: of two logs of each rank that is told of.
+#: The most open questions of one user: two logs for each listed rank.
 MOST_QUESTIONS = 1024
-#: Told of, of one attempt.
+#: The most ranks listed of one attempt.
 MOST_RANKS = 512
-#: Of so many last attempts it is known where each rank was.
+#: The number of latest attempts for which the ranks' nodes are remembered.
 KEPT_ATTEMPTS = 8
 
 
 class OperatorService:
-    """`ask` sends a question to a node: false where the node is not connected. `nodes`: those of the job by name.
+    """Serves the users.
 
-    `stop` takes a request to stop, and says what comes of it.
+    `ask` sends a question to a node; it returns False if the node is not connected. `nodes()`: the names of the
+    job's nodes. `view()`: the gang now. `stop` handles a stop request and returns the reply.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class OperatorService:
         self._view = view
         self._stop = stop
         self._verbs = VerbRunner(reactor, place.home, os.environ)
-        # Not from 1: a node may still answer what an owner of before has asked.
+        # Start from a random number: a node may still answer questions of an earlier owner.
         self._numbers = int.from_bytes(os.urandom(4))
         self._people: dict[int, OperatorSession] = {}
         self._open: dict[int, OpenQuestion] = {}
@@ -88,13 +89,13 @@ class OperatorService:
         self._followers = LogFollowers()
         self._attempt = 0
         self._places: dict[int, dict[int, RankAt]] = {}
-        """Attempt → rank → where it is."""
+        """Attempt → rank → its role and node."""
         self._tails = FailedLogTails(place.logs, self._ask_for_tail)
 
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
-        """Leave a note of how this owner is reached, for commands on this machine. `name`: of the job.
+        """Write this owner's address to a file, for commands on this machine. `name`: the job's name.
 
-        A key that lies in no file is kept beside it for as long as the job lives.
+        A key that is in no file is stored beside it as long as the job lives.
         """
         here, key = os.uname().nodename, Path(order.key_from)
         try:
@@ -114,12 +115,12 @@ class OperatorService:
             )
             write_owner_address(self._place.directory, said)
         except OSError:
-            pass  # commands here find the job by its socket, and its nodes' logs not at all
+            pass  # commands on this machine find the job by its socket, but not its nodes' logs
 
-    # ------------------------------------------------------------------------------------------ people
+    # ------------------------------------------------------------------------------------------ users
 
     def asked(self, person: OperatorSession, asked: Asked) -> None:
-        """A person's command asks something; its answer follows."""
+        """Handle a request of a user's command; the answer follows."""
         self._people[id(person)] = person
         if asked.protocol != PROTOCOL:
             theirs = f"{asked.version} (protocol {asked.protocol})"
@@ -151,7 +152,7 @@ class OperatorService:
                 assert_never(line)
 
     def person_left(self, person: OperatorSession) -> None:
-        """Its connection is over."""
+        """Drop the user's questions: the connection is over."""
         self._people.pop(id(person), None)
         self._followers.left(person)
         self._held = [held for held in self._held if held.person is not person]
@@ -164,7 +165,7 @@ class OperatorService:
     def _run(self, person: OperatorSession, line: VerbLine) -> None:
         words = line.words[:MOST_WORDS]
         if line.verb is Verb.SHOW:
-            # The journal may be long: another process reads it.
+            # Another process reads the journal, because it may be long.
             words = (*words, self._place.job_id)
             self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
             return
@@ -211,7 +212,7 @@ class OperatorService:
         elif not line.wait:
             person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
         elif attempt < self._attempt:
-            # The node may be lost for good; what its rank wrote last went with it.
+            # The node may be lost for good, and the rank's last output with it.
             lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
             person.send(Answered(ok=True, message="", log=lost, tag=tag))
         else:
@@ -220,7 +221,9 @@ class OperatorService:
     def _ranks(
         self, person: OperatorSession, line: LogLine | RanksLine, tag: int
     ) -> tuple[int, dict[int, RankAt] | None]:
-        """The attempt and its ranks; None where the person has got another answer, or waits for the attempt."""
+        """Return the attempt and its ranks. The ranks are None if the user got another answer or waits for the
+        attempt.
+        """
         if line.attempt not in self._places:
             self._learn(self._view())
         attempt = line.attempt or max(self._places, default=0)
@@ -256,7 +259,7 @@ class OperatorService:
             )
 
     def told(self, request: Request) -> None:
-        """The owner tells all nodes."""
+        """Handle a request that goes to all nodes."""
         match request:
             case Moved():
                 self.moved(request.view)
@@ -266,7 +269,7 @@ class OperatorService:
                 pass
 
     def moved(self, view: GangView) -> None:
-        """The gang is in another phase."""
+        """Follow the gang into a phase."""
         self._learn(view)
         self._read_held()
 
@@ -291,16 +294,16 @@ class OperatorService:
     # ------------------------------------------------------------------------------------------ nodes
 
     def answered(self, node: str, said: NodeAnswer) -> None:
-        """A node answers a question."""
+        """Pass a node's answer to the user who asked."""
         if isinstance(said, LogRead) and self._tails.read(node, said):
             return
         question = self._open.get(said.id)
         if question is None or node not in question.nodes:
-            return  # the person has left
+            return  # the user has left
         match said:
             case LogRead():
                 del self._open[said.id]
-                # Of an attempt before the last one, the next is asked for now.
+                # If the log is of an earlier attempt, the user asks for the next attempt now; wait for that.
                 if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
                     self._followers.read(question.person, question.tag)
                 answer = Answered(ok=not said.trouble, message=said.trouble, log=said, tag=question.tag)
@@ -311,11 +314,11 @@ class OperatorService:
                 assert_never(said)
 
     def node_joined(self) -> None:
-        """A node is connected, for the first time or again."""
+        """Resend the held questions: a node is connected, for the first time or again."""
         self._read_held()
 
     def node_left(self, node: str) -> None:
-        """Its connection is over: what it has not answered it never will."""
+        """Close the questions that the node has not answered: its connection is over."""
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
@@ -331,11 +334,11 @@ class OperatorService:
                 question.person.send(_no(why, question.tag))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
-        """An attempt is over on this node."""
+        """Note the failed ranks of an attempt that has ended on this node."""
         self._tails.note(node, event)
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt is explained: the ends of its failed ranks' logs are fetched."""
+        """Fetch the ends of the failed ranks' logs: the attempt is explained."""
         report = record.report
         self._tails.fetch(record.attempt, {who.rank for who in (report.first, *report.also) if who is not None})
 
@@ -347,16 +350,16 @@ class OperatorService:
 
     @property
     def fetching(self) -> bool:
-        """Whether logs are still on their way to the job's directory."""
+        """Return whether logs are still on their way to the job's directory."""
         return self._tails.busy
 
     @property
     def followed(self) -> bool:
-        """Whether people still read the ends of logs that they follow."""
+        """Return whether users still read the ends of logs that they follow."""
         return self._followers.some
 
     def close(self) -> None:
-        """The job is over: those that still listen learn it."""
+        """Tell the users who still wait that the job is over."""
         for person in tuple(self._people.values()):
             person.dismiss(Answered(ok=True, message="the job is over", ended=True))
         self._verbs.close()

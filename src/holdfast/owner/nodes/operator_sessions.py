@@ -1,4 +1,4 @@
-"""Those whose commands are connected to an owner: what they have asked, and what they still read."""
+"""The users whose commands are connected to an owner: their open questions, and the logs that they follow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.wire.node_messages import Answered, VerbDone
 
 
 class OperatorSession(Protocol):
-    """A person's connection."""
+    """A user's connection."""
 
     def send(self, message: Answered) -> bool: ...
 
@@ -19,12 +19,12 @@ class OperatorSession(Protocol):
 
 
 class OpenQuestion(msgspec.Struct):
-    """A question that a node, or several, still have to answer."""
+    """A question that one or more nodes still have to answer."""
 
     person: OperatorSession
     nodes: set[str]
     tag: int
-    #: Where it is about a log.
+    #: The request, if the question is about a log.
     line: LogLine | None = None
     as_json: bool = False
     said: dict[str, VerbDone] = {}
@@ -39,28 +39,28 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """Logs that people follow, and have not read to their ends."""
+    """The logs that users follow and have not read to their ends."""
 
     def __init__(self) -> None:
         self._reading: set[tuple[int, int]] = set()
-        """(person, tag); tag 0: it is about to ask for the logs of an attempt."""
+        """Pairs of user and tag; tag 0: the user is about to ask for the logs of an attempt."""
 
     @property
     def some(self) -> bool:
         return bool(self._reading)
 
     def turn(self, person: OperatorSession, *, wait: bool) -> None:
-        """It has learned which ranks an attempt has."""
+        """Note that the user has got the list of an attempt's ranks."""
         self.left(person)
         if wait:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Its question is at the node."""
+        """Note that the user's question is at the node."""
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:
-        """That log is read to its end, or asked for anew."""
+        """Note that the user has read a log to its end, or asks for it again."""
         self._reading -= {(id(person), tag), (id(person), 0)}
 
     def left(self, person: OperatorSession) -> None:

@@ -1,7 +1,7 @@
-"""The owner of a job over many nodes, in a process of its own: it judges, and no worker is its child.
+"""The owner of a multi-node job, in its own process: it judges, and no worker is its child.
 
-The guard starts it again when it is killed. What it needs then is in the journal, and what it needs to be found by is
-the guard's: the listening socket, the job's number and directory, the lock.
+The guard restarts it when it is killed. The journal has the state that it then needs. The guard keeps what others
+need to find it: the listening socket, the job's number and directory, and the lock.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
     from holdfast.wire.tls_channel import ChannelEnd
 
-#: How long the nodes that are connected may take to say that they have the job's report.
+#: Seconds that the connected nodes have to confirm the job's report.
 FAREWELL_S = 10.0
-#: How long the end of the job waits for people that read the ends of logs from other nodes.
+#: Seconds that the end of the job waits for users who read the ends of logs from other nodes.
 FOLLOWERS_S = 2.0
 
-#: Peers without the job's key that are told of: the owner's terminal is for its job.
+#: The most peers without the job's key that are reported: the owner's terminal is for its job.
 STRANGERS = 20
 
 
@@ -78,9 +78,10 @@ def run_owner(
     *,
     agent_id: str,
 ) -> int:
-    """Carry the job to its report, or take it over where the owner of before was killed; the job's final code.
+    """Run the job to its report, or take it over from a killed owner; return the job's final code.
 
-    `agent_id`: of the agent on this node.
+    `listening`: the socket of the owner. `birth`: this child's link to its guard. `agent_id`: the id of the agent
+    on this node.
     """
     gc.enable()
     stdout, stderr = open_consoles()
@@ -113,7 +114,7 @@ class _OwnerProcess:
         self._birth = birth
         self._agent_id = agent_id
         self._refused_here: Refused | None = None
-        """Why the agent on this node was not let in."""
+        """Why the agent on this node was refused, if it was."""
         self._stdout = stdout
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
@@ -150,7 +151,7 @@ class _OwnerProcess:
         self._letting_in = AgentAdmission(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
         self._strangers = 0
-        """So many were told of."""
+        """The number of reported strangers."""
         self._listener = OwnerListener(
             reactor,
             listening,
@@ -171,14 +172,14 @@ class _OwnerProcess:
         GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
         self._starter_words = self._hear(order)
         if order.elsewhere and not order.starter:
-            from holdfast.owner.nodes.rival_owner import RivalOwner  # hardly any owner has reason to look for one
+            from holdfast.owner.nodes.rival_owner import RivalOwner  # imported late, because hardly any owner needs it
 
             RivalOwner(launch, order, place.job_id, reactor)
 
     def _hear(self, order: NodesOrder) -> StarterPipeReader | None:
         if order.starter is None or order.starter.news_fd < 0:
             return None
-        from holdfast.owner.nodes.starter_events import StarterPipeReader  # most jobs have no such starter
+        from holdfast.owner.nodes.starter_events import StarterPipeReader  # few jobs have such a starter
 
         return StarterPipeReader(
             order.starter.news_fd,
@@ -189,12 +190,12 @@ class _OwnerProcess:
         )
 
     def carry(self) -> int:
-        """Until the job's one report is final and its nodes have it; the job's final code."""
+        """Run until the job's report is final and its nodes have it; return the job's final code."""
         try:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # All that was written is replayed: it is not the journal that ends this owner, if something does.
+            # The journal is replayed without a crash, so a later crash of this owner has another cause.
             self._birth.settled()
             report = self._side.run()
             if self._starter_words is not None:
@@ -220,9 +221,9 @@ class _OwnerProcess:
         before = self._birth.number > 1 or self._place.resumed
         history = list(self._records.history()) if before else []
         if history:
-            # The socket of the owner of before is still there, and leads nowhere.
+            # The socket of the earlier owner still exists, but leads nowhere.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
-            from holdfast.platforms.job_takeover import of_this_run  # no start has a history
+            from holdfast.platforms.job_takeover import of_this_run  # a usual start has no history
 
             mine = of_this_run(history, self._place.run)
             if mine or not self._place.resumed:
@@ -232,13 +233,13 @@ class _OwnerProcess:
         self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
 
     def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
-        """The owner of before was killed: go on where its journal ends, with the attempt that its agents confirm."""
+        """Continue after a killed owner where its journal ends, with the attempt that its agents confirm."""
         *_, last = self._owner.recover(history, self._reactor.now())
-        # It may have died between its last event and what that led to.
+        # The earlier owner may have died between its last event and the event's actions.
         self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
-        """Each node's run ends with the report, or with this run of the job: wait for those that are connected."""
+        """Send the end to the connected nodes and wait for them: each node's run ends with it."""
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
 
@@ -248,7 +249,7 @@ class _OwnerProcess:
         while wanted() and self._reactor.now() < until:
             self._reactor.wait(self._side.take)
 
-    # ------------------------------------------------------------------------------------------ the nodes' words
+    # ------------------------------------------------------------------------------------------ the nodes' messages
 
     def _on_message(self, peer: Peer, message: Any, now: float) -> News:
         match message:
@@ -260,7 +261,7 @@ class _OwnerProcess:
             case Report() if message.node == peer.name:
                 self._side.report(message)
             case Report():
-                pass  # no node speaks for another
+                pass  # a node may only report about itself
             case Asked():
                 self._operators.asked(peer, message)
             case LogRead() | VerbDone():
@@ -300,7 +301,7 @@ class _OwnerProcess:
         return None
 
     def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
-        """A node knows its port, and its peers know what reaches it."""
+        """Add the address to a rendezvous: a node knows its port, and the owner knows how peers reach the node."""
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)
             return replace(event, meeting=replace(event.meeting, address=address))
@@ -316,7 +317,7 @@ class _OwnerProcess:
         return None
 
     def _strange(self, address: str, end: ChannelEnd) -> None:
-        """A peer did not get in: a user who waits for a node learns why."""
+        """Report a peer that was not let in, so that a user who waits for a node learns why."""
         if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
             self._strangers += 1
             self._say(said)
@@ -326,7 +327,7 @@ class _OwnerProcess:
         return Reply(False, "the owner is just starting: try again") if door is None else door.take(line)
 
     def _signalled(self, number: int, typed: bool, now: float) -> News:
-        """This node's guard got a signal."""
+        """Handle a signal of this node's guard."""
         return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
 
     def _agent_is_over(self, now: float) -> News:
@@ -348,11 +349,11 @@ class _OwnerProcess:
             )
         return [ev.StopRequested(request=request)]
 
-    # ------------------------------------------------------------------------------------------ to a person
+    # ------------------------------------------------------------------------------------------ to the user
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # the first line said that no file is kept: each file that is missing is no news
+            return  # the first line said that no files are kept, so do not repeat it for each file
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
@@ -360,13 +361,13 @@ class _OwnerProcess:
 
 
 class _Elsewhere:
-    """The workers, which are no children of this process."""
+    """Stands for the workers, which are not children of this process."""
 
     def __init__(self) -> None:
         self.workers = Workers()
 
     def reap(self, now: float) -> None:
-        """Helpers are reaped where they were started."""
+        """Do nothing: the parts that start helpers reap them."""
 
     def resized(self) -> None:
-        """The terminal is the agent's concern."""
+        """Do nothing: the terminal is the agent's task."""

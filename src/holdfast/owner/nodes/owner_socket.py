@@ -1,4 +1,4 @@
-"""The socket that the owner of a job listens on."""
+"""Opens the socket on which the owner of a job listens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import NodesOrder
 
-#: Agents that the kernel keeps until they are let in; it takes as many of them as it allows (net.core.somaxconn).
+#: The most agents that wait in the kernel to be accepted; net.core.somaxconn may lower it.
 _WAITING = 4096
 
 
@@ -16,9 +16,9 @@ _ONLY_HERE = ("localhost", "127.0.0.1")
 
 
 def owner_socket(order: NodesOrder) -> socket.socket | None:
-    """The socket of an owner on this node; None: the owner is elsewhere, and is dialled.
+    """Open the socket of an owner on this node; None: the owner is elsewhere and must be dialled.
 
-    Where the port is held already, its holder is dialled: it may be the owner of this job. Raises BadUsage.
+    If the port is in use, return None too: its holder may be the owner of this job. Raises BadUsage.
     """
     if not order.hosts:
         return None
@@ -33,7 +33,7 @@ def owner_socket(order: NodesOrder) -> socket.socket | None:
 
 
 def _free_socket(order: NodesOrder) -> socket.socket:
-    """For a starter, which tells the others the port: the one that was typed, one of the range, or any."""
+    """Open a socket for a starter, which tells the others the port: the typed port, one of the range, or any."""
     first, last = (order.port, order.port) if order.port or order.port_range is None else order.port_range
     for port in range(first, last + 1):
         try:
@@ -57,14 +57,14 @@ def _cannot(port: int, error: OSError) -> BadUsage:
 
 
 def listen(port: int, *, only_here: bool = False) -> socket.socket:
-    """A socket that listens on every address of this machine, IPv4 and IPv6. Raises OSError.
+    """Open a socket that listens on every address of this machine, IPv4 and IPv6. Raises OSError.
 
-    `only_here`: on 127.0.0.1, which no other machine reaches.
+    `only_here`: listen on 127.0.0.1, which no other machine reaches.
     """
     try:
         listener = socket.socket(socket.AF_INET if only_here else socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # a kernel without IPv6
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # the kernel has no IPv6
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family == socket.AF_INET6:

@@ -1,7 +1,7 @@
-"""An owner whose endpoint is no address of its machine looks whether another owner of the job answers there.
+"""Finds out whether another owner of the job answers at the endpoint, if that is no address of this machine.
 
-Behind NAT, or where the endpoint is a Service's address, it reaches itself, or nothing. Where another owner answers,
-two nodes were told to host it: the nodes of the job would go to one or to the other.
+Behind NAT, or if the endpoint is a Service's address, the owner reaches itself or nothing. If another owner
+answers, two nodes were configured to host the owner, and the job's nodes would split between them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.wire.tls_channel import ChannelEnd
 
-#: An owner may answer there later.
+#: Failures after which it tries again, because an owner may answer later.
 _GO_ON = (ChannelEndKind.UNREACHED, ChannelEndKind.UNRESOLVED, ChannelEndKind.BROKEN, ChannelEndKind.LATE)
 
 
 class RivalOwner:
-    """Looks until an answer comes, or until the time is over in which the nodes come together."""
+    """Dials the endpoint until it gets an answer, or until the time for the nodes to join is over."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, job_id: str, reactor: Reactor) -> None:
         self._launch = launch
@@ -70,7 +70,7 @@ class RivalOwner:
         return [ev.StopRequested(request=request)]
 
     def _lost(self, end: ChannelEnd, now: float) -> News:
-        # This owner closes the connection to itself; who else answers is no owner of this job.
+        # This owner closes a connection from itself. Any other peer that answers is not an owner of this job.
         if end.why not in _GO_ON or now > self._until:
             self._dialler.close()
         return None

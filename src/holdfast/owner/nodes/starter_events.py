@@ -1,4 +1,4 @@
-"""What the starter of a job tells its owner: which nodes get no agent any more, and why."""
+"""Reads the starter's messages to the owner: which nodes get no agent, and why."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _MOST = 1 << 20
 class StarterPipeReader:
     """The owner's end of the starter's pipe.
 
-    `attempt()`: the gang's; 0 before it has its nodes together. A gang that has not does not wait for nodes that will
-    not come: where fewer than it needs are left, the job ends with what the starter has said.
+    `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before it has its nodes. `say`
+    prints a message.
+
+    A gang without its nodes does not wait for nodes that will not come: if too few are left, the job ends with the
+    starter's message as the reason.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class StarterPipeReader:
         return [ev.StopRequested(request=request)]
 
     def close(self) -> None:
-        """The job is over: what becomes of the agents is no news."""
+        """Stop reading: the job is over, and the agents' fate no longer matters."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
