@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class ControlServer:
-    """The control socket in the job's directory."""
+    """Serves the control socket in the job's directory.
+
+    `report` passes an event to the owner. `read_faults` makes the nodes read their fault logs. `say` prints a
+    message.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class ControlServer:
             self._control.close()
 
     def take(self, line: Line) -> Reply:
-        """Carry out the request of another holdfast command; returns the answer."""
+        """Carry out the request of another holdfast command; return the reply."""
         if isinstance(line, FaultsLine):
             self._read_faults()
             return Reply(True, "the fault log was read")

@@ -1,4 +1,4 @@
-"""`holdfast run --events`: the events of the job, as JSON lines on stdout while it runs."""
+"""`holdfast run --events`: prints the job's events as JSON lines on stdout while the job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.record.job_directory import JobPlace
 
-#: Takes a line for stdout, and the moment. It never waits: it drops lines for which a slow reader leaves no room.
+#: Writes a line to stdout; takes the line and the time. It never blocks: if the reader is slow, it drops lines.
 Out = Callable[[str, float], None]
 
 
@@ -33,13 +33,13 @@ class EventLines:
         self._begun = False
 
     def begin(self) -> None:
-        """The owner has begun, or a new one goes on."""
+        """Print that the job has started, unless that was printed."""
         if not self._begun:
             self._begun = True
             self._tell(EventKind.JOB_STARTED, "the job has started")
 
     def moved(self, view: GangView) -> None:
-        """The gang has entered another phase."""
+        """Follow the gang into a phase."""
         self.begin()
         if view.attempt > self._attempt and view.seats:
             self._attempt = view.attempt
@@ -48,7 +48,7 @@ class EventLines:
             self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:
-        """The owner has handled this event."""
+        """Print the line of an event that the owner has handled, if it has one."""
         match event:
             case ev.NodeJoined():
                 self._tell(EventKind.NODE_JOINED, f"node {event.node.name} has joined", node=event.node.name)
@@ -79,8 +79,8 @@ class EventLines:
                 pass
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt has its record."""
-        from holdfast.record.report_file import exit_report_object  # no start needs this import
+        """Print the end of an attempt, which now has its record."""
+        from holdfast.record.report_file import exit_report_object  # imported late, because a start does not need it
 
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
@@ -88,15 +88,15 @@ class EventLines:
         self._put(EventKind.ATTEMPT_ENDED, text, self._now(), {"attempt": record.attempt, **made})
 
     def finish(self, report: JobReport) -> None:
-        """The job has its report."""
-        from holdfast.record.report_file import to_json_object  # no start needs this import
+        """Print the end of the job, which now has its report."""
+        from holdfast.record.report_file import to_json_object  # imported late, because a start does not need it
 
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))
 
     def _exits(self, event: ev.EvidenceCollected) -> None:
-        """The exits of workers that ended by themselves; holdfast stopped the others."""
+        """Print the exits of workers that ended by themselves; holdfast stopped the others."""
         for worker in event.evidence.workers:
             ended = worker.exit
             if ended is None or ended.ok or ended.after_stop:

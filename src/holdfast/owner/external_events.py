@@ -1,7 +1,8 @@
-"""What reaches a job from outside: signals, and what their platform reports about them.
+"""Events that reach a job from outside: signals, and the platform's reports about them.
 
-Where a platform signals every process of a job, workers die of it before the owner has asked, and sometimes before any
-process of holdfast gets the signal. Only the platform's answer explains such a death: the evidence waits for it.
+Some platforms signal every process of a job. Then workers die before the owner has asked the platform, and
+sometimes before any process of holdfast gets the signal. Only the platform's answer explains such a death, so the
+evidence waits for it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: How long the platform may take at the job's end to record what the job died of.
+#: Seconds that the platform has, at the job's end, to record why the job ended.
 LAST_WORD_S = 3.0
-#: A signal that has killed a worker, and that the platform's records do not mention, reaches a process of holdfast
-#: within this time.
+#: Seconds within which a signal that killed a worker also reaches a process of holdfast. It matters if the platform's
+#: records do not mention the signal.
 ARRIVES_S = 0.5
 
 
 class ExternalEvents:
-    """The owner's view of the outside. `platform`: None: there is none, and a signal needs no explanation."""
+    """Connects the owner with its platform, its notices, its event lines and its metrics.
+
+    `platform`: None if there is none; then a signal needs no explanation.
+    """
 
     def __init__(
         self,
@@ -49,30 +53,30 @@ class ExternalEvents:
         out: Out | None = None,
         unsaved_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`launch`: has who is notified about the job; None: nothing is. `out`: takes lines for stdout.
-
-        `unsaved_bytes`: how much of the journal is still in memory.
+        """`place`: the job's directory. `say` prints a message. `launch`: has the receivers of notices, among others;
+        None: nobody is notified. `out` writes lines to stdout. `unsaved_bytes()`: the bytes of the journal that are
+        only in memory.
         """
         self._lines: EventLines | None = None
         if launch is not None and launch.as_events and out is not None:
-            from holdfast.owner.event_output import EventLines  # most runs print no events
+            from holdfast.owner.event_output import EventLines  # imported late, because most runs print no events
 
             self._lines = EventLines(launch.spec, place, reactor.now, out)
         self._platform = platform
         self._metrics: MetricsFile | None = None
         if launch is not None and launch.metrics_path is not None:
-            from holdfast.owner.metrics_file import MetricsFile  # most runs write no metrics
+            from holdfast.owner.metrics_file import MetricsFile  # imported late, because most runs write no metrics
 
             self._metrics = MetricsFile(place.home, launch.metrics_path, reactor, say, unsaved_bytes)
         self._notices: Notices | None = None
         if launch is not None and launch.notices is not None:
-            from holdfast.owner.notice_sender import Notices  # most runs notify no receiver
+            from holdfast.owner.notice_sender import Notices  # imported late, because most runs notify no receiver
 
             self._notices = Notices(launch.notices, launch.spec, place, reactor, say)
         self._place = place
         self._say = say
         self.asked: do.Requeue | None = None
-        """The platform starts the job again, as this action wanted it: this run of the job is over."""
+        """The action after which the platform starts the job again: this run of the job is over. None before."""
         self._reactor = reactor
         self._avoided: frozenset[str] = frozenset()
         self._held: list[ev.Event] = []
@@ -85,8 +89,11 @@ class ExternalEvents:
         earlier: Sequence[AttemptRecord] | None,
         heard_at: Callable[[str], float | None],
     ) -> News:
-        """The owner has begun. `earlier`: the attempts before, where it continues a job; None: the job is new.
-        `heard_at`: as for `JobWatch.begin`."""
+        """Start all parts when the owner starts.
+
+        `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: as for
+        `JobWatch.begin`.
+        """
         if self._notices is not None:
             self._notices.begin(earlier)
         if self._lines is not None:
@@ -95,8 +102,9 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Whether this event has to wait: it is evidence of deaths that a signal may explain, or the platform is about
-        to report something that belongs to it."""
+        """Return whether this event has to wait: a signal may explain its deaths, or the platform is about to report a
+        fact that belongs to it.
+        """
         platform = self._platform
         if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:
             return False
@@ -109,14 +117,14 @@ class ExternalEvents:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # A platform that ends the job has recorded that before it signals anything.
+            # A platform that ends the job records that before it sends signals.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
-        """The events that have waited long enough."""
+        """Yield the events that have waited long enough."""
         platform = self._platform
         if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
@@ -125,8 +133,11 @@ class ExternalEvents:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """What follows from a handled event: ask the platform what a signal means or what it knows about a lost node,
-        or hold a node with a fault that a user has to look at."""
+        """Return the events that follow from a handled event.
+
+        It asks the platform about a signal or a lost node, and holds a node whose fault a user has to look at. It
+        also prints event lines and sends notices.
+        """
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._hold(self._platform, event.fault, attempt)
         if self._lines is not None:
@@ -149,30 +160,32 @@ class ExternalEvents:
         return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
 
     def _hold(self, platform: JobWatch, fault: FaultEvent, attempt: int) -> None:
-        from holdfast.catalogue.fault_codes import describe  # a run without a fault never loads the codes
+        from holdfast.catalogue.fault_codes import describe  # only a fault needs the codes
 
         if fault.node:
             platform.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
 
     @property
     def handed_over(self) -> bool:
-        """This process is to end without an end of the job: the platform gives the job to another owner."""
+        """Return whether this process must end while the job goes on: the platform gives the job to another owner."""
         return self._platform is not None and self._platform.handed_over
 
     def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
-        """The journal has the number of an attempt, or has trouble: what follows at once. A platform that also keeps
-        the job's state may have it follow later."""
+        """Return the events that follow once the journal has secured an attempt's number, or has failed to.
+
+        A platform that also stores the job's state may send them later.
+        """
         event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
         if self._platform is None:
             return (event,)
         return self._platform.secured(event, self._reactor.now()) or ()
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """The neighbourhood, as the platform reports it, of a node that sends its hello."""
+        """Return the neighbourhood, as the platform reports it, of a node that sends its hello."""
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """The gang has entered another phase, or is taken over."""
+        """Follow the gang into a phase, or after a takeover."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._lines is not None:
@@ -185,7 +198,7 @@ class ExternalEvents:
                 self._platform.avoid(sorted(fresh))
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt has its record."""
+        """Pass on the record of an attempt."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._notices is not None:
@@ -196,8 +209,10 @@ class ExternalEvents:
             self._platform.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """The job has its report, or (None) goes on in another run. Waits a bounded time until the platform has all
-        facts, the metrics are written, and the notices are sent."""
+        """Pass on the job's report, or None if the job goes on in another run.
+
+        It waits a bounded time until the platform has all facts, the metrics are written and the notices are sent.
+        """
         if self._lines is not None and report is not None:
             self._lines.finish(report)
         if self._notices is not None:
@@ -214,12 +229,12 @@ class ExternalEvents:
             self._reactor.wait(take)
 
     def requeue(self, action: do.Requeue, attempt: int) -> None:
-        """The job is to go on in another run. `attempt`: the last one of this run."""
+        """Ask the platform to start the job again in another run. `attempt`: the last one of this run."""
         if self._platform is None:
             refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
             self._reactor.at(self._reactor.now(), lambda now: (refused,))
             return
-        # Before asking the platform: its answer may be the end of this process.
+        # Note it before asking the platform, because the answer may be the end of this process.
         self._place.lock.note_queued(action.reason)
         self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
 
@@ -235,7 +250,7 @@ class ExternalEvents:
         return ()
 
     def close(self) -> None:
-        """The job is over."""
+        """Close all parts: the job is over."""
         if self._metrics is not None:
             self._metrics.close()
         if self._notices is not None:
@@ -245,7 +260,7 @@ class ExternalEvents:
 
 
 def _plain(number: int, node: str, now: float) -> StopRequest:
-    """What a signal asks for where no platform can explain it."""
+    """Return the stop request for a signal that no platform can explain."""
     return StopRequest(
         reason=f"{node}: holdfast got {signal.Signals(number).name}",
         solution="Nothing to repair: start the job again when you want it to go on.",

@@ -1,4 +1,4 @@
-"""An owner's first events: the job's submission, or the platform's new start of it."""
+"""Makes an owner's first events: the job's submission, or its continuation after the platform started it again."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def first_events(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: Callable[[], tuple[DeviceStanding, ...]] = tuple,
 ) -> list[Event]:
-    """Write down that the job begins, or goes on, and give the owner its first events.
+    """Journal that the job begins or continues, and return the owner's first events.
 
-    `nodes`: those that are present from the start; `kept_out()`: which of their devices get no work.
+    `nodes`: the nodes that are present from the start. `kept_out()`: their devices that get no work.
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
-        from holdfast.platforms.job_takeover import resumption  # no start has a history
-        from holdfast.wire.fault_news import SOCKET_NAME  # as the next line
+        from holdfast.platforms.job_takeover import resumption  # imported late, because a usual start has no history
+        from holdfast.wire.fault_news import SOCKET_NAME  # imported late, as above
 
-        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # the cause was the run before: nothing follows from it
+        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # the earlier run made this socket; it leads nowhere
         owner.recover(history, now)
         view = owner.gang.view()
         records.begin_again(launch, now, host, view.attempt)

@@ -1,6 +1,6 @@
-"""A gang without a hang time-out that is too still: its owner reports that once per attempt, and stops nothing.
+"""Warns about a gang that is too still and has no hang time-out: once per attempt, without stopping anything.
 
-A start only sets a deadline; the module that judges is imported once the deadline has passed.
+A start only sets a deadline; the module that judges is imported when the deadline has passed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class IdleReporter:
-    """Between an owner and the link to its nodes (`holdfast.wire.link_interface.NodesLink`).
+    """Sits between an owner and the link to its nodes (`holdfast.wire.link_interface.NodesLink`).
 
-    `answer` takes results for the owner. `folder`: where the stacks are written.
+    `after_s`: seconds without a sign of life until the warning. `answer` passes results to the owner. `say` prints
+    the warning. `folder`: the directory for the stacks.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class IdleReporter:
         self._attempt = 0
         self._began_at = 0.0
         self._stillness: IdleWarning | None = None
-        """The watch over the attempt that runs; None before its first deadline."""
+        """The watch over the running attempt; None before its first deadline."""
         reactor.deadlines(self._next_wake, self._due)
 
     def send(self, node: str, request: Request) -> None:
@@ -65,7 +66,7 @@ class IdleReporter:
             self._answer(word)
 
     def moved(self, view: GangView) -> None:
-        """The gang has entered another phase or attempt."""
+        """Follow the gang into a phase or attempt."""
         if view.phase is not Phase.RUNNING:
             self._view = self._stillness = None
         elif self._view is None or self._attempt != view.attempt:
@@ -73,11 +74,11 @@ class IdleReporter:
             self._began_at = self._reactor.now()
 
     def hear(self, node: str, seen: RanksSeen) -> None:
-        """A node has looked at its ranks."""
+        """Handle a node's sample of its ranks."""
         if self._stillness is not None:
             self._go_on(self._stillness.hear(node, seen, self._reactor.now()))
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _next_wake(self) -> float | None:
         if self._stillness is not None:
@@ -86,7 +87,7 @@ class IdleReporter:
 
     def _due(self, now: float) -> Iterator[Event]:
         if self._stillness is None and self._view is not None:
-            from holdfast.decide.idle_warning import IdleWarning  # no start needs this import
+            from holdfast.decide.idle_warning import IdleWarning  # imported late, because a start does not need it
 
             self._stillness = IdleWarning(self._after_s)
             self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)
@@ -101,7 +102,7 @@ class IdleReporter:
             self._warn(step)
 
     def _warn(self, found: HangEvidence) -> None:
-        from holdfast.explain.system_cause import stacks  # few jobs are ever this still
+        from holdfast.explain.system_cause import stacks  # imported late, because few jobs are ever this still
         from holdfast.model.human_format import duration
         from holdfast.safe_files import replace_file
 

@@ -1,4 +1,6 @@
-"""What the owner of a job writes down: each event, masked; a report for each attempt, and one for the job."""
+"""Writes the records of a job's owner: each event, with secrets masked, a report for each attempt, and one for the
+job.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobRecords:
-    """One job's journal and reports. `writer` makes the part that writes and shows reports: no start needs it."""
+    """One job's journal and reports. `writer()` makes the report writer late, because a start does not need it."""
 
     def __init__(
         self,
@@ -36,11 +38,11 @@ class JobRecords:
 
     @property
     def unsaved_bytes(self) -> int:
-        """The part of the journal that is still in memory because its file could not be written."""
+        """Return the bytes of the journal that are only in memory because its file could not be written."""
         return self._journal.unsaved_bytes
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
-        """Write the job down, and print the notes that come before its start."""
+        """Journal the job, and print the notes that come before its start."""
         spec, job_id = launch.spec, self._place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
         for trouble in (self._place.trouble, self._journal.take_news(), *launch.notes):
@@ -54,7 +56,7 @@ class JobRecords:
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
 
     def begin_again(self, launch: LaunchSpec, now: float, host: str, attempt: int) -> None:
-        """Another run of the job continues the records of those before. `attempt`: the last one so far."""
+        """Continue the records of the job's earlier runs. `attempt`: the last attempt so far."""
         self._journal.begin_run(self._place.job_id, self._place.run, host=host, pid=os.getpid())
         for trouble in (self._journal.take_news(), *launch.notes):
             if trouble:
@@ -63,23 +65,23 @@ class JobRecords:
         self._say(f"job {self._place.job_id} ({launch.spec.name}) goes on {after}, logs in {self._place.logs}")
 
     def knows_faults(self) -> bool:
-        """Whether the state directory has any faults of this machine's devices."""
+        """Return whether the state directory has any faults of this machine's devices."""
         return self._journal.holds_faults()
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
-        """Journal an event before it is handled; returns the event to handle, which has no secret either."""
+        """Journal an event before it is handled; return the event to handle, in which secrets are masked too."""
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self._place.job_id, now, kept)
         self._tell_news()
-        # The command line of a job is needed unmasked.
+        # The owner needs the unmasked command line of a job.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
-        """What the owners of this job have written down so far, with the moment of each event."""
+        """Return the events that the owners of this job have journaled so far, each with its time."""
         return self._journal.events(self._place.job_id)
 
     def secure(self) -> str:
-        """Make all of it survive a power cut; returns the reason if that failed, else nothing."""
+        """Make the journal survive a power cut; return the reason if that failed, else ""."""
         if self._journal.is_taken_over(self._place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()
@@ -104,7 +106,7 @@ class JobRecords:
 
 
 def _nodes(plan: NodePlan) -> str:
-    """`3 nodes`, `2 to 4 nodes and 1 spare`"""
+    """Return for example `3 nodes` or `2 to 4 nodes and 1 spare`."""
     count = f"{plan.most}" if plan.least == plan.most else f"{plan.least} to {plan.most}"
     spares = f" and {plan.spares} spare{'s'[: plan.spares != 1]}" if plan.spares else ""
     return f"{count} node{'s'[: plan.most != 1]}{spares}"

@@ -1,7 +1,7 @@
-"""`--metrics-file`: a helper process writes the file after an event; the owner neither waits for it nor reads it.
+"""`--metrics-file`: a helper process writes the file after an event; the owner does not wait for it.
 
-A disk that hangs blocks only the helper: there is one at a time, it has a time limit, and the next one waits until it
-has ended.
+A disk that hangs blocks only the helper. One helper runs at a time, with a time limit; the next one waits for its
+end.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ from holdfast import children
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: The least time between the starts of two writings.
+#: The least seconds between the starts of two writings.
 LEAST_S = 15.0
-#: From one start to the next, so many times what a writing took: a long history takes a twentieth of a core.
+#: Seconds from one start to the next, per second that a writing took, so that a long history costs a twentieth of a
+#: core.
 LOAD = 20.0
-#: Without an event the file is written again after this time: the steps that ranks report are no events.
+#: Seconds after which the file is written again without an event: the steps that ranks report are no events.
 FRESH_S = 60.0
 LIMIT_S = 60.0
-#: How long the last writing may take at the end of a run.
+#: Time limit of the last writing at the end of a run, in seconds.
 LAST_S = 5.0
 _WORD_BYTES = 4096
 
 
 class MetricsFile:
-    """The metrics file of one run. `home`: its journals are counted. `unsaved_bytes`: what this run's journal lacks."""
+    """The metrics file of one run.
+
+    `home`: the state directory whose journals are counted. `path`: the file. `say` prints a message.
+    `unsaved_bytes()`: the bytes that this run's journal could not write yet.
+    """
 
     def __init__(
         self,
@@ -55,13 +60,13 @@ class MetricsFile:
         self._said = ""
 
     def changed(self) -> None:
-        """Something has changed that the metrics show."""
+        """Write the file soon: something that the metrics show has changed."""
         self._wanted = True
         if self._child is None:
             self._at(max(self._reactor.now(), self._next_at))
 
     def finish(self, take: Callable[[News], None]) -> None:
-        """The job is over: write once more, and wait a bounded time for it."""
+        """Write once more after the job's end, and wait a bounded time for it."""
         until = self._reactor.now() + LAST_S
         self._wanted = self._last = True
         self._reactor.at(until, lambda now: None)
@@ -79,9 +84,9 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._release()
-            child.end(wait_s=0.0)  # it may hang in the disk: it ends with the guard
+            child.end(wait_s=0.0)  # the helper may hang in the disk; it ends with the guard
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     def _at(self, when: float) -> None:
         if self._moment is not None:
@@ -97,7 +102,7 @@ class MetricsFile:
         self._began = now
         words, writing = os.pipe()
         os.set_blocking(words, False)
-        # The working directory is the user's: none of its modules may replace one of ours (-P).
+        # The working directory is the user's. -P keeps its modules from replacing ours.
         paths = (str(self._home), str(self._path))
         command = (sys.executable, "-P", "-m", "holdfast.metrics", *paths, str(self._unsaved_bytes()))
         try:
@@ -126,7 +131,7 @@ class MetricsFile:
         self._rest(now)
 
     def _rest(self, now: float) -> None:
-        """Set the moment of the next writing."""
+        """Schedule the next writing."""
         took = now - self._began
         self._next_at = self._began + max(LEAST_S, LOAD * took)
         if not self._last:
@@ -142,7 +147,7 @@ class MetricsFile:
         return child
 
     def _trouble(self, why: str) -> None:
-        """Print one line, and no other before the reason changes."""
+        """Print why the file was not written, unless that was the last reason too."""
         if why != self._said:
             self._said = why
             self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

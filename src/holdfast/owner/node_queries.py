@@ -1,7 +1,7 @@
-"""Between an owner and the link to its nodes: questions to all nodes, and one result from their answers.
+"""Sits between an owner and the link to its nodes: it asks all nodes, and merges their answers into one result.
 
 A question goes to several nodes, and one answer comes back (`decide/answer_collection.py`). The nodes' checks also
-measure the links between them (`decide/link_measurement.py`). All nodes look at a silent gang at once
+measure the links between them (`decide/link_measurement.py`). All nodes sample a silent gang at once
 (`decide/hang_detection.py`). A job on one machine without a hang time-out uses none of this.
 """
 
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 class NodeQueries:
     """The owner's link (`holdfast.wire.link_interface.NodesLink`).
 
-    `link` reaches the nodes; `answer` takes results for the owner. `address_of`: where peers reach a node. `warn`:
-    reports that a gang without a hang time-out is too still, and has the place for its stacks.
+    `link` reaches the nodes. `answer` passes results to the owner. `address_of(node)`: the address at which peers
+    reach a node. `warn`: a function that prints the warning about a gang that is too still and has no hang
+    time-out, and the directory for its stacks.
     """
 
     def __init__(
@@ -64,13 +65,13 @@ class NodeQueries:
         self._silence: HangDetection | None = None
         self._began_at = 0.0
         if spec.nodes.many:
-            from holdfast.decide.answer_collection import AnswerCollection  # a single node answers for itself
+            from holdfast.decide.answer_collection import AnswerCollection  # only for several nodes
 
             self._roundup = AnswerCollection()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
             reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
-            from holdfast.decide.hang_detection import HangDetection  # few jobs ask for it
+            from holdfast.decide.hang_detection import HangDetection  # few jobs have this time-out
 
             self._silence = HangDetection(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)
@@ -102,9 +103,9 @@ class NodeQueries:
     # ------------------------------------------------------------------------------------------ from the nodes
 
     def report(self, word: Word, node: str = "") -> None:
-        """A node reports: the owner gets it, or the merged answer once the last node has answered.
+        """Pass a node's message to the owner; answers to a question are merged, and passed on after the last node's.
 
-        `node`: the node whose connection it came on; empty where there is only one.
+        `node`: the node from whose connection it came; empty if there is only one node.
         """
         if isinstance(word, RanksSeen):
             if self._silence is not None:
@@ -122,7 +123,7 @@ class NodeQueries:
     # ------------------------------------------------------------------------------------------ links
 
     def _whole(self, event: Event) -> None:
-        """All nodes have answered. Where they have passed their checks, measure the links between them next."""
+        """Handle the merged answer of all nodes. If they passed their checks, measure the links between them next."""
         order = self._round
         if self._measures and order is not None and isinstance(event, ChecksFinished) and worth_measuring(event, order):
             addresses = {node: self._address_of(node) for node in order.nodes}
@@ -147,7 +148,7 @@ class NodeQueries:
         self._tell(self._links, self._links.due(now))
         return iter(())
 
-    # ------------------------------------------------------------------------------------------ silence
+    # ------------------------------------------------------------------------------------------ hang detection
 
     def _moved(self, view: GangView) -> None:
         self._began_at = view.started_at

@@ -1,7 +1,7 @@
 """`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`: one helper process notifies others about the job.
 
-The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does it wait for the
-helper, for a bounded time. What the helper starts runs below the helper, so it does not count as part of the job.
+The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does it wait for
+the helper, for a bounded time. Processes that the helper starts do not count as part of the job.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from holdfast.reactor import DescriptorWatch, News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: At most so many lines wait for the helper; the oldest are dropped first.
+#: The most lines that wait for the helper; the oldest are dropped first.
 MOST_LINES = 256
-#: How much longer than a command's own limit the end of a run waits for the helper.
+#: Seconds beyond a command's own limit for which the end of a run waits for the helper.
 MORE_S = 5.0
 _MOST_SAID = 50
 _WORD_BYTES = 4096
@@ -59,8 +59,11 @@ class Notices:
         self._word = b""
 
     def begin(self, earlier: Sequence[AttemptRecord] | None) -> None:
-        """The owner has begun, or goes on with a job that has had these attempts: their restarts count too."""
-        # The list has what the earlier owner may not have recorded, and has come to `attempt` meanwhile.
+        """Start the helper and send the first notice. `earlier`: attempts under earlier owners; their restarts count
+        too.
+        """
+        # The earlier owner may have died before it recorded its last attempt; `attempt` may have got that one
+        # meanwhile.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():
@@ -72,7 +75,7 @@ class Notices:
             self._tell(NoticeKind.JOB_CONTINUED, f"{self._job} continues under another owner after {over}")
 
     def attempt(self, record: AttemptRecord) -> None:
-        """An attempt has its record."""
+        """Send the notice of an attempt that has its record."""
         from holdfast.decide.restart_budgets import restarted, spent_restarts
         from holdfast.record.report_file import exit_report_object
 
@@ -92,7 +95,7 @@ class Notices:
             self._tell(NoticeKind.BUDGET_NEARLY_SPENT, text, report, wakes=True, body=body, variables=more)
 
     def held(self, fault: FaultEvent) -> None:
-        """A device has a fault that a user has to look at."""
+        """Send the notice of a device with a fault that a user has to look at."""
         where = f"{fault.device} of {fault.node}" if fault.node and fault.device != fault.node else fault.device
         key = f"{fault.node}|{fault.device}|{fault.code}"
         more = {"HOLDFAST_DEVICE": fault.device, "HOLDFAST_NODE": fault.node}
@@ -101,14 +104,14 @@ class Notices:
         self._tell(NoticeKind.DEVICE_HELD, text, key=key, wakes=True, body=body, variables=more)
 
     def hangs(self, attempt: int, hang: HangEvidence) -> None:
-        """The gang has not moved for the hang time-out."""
+        """Send the notice of a gang that has not moved for the hang time-out."""
         body = {"attempt": attempt, "why": hang.why, "ranks": list(hang.culprits), "silent_s": hang.silent_s}
         more = {"HOLDFAST_NOTICE_ATTEMPT": str(attempt)}
         text = f"{self._job} hangs in attempt {attempt}: {hang.why or f'nothing moved for {hang.silent_s:g} s'}"
         self._tell(NoticeKind.HANG_FOUND, text, key=hang.why, wakes=True, body=body, variables=more)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """The job has its report, or (None) goes on in another run: the helper has a bounded time for the rest."""
+        """Send the job's end, or (None) nothing if the job goes on in another run; give the helper a bounded time."""
         if report is not None:
             from holdfast.model.exit_report import Outcome
             from holdfast.record.report_file import to_json_object
@@ -128,7 +131,7 @@ class Notices:
         self.close()
 
     def close(self) -> None:
-        """End what the helper still does."""
+        """Kill the helper and its processes."""
         if self._child is not None:
             from holdfast.act.linux import descendants
             from holdfast.act.termination import kill
@@ -136,7 +139,7 @@ class Notices:
             kill(descendants(self._child.pid))
             self._release().end()
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ private
 
     @property
     def _job(self) -> str:
@@ -188,7 +191,7 @@ class Notices:
         self._from, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        # The working directory is the user's: none of its modules may replace one of ours (-P).
+        # The working directory is the user's. -P keeps its modules from replacing ours.
         command = (sys.executable, "-P", "-m", "holdfast.notices")
         try:
             self._child = children.start(command, output=writing, errors=writing, given=reading)
@@ -208,7 +211,7 @@ class Notices:
         return True
 
     def _write(self, fd: int = -1, now: float = 0.0) -> None:
-        """Write as much as there is room for."""
+        """Write as much as the pipe has room for."""
         if self._to < 0:
             return
         while self._rest or self._lines:
@@ -220,7 +223,7 @@ class Notices:
                     self._writes = self._reactor.watch(self._to, self._write, writable=True)
                 return
             except BrokenPipeError:
-                break  # it has ended: its pidfd is readable
+                break  # the helper has exited; its pidfd is readable
         if self._writes is not None:
             self._writes.close()
             self._writes = None

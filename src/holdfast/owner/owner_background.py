@@ -1,4 +1,4 @@
-"""What an owner does besides judging: it serves other commands, and prepares for a failure while all is well."""
+"""The owner's work besides judging: it serves other commands, and warms up for a failure while all is well."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: Counted from the start. The imports of the control socket would delay the workers' first lines or take cores that
-#: their start needs. No user can have typed a command before.
+#: Seconds after the start at which the control socket opens. Its imports would delay the workers' first lines, or take
+#: cores that their start needs; no user can have typed a command before.
 DOOR_OPENS_S = 0.05
 
 
 class OwnerBackground:
-    """`spare_time`: small steps of the nodes' own work while all is well. `report` takes other commands' requests."""
+    """Runs the owner's background work.
+
+    `spare_time`: yields small steps of the nodes' own work while all is well. `report` passes other commands'
+    requests to the owner. `read_faults` makes the nodes read their fault logs. `say` prints a message.
+    """
 
     def __init__(
         self,
@@ -54,15 +58,15 @@ class OwnerBackground:
             self.door.close()
 
     def rehearse(self, now: float) -> None:
-        """All workers are up: begin to rehearse."""
+        """Begin the warm-up: all workers are up."""
         if self._rehearsal is None:
-            from holdfast.node.explain_warmup import ExplainWarmup  # no start needs this import
+            from holdfast.node.explain_warmup import ExplainWarmup  # imported late, because a start does not need it
 
             self._rehearsal = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
         self._rehearsal.begin(now)
 
     def _open_door(self, now: float) -> None:
-        from holdfast.owner.control_server import ControlServer  # no start needs this import
+        from holdfast.owner.control_server import ControlServer  # imported late, because a start does not need it
 
         self.door = ControlServer(self._reactor, self._place, self._launch, self._report, self._read_faults, self._say)

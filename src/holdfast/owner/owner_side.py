@@ -1,6 +1,7 @@
-"""The owner's side of a job judges it: it journals each event, the gang handles it, and the owner acts on the result.
+"""The owner's side of a job: it journals each event, the gang judges it, and the owner carries out the result.
 
-The node's side (`node/node_side.py`) looks at a machine. A link (`wire/`) joins the two: on one machine, a call.
+The node's side (`node/node_side.py`) watches a machine. A link (`wire/`) joins the two; on one machine it is a
+function call.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
 
 
 class OwnerSide:
-    """Runs one job from its submission to its report. `spare_time`: see `OwnerBackground`; `out`: for lines of stdout.
+    """Runs one job from its submission to its report.
 
-    `owner`: None where owner and node share a process: then no node falls silent, and no report is acknowledged.
+    `link` reaches the nodes. `records`: the journal and the reports. `spare_time`: see `OwnerBackground`. `say`
+    prints a message. `out` writes lines to stdout. `owner`: None if owner and node share a process; then no node
+    falls silent, and no report is acknowledged.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class OwnerSide:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
         self.view = self._gang.view
-        """The gang at this moment; making this costs time for each rank."""
+        """Returns the gang now; each call costs time for every rank."""
         self._reactor = reactor
         self._link = link
         self._say = say
@@ -75,10 +78,12 @@ class OwnerSide:
         self.outside = ExternalEvents(reactor, watch, place, say, launch, out, lambda: records.unsaved_bytes)
         self._finished: JobReport | None = None
 
-    # ------------------------------------------------------------------------------------------ a job's life
+    # ------------------------------------------------------------------------------------------ lifetime
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
-        """The job begins, or goes on under a new owner. `undone`: what the earlier owner may not have done."""
+        """Begin the job, or continue it under a new owner. `undone`: actions that the earlier owner may not
+        have done.
+        """
         earlier = self._gang.ended()
         for action in undone:
             self._act(action, self._reactor.now())
@@ -87,7 +92,7 @@ class OwnerSide:
         self.take(self.outside.begin(self.view, self._reactor.now(), earlier, self._owner.heard_at))
 
     def run(self) -> JobReport | None:
-        """Run until the job's one report is final, and return it; None: the job goes on in another run."""
+        """Run until the job's report is final, and return it; None: the job goes on in another run."""
         while self._finished is None and self.outside.asked is None and not self.outside.handed_over:
             self._reactor.wait(self.take)
         self.outside.finish(self._finished, self.take)
@@ -101,16 +106,16 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ events in
 
     def report(self, word: Word) -> None:
-        """A node reports. The owner handles it before the reactor waits again."""
+        """Queue a node's message; the owner handles it before the reactor waits again."""
         if isinstance(word, Report):
             if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, Seen):  # it is an answer for `NodeQueries`
+        elif not isinstance(word, Seen):  # a `Seen` is an answer for `NodeQueries`
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
-        """Take the results of one callback. An error of a worker's own stops the others before the next callback."""
+        """Handle the results of one callback, so that a worker's error stops the others before the next callback."""
         for event in events or ():
             self._events.append(event)
             self._digest()
