@@ -48,7 +48,7 @@ class CheckpointPoller:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """Follow the gang into a phase. Right before a stop, look once more at the files that were open."""
+        """Handle a new phase of the gang. Right before a stop, look once more at the files that were open."""
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:

@@ -43,9 +43,13 @@ class Collector:
         container_word: Callable[[float], str] = lambda since: "",
         dropped_bytes: Callable[[], dict[str, int]] = dict,
     ) -> None:
-        """Each callable returns one kind of evidence. `last_words(rank)`: the end of the rank's output, and its
-        stream. `error_files`: role → its error file, if the role sets a path itself. `logs`: the parent directory
-        of the attempts.
+        """Each callable returns one kind of evidence.
+
+        `logs`: the parent directory of the attempts. `first_output_at(rank)`, `last_output_at(rank)`: seconds since
+        the epoch, or None. `store_trouble(attempt)`: what was wrong with the workers' store. `last_words(rank)`:
+        the end of the rank's output, and its stream. `error_files`: role → its error file, if the role sets a path
+        itself. `container_word(since)`: the container engine's message. `dropped_bytes()`: screen, or `log` → bytes
+        of output lost there.
         """
         self._logs = logs
         self._first_output_at = first_output_at

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class MachineLog:
-    """The machine log of one node. Each entry names the node, because two nodes may have processes with equal pids."""
+    """The machine log of one node. Each entry names the node, because two nodes may have processes with equal pids.
+
+    `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log.
+    """
 
     def __init__(self, node: str, groups: ControlGroups, kernel: KernelLog) -> None:
         self._node = node
@@ -33,7 +36,7 @@ class MachineLog:
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
         """Return the memory kills of the attempt's workers since `since`, and remove the attempt's control groups.
 
-        Return none for an attempt that an earlier agent prepared: this one did not read the counters at its start.
+        An attempt that an earlier agent prepared has none: this agent did not read the counters at its start.
         """
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)

@@ -88,7 +88,15 @@ class AgentDriver:
 
 
 class NodeRequests:
-    """Carries out the owner's requests. `write_agg` writes the exit file beside an attempt's logs."""
+    """Carries out the owner's requests.
+
+    `link` reaches the owner. `hands`: the driver of the node's agent. `logs`: the parent of the attempts'
+    directories. `groups`: the job's control groups. `machine`: memory kills and kernel lines. `output`: shows the
+    workers' output. `store`: the workers' store, or None. `desk` handles signals. `checking` runs the pre-checks.
+    `faults`: device faults. `saving` looks for checkpoints. `orders` obeys stop files. `during` runs checks during
+    the job, or None. `beside`: the sidecars, or None. `write_agg` writes the exit file beside an attempt's logs.
+    `say` prints a message.
+    """
 
     def __init__(
         self,

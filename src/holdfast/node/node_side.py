@@ -62,9 +62,10 @@ class NodeSide:
         say: Callable[[str], None],
         logs: Logs | None = None,
     ) -> None:
-        """`stdout`, `stderr` show the workers' output. `guard_fd`: the pipe that carries the guard's signals.
-        `write_agg` writes the exit file beside an attempt's logs. `say` prints a message. `logs`: the process that
-        writes the workers' files, or None if this process does.
+        """`launch`: the job as this node runs it. `place`: the job's directory on this node. `agent`: the node's
+        agent. `link` reaches the owner. `stdout`, `stderr` show the workers' output. `guard_fd`: the pipe that
+        carries the guard's signals. `write_agg` writes the exit file beside an attempt's logs. `say` prints a
+        message. `logs`: the process that writes the workers' files, or None if this process does.
         """
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say, self._logs = reactor, say, logs

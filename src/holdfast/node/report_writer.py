@@ -18,7 +18,11 @@ from holdfast.safe_text import json_text
 
 
 class ReportWriter:
-    """Writes and shows the reports of one job. If a file cannot be written, it only prints a message."""
+    """Writes and shows the reports of one job. If a file cannot be written, it only prints a message.
+
+    `order`: the job's launch. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`, `stderr`:
+    the user's terminal. `say` prints a message.
+    """
 
     def __init__(
         self,

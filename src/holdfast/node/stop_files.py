@@ -54,7 +54,7 @@ class StopFiles:
         reactor.deadlines(self._next_wake, self._tick)
 
     def entered(self, phase: Phase, attempt: int, now: float) -> None:
-        """Follow the gang into a phase: requests are obeyed only in RUNNING."""
+        """Handle a new phase of the gang: requests are obeyed only in RUNNING."""
         if phase is Phase.RUNNING:
             self.begin(attempt, now)
         else:

@@ -23,7 +23,11 @@ _WORDS = 64
 
 
 class WorkerOutput:
-    """Decides which of a worker's streams the terminal shows, and with which prefix."""
+    """Decides which of a worker's streams the terminal shows, and with which prefix.
+
+    `stdout`, `stderr`: the terminal. `say` prints a message. `logs`: the process that writes the workers' files, or
+    None if this process does.
+    """
 
     def __init__(
         self,

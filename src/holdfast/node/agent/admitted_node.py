@@ -50,10 +50,11 @@ class AdmittedNode:
         stderr: Console,
         say: Callable[[str], None],
     ) -> None:
-        """Set up the node's side of the job. `launch`: the owner's job, adapted to this node. Raises OSError.
+        """Set up the node's side of the job. Raises OSError.
 
-        `boot`: this agent's number. `dialling`: the connection to the owner. `farewell` writes the end report and
-        the exit files. `say` prints a message to the user.
+        `launch`: the owner's job, adapted to this node. `place`: the directory of this node's part. `boot`: this
+        agent's number. `dialling`: the connection to the owner. `farewell` writes the end report and the exit
+        files. `stdout`, `stderr`: the user's terminal. `say` prints a message to the user.
         """
         timers, now = launch.spec.timers, reactor.now()
         self._reactor = reactor

@@ -254,7 +254,7 @@ class _AgentProcess:
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
-        """Answer a question from a person on some node, or from the owner about the job's directory."""
+        """Answer a question of a user on some node, or of the owner, which fetches the logs of failed ranks."""
         if self._part is not None:
             self._part.answers.answer(question)
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 class EndReporter:
-    """Writes and prints the end of the job on this node. `quiet`: an owner on this node does that instead."""
+    """Writes and prints the end of the job on this node.
+
+    `launch`: the job as this node runs it. `now()`: seconds since the epoch. `say` prints a message to the user.
+    `quiet`: an owner on this node writes and prints the report instead.
+    """
 
     def __init__(
         self,

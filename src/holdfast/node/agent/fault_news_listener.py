@@ -6,7 +6,7 @@ it means the same.
 
 from __future__ import annotations
 
-import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
+import _socket  # importing `socket` is slow: it makes enums of a hundred numbers
 import os
 from collections.abc import Callable
 from pathlib import Path

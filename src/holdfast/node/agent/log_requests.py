@@ -1,4 +1,4 @@
-"""Reads the logs of a node's own workers for a remote reader: a person, or the owner's job directory.
+"""Reads a node's worker logs for a remote reader: a user, or the owner, which fetches the logs of failed ranks.
 
 Two pieces fit into one frame. A reader that wants more asks again from the end of the last piece, so it never has
 more on the way than it can take.
@@ -40,7 +40,10 @@ class _Waiting(msgspec.Struct):
 
 
 class LogReader:
-    """Answers questions about logs. `logs`: the parent directory of the attempts. `answer` receives each result."""
+    """Answers questions about logs.
+
+    `logs`: the parent directory of the attempts. `node`: this node's name. `answer` receives each result.
+    """
 
     def __init__(self, reactor: Reactor, logs: Path, node: str, answer: Callable[[LogRead], object]) -> None:
         self._reactor = reactor

@@ -10,7 +10,7 @@ ends are the same holdfast release, and nothing else reads or writes this socket
 
 from __future__ import annotations
 
-import _socket  # `socket` itself makes enums of a hundred numbers first
+import _socket  # importing `socket` is slow: it makes enums of a hundred numbers
 import enum
 import signal
 import struct
@@ -46,7 +46,10 @@ class LogProcess:
     """The agent's end of the socket. `say` gets one sentence at a time."""
 
     def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
-        """Fork the writer. Raises OSError if no process can be made."""
+        """Fork the writer. Raises OSError if no process can be made.
+
+        `rotation`: when to rotate a log; None never rotates.
+        """
         self._reactor = reactor
         self._say = say
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -173,7 +176,10 @@ class LogProcess:
 
 
 class FarLog:
-    """One log file of the writer process, with the interface of `holdfast.observe.log_file.LogFile`."""
+    """One log file of the writer process, with the interface of `holdfast.observe.log_file.LogFile`.
+
+    `number`: the log's number in the writer process. `source`: the name of its worker and stream.
+    """
 
     def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
         self.path = path

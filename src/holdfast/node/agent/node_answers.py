@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class NodeAnswers:
-    """Answers the owner's questions. `send` sends an answer; if the connection breaks, the answer is lost."""
+    """Answers the owner's questions.
+
+    `place`: the directory of this node's part of the job. `node`: this node's name. `send` sends an answer; if the
+    connection breaks, the answer is lost.
+    """
 
     def __init__(self, reactor: Reactor, place: JobPlace, node: str, send: Callable[[NodeAnswer], object]) -> None:
         self._send = send

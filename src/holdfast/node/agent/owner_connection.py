@@ -60,8 +60,11 @@ class OwnerMessageHandler(Protocol):
 
 
 class OwnerConnection:
-    """The agent's connection to its owner, renewed whenever it breaks. `boot`: the agent's number; `agent_id`: its
-    guard's id.
+    """The agent's connection to its owner, renewed whenever it breaks.
+
+    `order`: how this node takes part in the job. `hears` handles the owner's messages. `boot`: the agent's number.
+    `agent_id`: its guard's id. `host`, `port`: the owner's address. `memory_kill`: the memory kill that ended the
+    previous agent, or None.
     """
 
     def __init__(

@@ -19,7 +19,8 @@ NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 class OwnerTimeout:
     """Times are seconds on the node's clock.
 
-    `join_s`: limit for the first welcome, in seconds. `owner_wait_s`: limit after a lease's end, in seconds.
+    `dialling`: the connection to the owner. `say` prints a notice. `join_s`: limit for the first welcome.
+    `owner_wait_s`: limit after a lease's end.
     """
 
     def __init__(

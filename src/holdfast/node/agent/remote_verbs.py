@@ -35,7 +35,10 @@ class _Running(msgspec.Struct):
 
 
 class VerbRunner:
-    """Runs commands, at most `SIDE_BY_SIDE` at a time. `home`: the state directory that the commands read."""
+    """Runs commands, at most `SIDE_BY_SIDE` at a time.
+
+    `home`: the state directory that the commands read. `environment`: the commands' variables.
+    """
 
     def __init__(self, reactor: Reactor, home: Path, environment: Mapping[str, str]) -> None:
         self._reactor = reactor

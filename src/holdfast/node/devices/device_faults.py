@@ -130,7 +130,7 @@ class DeviceFaults:
         self._listening.open(now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
-        """Follow the gang into a phase."""
+        """Handle a new phase of the gang."""
         self._phase = phase
         if phase is Phase.BACKOFF and self._node.devices:
             self._devices.let_go(self._node.devices)

@@ -49,8 +49,8 @@ class DeviceLocks:
     """This job's locks on its devices. If no file can be made, `say` prints that once, and every request succeeds."""
 
     def __init__(self, home: Path, node: str, say: Callable[[str], None], *, machine: Path | None = None) -> None:
-        """`machine`: the folder shared by all users, used for every device. None: the usual folder, for this machine's
-        devices.
+        """`home`: the state directory. `node`: this node's name. `machine`: the folder that all users share, used for
+        every device; None: the usual folder, used for this machine's devices.
         """
         self._home = home
         self._node = _plain(node)

@@ -67,11 +67,11 @@ class Resets:
     """Runs the resets of this machine's devices. Its descriptors call `heard(fd, now)`, which leads to `ready`.
 
     `command`: words with `{device}` and `{index}` in them; with None no reset is possible, and no level that needs
-    one may be passed in. `group`: devices per reset group. `logs`: the directory for the commands' output. `users`:
-    pid → name of processes that have devices open, as far as this user sees. `hidden`: how many processes this user
-    cannot see. `ask`: the vendor's command that knows all users. `tries`, `note_tries`: read and store how often a
-    group was reset in a row without success; the number survives a crash. `count`: receives every finished try and
-    whether it succeeded.
+    one may be passed in. `group`: devices per reset group. `grace`: time limits. `logs`: the directory for the
+    commands' output. `locks`: the locks on the devices. `say` prints a message. `users`: pid → name of processes
+    that have devices open, as far as this user sees. `hidden`: how many processes this user cannot see. `ask`: the
+    vendor's command that knows all users. `tries`, `note_tries`: read and store how often a group was reset in a
+    row without success; the number survives a crash. `count`: receives every finished try and whether it succeeded.
     """
 
     def __init__(

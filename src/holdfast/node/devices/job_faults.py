@@ -91,7 +91,7 @@ class JobFaults:
         return self._digest(self._faults.reload(policy, now), now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
-        """Follow the gang into a phase."""
+        """Handle a new phase of the gang."""
         found: list[ev.Event] = []
         if phase is Phase.BACKOFF:
             found += self._act(self._resets.use(False, now), now)

@@ -26,7 +26,10 @@ _STAYS = "what was in force before stays"
 
 
 class RuleFiles:
-    """Watches the rule files; call `take` to get edits. Without files it does nothing."""
+    """Watches the rule files; call `take` to get edits. Without files it does nothing.
+
+    `codes`, `rules`: the files of fault codes and of rules, or None. `say` prints a message to the user.
+    """
 
     def __init__(
         self,

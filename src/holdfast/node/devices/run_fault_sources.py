@@ -50,9 +50,10 @@ class RunFaultSource(Protocol):
 class FaultSources:
     """Reads the sources.
 
-    `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a worker's
-    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user.
-    `job_dir`: the directory of the run's own file and socket.
+    `options`: the user's sources. `home`: the state directory. `job_dir`: the directory of the run's own file and
+    socket. `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a
+    worker's process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the
+    user.
     """
 
     def __init__(

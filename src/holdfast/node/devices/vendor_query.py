@@ -16,8 +16,10 @@ ASK_S = 20.0
 
 
 class VendorQuery:
-    """A running query. `pidfd` is readable when the tool has ended; `until` is its time limit. Raises OSError without
-    a tool.
+    """A running query. Raises OSError without a tool.
+
+    `command`: the tool; empty if there is none. `file`: receives the tool's output. `pidfd` is readable when the
+    tool has ended; `until` is its time limit.
     """
 
     def __init__(self, command: Sequence[str], file: Path, now: float) -> None:

@@ -42,10 +42,10 @@ class Fetched(Noun, frozen=True, kw_only=True):
 
 
 class FetchRun:
-    """One fetching process.
+    """One fetching process. Raises OSError if it cannot be started.
 
-    `heard` is called with each message of the process, `ended` once at its end; each returns the events that
-    follow. Raises OSError if the process cannot be started.
+    `order`: the prerequisites to fetch. `environment`: the process's variables. `heard` is called with each message
+    of the process, `ended` once at its end; each returns the events that follow.
     """
 
     def __init__(

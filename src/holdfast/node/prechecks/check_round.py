@@ -53,7 +53,7 @@ class CheckRound:
         site: Site,
         now: float,
         attempt: int = 1,
-        round: int = 1,  # noqa: A002 - the word of RunChecks and ChecksFinished
+        round: int = 1,  # noqa: A002 - RunChecks and ChecksFinished use this name
         nodes: Sequence[str] = (),
         job: JobSpec | None = None,
         deadline_s: float | None = None,

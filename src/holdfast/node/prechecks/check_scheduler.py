@@ -18,7 +18,7 @@ class CheckChange(Noun, frozen=True, kw_only=True):
     """A check began to fail, was inconclusive, or passes again."""
 
     text: str
-    #: None: only a line for the terminal follows.
+    #: The failure that stops the job; None if only `text` is printed.
     failure: CheckFailure | None = None
 
 

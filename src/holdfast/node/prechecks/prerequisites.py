@@ -25,7 +25,10 @@ MOVED_EVERY_S = 5.0
 
 
 class Prerequisites:
-    """Fetches a job's prerequisites to its node. `say` prints one line."""
+    """Fetches a job's prerequisites to its node.
+
+    `node`: this node's name. `environment`: the job's variables. `say` prints one line.
+    """
 
     def __init__(
         self,

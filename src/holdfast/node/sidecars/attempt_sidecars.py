@@ -55,9 +55,10 @@ class SidecarContext:
         door: SshServer | None,
         let_go: Callable[[tuple[int, ...]], None],
     ) -> None:
-        """`plan`: the hooks, daemons and ssh of the job. `node`: this node's name in messages, or "" if the job has
-        one node. `logs`: the parent of the attempts' directories. `environment(order)`: a worker's environment.
-        `open_log(path, source)` opens a log. `door`: the ssh server, or None.
+        """`plan`: the hooks, daemons and ssh of the job. `say` prints a message. `node`: this node's name in messages,
+        or "" if the job has one node. `cwd`: the sidecars' directory. `logs`: the parent of the attempts'
+        directories. `environment(order)`: a worker's environment. `open_log(path, source)` opens a log. `door`: the
+        ssh server, or None.
         """
         self.plan = plan
         self.reactor = reactor
@@ -79,8 +80,9 @@ class SidecarContext:
 class AttemptSidecars:
     """The sidecars of one attempt.
 
-    `opened(now)`: called when the workers may count as prepared. `failed(failure, now)`: called for a failure that
-    counts as the attempt's. `ended(now)`: called when no sidecar is left that was asked to exit.
+    `around`: the node's shared settings. `opened(now)`: called when the workers may count as prepared.
+    `failed(failure, now)`: called for a failure that counts as the attempt's. `ended(now)`: called when no sidecar
+    is left that was asked to exit.
     """
 
     def __init__(

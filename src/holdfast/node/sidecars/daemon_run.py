@@ -26,9 +26,9 @@ Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callab
 class DaemonRun:
     """Runs one daemon of an attempt.
 
-    `settled(now)`: called once, when the daemon runs for the first time or is given up. `gone(failure, now)`:
-    called when it has ended for good. `left(now)`: called when it has exited as asked. `node`: this node's name in
-    messages.
+    `start` starts its process. `node`: this node's name in messages. `settled(now)`: called once, when the daemon
+    runs for the first time or is given up. `gone(failure, now)`: called when it has ended for good. `left(now)`:
+    called when it has exited as asked.
     """
 
     def __init__(

@@ -36,10 +36,11 @@ Flush = Callable[[Callable[[float], None], float], None]
 
 
 class NodeSidecars:
-    """A host (`holdfast.act.host.Host`) with sidecars. `learn` passes facts to the agent. `tell` sends an event to the
-    owner.
+    """A host (`holdfast.act.host.Host`) with sidecars.
 
-    `flush(then, now)` calls `then` when all of the workers' output is in their files; None: it always is.
+    `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the
+    agent. `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in
+    their files; None: it always is.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ LAST_BYTES = 2048
 
 
 class SidecarEnd:
-    """The end of a sidecar."""
+    """The end of a sidecar. `status`: its exit status, or minus its signal; None if it is unknown."""
 
     __slots__ = ("exit_code", "last_words", "signal", "trouble")
 
