@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class ControlServer:
     """Serves the control socket in the job's directory.
 
-    `report` passes an event to the owner. `read_faults` makes the nodes read their fault logs. `say` prints a
-    message.
+    `place`: the job's directory. `report` passes an event to the owner. `read_faults` makes the nodes read their
+    fault logs. `say` prints a message.
     """
 
     def __init__(

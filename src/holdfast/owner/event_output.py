@@ -23,7 +23,10 @@ Out = Callable[[str, float], None]
 
 
 class EventLines:
-    """The event lines of one run of a job."""
+    """The event lines of one run of a job.
+
+    `place`: the job's directory and id. `now()`: seconds since the epoch. `out` writes a line to stdout.
+    """
 
     def __init__(self, spec: JobSpec, place: JobPlace, now: Callable[[], float], out: Out) -> None:
         self._job = {"id": place.job_id, "name": spec.name}
@@ -39,7 +42,7 @@ class EventLines:
             self._tell(EventKind.JOB_STARTED, "the job has started")
 
     def moved(self, view: GangView) -> None:
-        """Follow the gang into a phase."""
+        """Handle a new phase of the gang."""
         self.begin()
         if view.attempt > self._attempt and view.seats:
             self._attempt = view.attempt

@@ -185,7 +185,7 @@ class ExternalEvents:
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Follow the gang into a phase, or after a takeover."""
+        """Handle a new phase of the gang, or a takeover."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._lines is not None:

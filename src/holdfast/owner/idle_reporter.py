@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class IdleReporter:
     """Sits between an owner and the link to its nodes (`holdfast.wire.link_interface.NodesLink`).
 
-    `after_s`: seconds without a sign of life until the warning. `answer` passes results to the owner. `say` prints
-    the warning. `folder`: the directory for the stacks.
+    `link` reaches the nodes. `after_s`: seconds without a sign of life until the warning. `answer` passes results
+    to the owner. `say` prints the warning. `folder`: the directory for the stacks.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class IdleReporter:
             self._answer(word)
 
     def moved(self, view: GangView) -> None:
-        """Follow the gang into a phase or attempt."""
+        """Handle a new phase or attempt of the gang."""
         if view.phase is not Phase.RUNNING:
             self._view = self._stillness = None
         elif self._view is None or self._attempt != view.attempt:

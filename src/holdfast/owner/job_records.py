@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 class JobRecords:
-    """One job's journal and reports. `writer()` makes the report writer late, because a start does not need it."""
+    """One job's journal and reports.
+
+    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()` makes the report writer late,
+    because a start does not need it. `say` prints a message.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class JobRecords:
                 self._say(trouble)
         workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
         if spec.nodes.names:
-            workers = f"on {_nodes(spec.nodes)}"  # each host of the list may have another number
+            workers = f"on {_nodes(spec.nodes)}"  # the listed hosts may have different numbers of workers
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 #: The least seconds between the starts of two writings.
 LEAST_S = 15.0
-#: Seconds from one start to the next, per second that a writing took, so that a long history costs a twentieth of a
-#: core.
+#: Seconds from one start to the next per second of writing, so that a long history costs a twentieth of a core.
 LOAD = 20.0
 #: Seconds after which the file is written again without an event: the steps that ranks report are no events.
 FRESH_S = 60.0

@@ -36,7 +36,10 @@ _WORD_BYTES = 4096
 
 
 class Notices:
-    """The notices of one run of a job."""
+    """The notices of one run of a job.
+
+    `plan`: the receivers. `place`: the job's directory. `say` prints a message.
+    """
 
     def __init__(
         self, plan: NoticePlan, spec: JobSpec, place: JobPlace, reactor: Reactor, say: Callable[[str], None]

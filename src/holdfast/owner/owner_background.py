@@ -24,8 +24,9 @@ DOOR_OPENS_S = 0.05
 class OwnerBackground:
     """Runs the owner's background work.
 
-    `spare_time`: yields small steps of the nodes' own work while all is well. `report` passes other commands'
-    requests to the owner. `read_faults` makes the nodes read their fault logs. `say` prints a message.
+    `gang`: the job's gang, whose phase shows when all is well. `spare_time`: yields small steps of the nodes' own
+    work while all is well. `report` passes other commands' requests to the owner. `read_faults` makes the nodes
+    read their fault logs. `say` prints a message.
     """
 
     def __init__(

@@ -36,7 +36,9 @@ class AgentAdmission:
     """Admits the agents of one job."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, place: JobPlace, host: str) -> None:
-        """`launch`: the owner's job. `place`: the job's directory. `host`: the name of the owner's machine."""
+        """`launch`: the owner's job. `order`: the owner's endpoint, among others. `place`: the job's directory.
+        `host`: the name of the owner's machine.
+        """
         self._order = order
         self._house = AdmissionContext(
             version=__version__,

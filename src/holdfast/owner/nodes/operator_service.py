@@ -60,8 +60,9 @@ KEPT_ATTEMPTS = 8
 class OperatorService:
     """Serves the users.
 
-    `ask` sends a question to a node; it returns False if the node is not connected. `nodes()`: the names of the
-    job's nodes. `view()`: the gang now. `stop` handles a stop request and returns the reply.
+    `place`: the job's directory. `ask` sends a question to a node; it returns False if the node is not connected.
+    `nodes()`: the names of the job's nodes. `view()`: the gang now. `stop` handles a stop request and returns the
+    reply.
     """
 
     def __init__(
@@ -269,7 +270,7 @@ class OperatorService:
                 pass
 
     def moved(self, view: GangView) -> None:
-        """Follow the gang into a phase."""
+        """Handle a new phase of the gang."""
         self._learn(view)
         self._read_held()
 

@@ -195,7 +195,7 @@ class _OwnerProcess:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # The journal is replayed without a crash, so a later crash of this owner has another cause.
+            # Replaying the journal did not crash this owner, so the cause of a later crash is not the journal.
             self._birth.settled()
             report = self._side.run()
             if self._starter_words is not None:

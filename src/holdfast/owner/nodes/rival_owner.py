@@ -30,7 +30,10 @@ _GO_ON = (ChannelEndKind.UNREACHED, ChannelEndKind.UNRESOLVED, ChannelEndKind.BR
 
 
 class RivalOwner:
-    """Dials the endpoint until it gets an answer, or until the time for the nodes to join is over."""
+    """Dials the endpoint until it gets an answer, or until the time for the nodes to join is over.
+
+    `order`: the endpoint and the job's key. `job_id`: this owner's job.
+    """
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, job_id: str, reactor: Reactor) -> None:
         self._launch = launch
