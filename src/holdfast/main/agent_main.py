@@ -122,7 +122,7 @@ def _alone(place: str, starter_fd: int) -> bool:
             try:
                 other.connect(name)
             except OSError:
-                continue  # The other agent has just ended, so try to bind again.
+                continue  # the other agent has just ended, so try to bind again
             ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
             if starter_fd in ready:
                 return False
