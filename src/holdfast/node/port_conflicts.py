@@ -31,7 +31,7 @@ class TakenPorts:
         pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
         if port is None or pid is None:
             return
-        # /proc has no own environment of a worker that was forked from a warm process; it shows that process's.
+        # For a worker forked from a warm process, /proc shows that process's environment.
         rank = proc_files.variable(pid, "RANK")
         who = f"rank {rank} of this job" if rank.isdigit() else f"{proc_files.command(pid)}, which this job started"
         self._held = port, f"{who} (pid {pid}{about(pid)})"

@@ -220,7 +220,7 @@ def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
 def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
     """Run the child: write all output until the agent is gone."""
     name_process("holdfast-logs")
-    # Slurm without cgroups signals every process of a step. This one ignores signals and ends with the agent.
+    # Slurm without cgroups signals every process of a step. This one blocks them, and ends with the agent.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     clock = Clock()
     logs: dict[int, LogFile] = {}
