@@ -1,4 +1,4 @@
-"""A platform's queue, for `jobs`, `show`, `logs` and `stop`: jobs that have not begun, or that begin again."""
+"""The interface to a platform's queue: jobs that have not started, or that will start again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from holdfast.model.noun_base import Noun
 class QueueEntry(Noun, frozen=True, kw_only=True):
     """A job as its platform's queue shows it."""
 
-    #: As the platform writes it: `PENDING`.
+    #: The state as the platform writes it: `PENDING`.
     state: str
-    #: Why it waits, as the platform writes it: `Resources`. Empty: it does not wait.
+    #: The reason for waiting as the platform writes it: `Resources`. Empty: the job does not wait.
     reason: str = ""
-    #: When it is expected to begin, in seconds since the epoch; None: unknown.
+    #: Expected start, in seconds since the epoch; None: unknown.
     begins: float | None = None
 
 
 class QueueUnknown(Noun, frozen=True, kw_only=True):
-    """Why the queue is unknown, for a sentence."""
+    """The queue could not be read.
+
+    `why`: the reason, as a clause for a message.
+    """
 
     why: str
     #: A later look may succeed.
@@ -28,14 +31,14 @@ class QueueUnknown(Noun, frozen=True, kw_only=True):
 
 
 class QueueAnswer(Protocol):
-    """The answer to a command."""
+    """The result of one command to the queue."""
 
     @property
     def ok(self) -> bool: ...
 
     @property
     def said(self) -> str:
-        """The trouble in words."""
+        """The error as a clause for a message."""
         ...
 
     @property
@@ -51,44 +54,44 @@ class QueueAnswer(Protocol):
 
 
 class JobQueue(Protocol):
-    """One platform's queue. A command asks it once: `entries` and `cluster` keep their answer."""
+    """One platform's queue, for the length of one command: `entries` and `cluster` are read once and cached."""
 
     def entries(self) -> Mapping[str, QueueEntry] | QueueUnknown:
-        """This user's jobs in the queue, by id, with each task of an array by itself."""
+        """Return this user's jobs in the queue, by id. Each task of an array is an entry."""
         ...
 
     def cluster(self) -> str:
-        """The name of the cluster whose queue is asked; empty: unknown. Several may share a home."""
+        """Return the cluster's name; empty: unknown. Several clusters may share a home directory."""
         ...
 
     def may_begin(self, entry: QueueEntry) -> bool:
-        """Whether the platform will start the job, or may put it back into its queue."""
+        """Whether the platform will start this job, or may requeue it."""
         ...
 
     def cancel(self, number: str, *, waiting: bool) -> QueueAnswer:
-        """Take a job out of the queue. `waiting`: only the part that has not begun."""
+        """Cancel a job. `waiting`: cancel only the part that has not started."""
         ...
 
     def begins(self, number: str) -> bool:
-        """Whether a job that waited a moment ago now has its nodes; the queue is read again."""
+        """Read the queue again. Whether a job that was waiting has been given its nodes."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Wait until another look at the queue is worth it. An interrupt ends it."""
+        """Sleep before the next look at the queue. An interrupt ends the wait."""
         ...
 
     def beside(self, number: str, node: str, words: Sequence[str]) -> QueueAnswer:
-        """Run one of holdfast's commands on a node of a running job, inside that job."""
+        """Run a holdfast command on a node of a running job, inside that job's allocation."""
         ...
 
     def look_command(self, number: str) -> str:
-        """What a person types to look at a job there."""
+        """Return the platform's command that shows a job, for messages."""
         ...
 
     def end_command(self, number: str) -> str:
-        """What a person types to end a job there."""
+        """Return the platform's command that ends a job, for messages."""
         ...
 
     def past_command(self, number: str) -> str:
-        """What a person types to look at a job that is in the queue no more."""
+        """Return the platform's command that shows a job which has left the queue, for messages."""
         ...

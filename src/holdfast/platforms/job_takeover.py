@@ -1,4 +1,4 @@
-"""Takes over a job that its platform has started again: finds it in the state directory, and replays its journal."""
+"""Take over a job that its platform has restarted: find it in the state directory, and replay its journal."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 def times_before(environ: Mapping[str, str]) -> int:
-    """How often the platform had started this job before this run."""
+    """Return how often the platform had restarted this job before this run."""
     platform = platform_here(environ)
     return 0 if platform is None else platform.restarts(environ)
 
 
 def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:
-    """The place of the job that this is another run of; or None and the reason in a sentence, or nothing.
+    """Find the earlier run's place in the state directory. Without one, return None and the reason, or an empty string.
 
     A batch script may run several jobs, one after the other or in parallel. An ended job is never taken over; each of
     the others is taken over by the run with its name and command.
@@ -70,7 +70,7 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
 
 
 def _goes_on(history: History, launch: LaunchSpec) -> bool:
-    """Whether this is the history of a job with this command that has not ended."""
+    """Whether this history belongs to a job with the same command that has not ended."""
     first = history[0][1] if history else None
     if not isinstance(first, ev.JobSubmitted):
         return False
@@ -81,7 +81,7 @@ def _goes_on(history: History, launch: LaunchSpec) -> bool:
 
 
 def replayed(history: History, catalogue: Catalogue | None) -> Gang:
-    """The gang as the history leaves it."""
+    """Return the gang's state after the history."""
     gang = Gang(catalogue)
     for now, event in history:
         gang.handle(event, now)
@@ -89,7 +89,10 @@ def replayed(history: History, catalogue: Catalogue | None) -> Gang:
 
 
 def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
-    """Write down that a job has ended which its platform was to start again. False: it does not wait (any more)."""
+    """End a job that waits for its platform to restart it, and record that.
+
+    False: the job is not waiting (any more).
+    """
     directory = job_dir(home, job_id)
     before = read_owner(directory)
     if before is None:
@@ -117,7 +120,7 @@ def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
 
 
 def of_this_run(history: History, run: int) -> Iterable[ev.Event]:
-    """The events since the platform started the job for this run; none where no owner of this run has begun."""
+    """Return the events since the platform restarted the job for this run; none if no owner of this run has started."""
     for index, (_, event) in enumerate(history):
         if isinstance(event, ev.JobSubmitted | ev.JobResumed) and event.run == run:
             return [event for _, event in history[index:]]
@@ -133,8 +136,11 @@ def resumption(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: tuple[DeviceStanding, ...] = (),
 ) -> list[ev.Event]:
-    """The first events for the owner of another run: what the platform reports about the end of the run before, and
-    that it has started the job again. `before`: the gang as the history leaves it."""
+    """Return the first events for the owner of a restarted job.
+
+    They are the platform's report on how the previous run ended, and the restart itself. `before`: the gang's state
+    after the history.
+    """
     platform = launch.spec.platform
     assert platform is not None, "only a platform starts a job again"
     end = must_be_known(platform.platform, "platform").end_of_run(platform, before)

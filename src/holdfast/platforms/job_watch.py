@@ -1,6 +1,6 @@
-"""What the owner of a running job hears from the job's platform: signals explained, nodes lost, the job begun again.
+"""The owner's view of its job through the platform: explained signals, lost nodes, requeues.
 
-A watch looks at the job from outside. It answers with events, through the reactor, and never makes the owner wait.
+A watch observes the job from outside. It answers with events, through the reactor, and never blocks the owner.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class JobWatch:
-    """One job as its platform sees it. `now`: seconds on the owner's clock. Each call returns the events that follow at
-    once; events that need an answer of the platform come later, from the reactor. Each method has a default, for a
-    platform that has nothing to say there.
+    """Observes one job through its platform.
+
+    `now` is in seconds on the owner's clock. Each method returns the events that follow at once; events that need the
+    platform's answer come later, from the reactor. Every method has a default that does nothing.
     """
 
     def __init__(self, reactor: Reactor) -> None:
@@ -26,80 +27,94 @@ class JobWatch:
 
     @property
     def asking(self) -> bool:
-        """A signal has arrived, and the platform has not explained it yet: a death may be its effect."""
+        """Whether a signal still waits for the platform's explanation. A worker's death may be its effect."""
         return False
 
     @property
     def holding(self) -> bool:
-        """The platform has not answered yet what happens to a node that it was asked to hold."""
+        """Whether the platform has yet to answer a request to hold a node."""
         return False
 
     def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
-        """The owner has started or restarted: begin to watch the job. `place`: has the journal of the job.
+        """Start to watch the job: its owner has started or restarted. `place`: the job's state directory, with its
+        journal.
 
-        `heard_at(node)`: when the owner last heard the agent of a node, in seconds on the owner's clock; None: never.
+        `heard_at(node)`: when the owner last received something from a node's agent, in seconds on the owner's clock;
+        None: never.
         """
         return None
 
     def noted(self, event: Event, now: float) -> None:
-        """An event was written down, and handled; it contains no secret."""
+        """Take note of an event that the owner has journaled and handled. It contains no secret."""
 
     def secured(self, event: JournalSecured, now: float) -> News:
-        """The journal has the number of an attempt: `event` follows, at once or when the platform has stored it too."""
+        """The journal holds the attempt's number.
+
+        Return `event`, at once or later when the platform has stored it too.
+        """
         return [event]
 
     @property
     def handed_over(self) -> bool:
-        """This process is to end, and the job is not: the platform gives it to another owner."""
+        """Whether this process must exit while the job goes on: the platform has given the job to another owner."""
         return False
 
     def joined(self, node: str, now: float) -> None:
-        """The agent of a node was admitted."""
+        """The owner has admitted a node's agent."""
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """A node's neighbourhood as the platform reports it, the widest first, in addition to the agent's own."""
+        """Return a node's topology labels from the platform, the widest first. The agent's own labels come on top."""
         return ()
 
     def seated(self, nodes: Collection[str], attempt: int) -> None:
-        """The workers of this attempt are on these nodes."""
+        """This attempt's workers run on these nodes."""
 
     def avoid(self, names: Sequence[str]) -> None:
-        """From now on the gang does not use these nodes, or devices on them."""
+        """The gang will no longer use these nodes, or devices on them."""
 
     def signalled(self, number: int, node: str, now: float) -> News:
-        """A signal has reached the guard of a node. Its meaning follows as `StopRequested`. Nothing follows where the
-        signal was meant for the workers, and they have it or get it."""
+        """A signal has reached a node's guard. Its meaning follows as `StopRequested`.
+
+        Nothing follows if the signal was meant for the workers, which receive it anyway.
+        """
         return None
 
     def felled(self, since: float) -> None:
-        """Workers have died of SIGTERM since then, and no signal has reached holdfast. The platform's part in it
-        follows as `StopRequested`, or nothing. It is `asking` meanwhile."""
+        """Workers have died of SIGTERM since `since`, and holdfast received no signal.
+
+        If the platform sent it, `StopRequested` follows. Until that is known, `asking` is true.
+        """
 
     def lost(self, node: str, attempt: int, now: float) -> News:
-        """The gang has lost a node in this attempt: the platform's report about it follows as `PlatformSaid`."""
+        """The gang has lost a node in this attempt. The platform's report about the node follows as `PlatformSaid`."""
         return None
 
     def broken_off(self, attempt: int) -> None:
-        """The attempt has lost nodes or agents: what the platform has done to the whole job follows as `PlatformSaid`,
-        or nothing. It is `asking` meanwhile."""
+        """The attempt has lost nodes or agents.
+
+        If the platform did something to the whole job, `PlatformSaid` follows. Until that is known, `asking` is true.
+        """
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
-        """Ask the platform to start the job again, without these nodes. `done` gets why not, or nothing, once."""
+        """Ask the platform to restart the job without these nodes.
+
+        `done` is called once, with the reason for a refusal, or an empty string.
+        """
         self._reactor.at(self._reactor.now(), lambda now: done("nothing here starts a job again", now))
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
         """Ask the platform to place no more jobs on this node. Its answer follows as `PlatformSaid`."""
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt has ended: write its cause into the platform's own records."""
+        """An attempt has ended: write its cause into the platform's job records."""
 
     def finished(self, report: JobReport) -> None:
-        """The job has its report."""
+        """The job has its final report."""
 
     @property
     def writing(self) -> bool:
-        """The platform has yet to take an entry for its records, or the nodes that another run is not to get."""
+        """Whether the platform has yet to accept a record, or the list of nodes to exclude from the next run."""
         return False
 
     def close(self) -> None:
-        """The job is over: stop watching."""
+        """Stop watching: the job is over."""

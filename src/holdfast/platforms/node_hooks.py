@@ -1,4 +1,4 @@
-"""A node's check by its platform's hooks, before jobs and between them: `holdfast check --slurm`."""
+"""The interface for a platform's node checks, run by its hooks before and between jobs: `holdfast check --slurm`."""
 
 from __future__ import annotations
 
@@ -10,60 +10,69 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckBusy(Exception):
-    """Another check of this node runs."""
+    """Another check of this node is running."""
 
 
 class NodeTreatment(Noun, frozen=True, kw_only=True):
-    """What was done with the node, or what it would take."""
+    """The action taken on a node after its check, or the action it would take."""
 
     node: str
-    #: `nothing`, `drain` or `resume`.
+    #: The action: `nothing`, `drain` or `resume`.
     doing: str = "nothing"
-    #: The platform has done it.
+    #: The platform has carried out the action.
     done: bool = False
-    #: One sentence; empty: nothing needed to be done.
+    #: The result in one sentence; empty: there was nothing to do.
     said: str = ""
-    #: What does it, as a person would type it.
+    #: The shell command for the action.
     command: str = ""
 
 
 class NodeHooks(Protocol):
-    """How a platform has its nodes checked."""
+    """A platform's hooks that check its nodes."""
 
     @property
     def checks(self) -> Sequence[str]:
-        """The checks where none is chosen."""
+        """Names of the checks that run by default."""
         ...
 
     @property
     def limit_s(self) -> float:
-        """The time for all checks together."""
+        """Time limit for all checks together, in seconds."""
         ...
 
     def furnish(self, environ: MutableMapping[str, str], conf: str | None) -> str:
-        """Set what the platform's hooks leave out; `conf`: the platform's configuration file, as typed."""
+        """Set the variables that the platform's hooks leave out, and return the configuration file used.
+
+        `conf`: the platform's configuration file from the command line.
+        """
         ...
 
     def by_hand(self, environ: Mapping[str, str]) -> bool:
-        """A person runs the check, and no hook."""
+        """Whether a person runs the check, and not a hook."""
         ...
 
     def waits(self, environ: Mapping[str, str]) -> bool:
-        """A job waits for this check."""
+        """Whether a job waits for this check."""
         ...
 
     def alone(self, node: str, *, waits: bool) -> AbstractContextManager[None]:
-        """No two checks of a node at once. Raises `CheckBusy`; `waits`: for the other one first."""
+        """Keep other checks of this node out.
+
+        `waits`: wait for a running one first; otherwise `CheckBusy` is raised.
+        """
         ...
 
     def told_by_jobs(self, node: str, users: Collection[int] | None) -> list[str]:
-        """Devices of the node that jobs of these users hold, a sentence each; None: of all users."""
+        """Return one sentence for each device of the node that jobs of these users hold. None: jobs of all users."""
         ...
 
     def tend(self, node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool) -> NodeTreatment:
-        """Drain the node for its troubles, or give it back, as far as the caller allows it."""
+        """Drain the node for its troubles, or end a drain. `drains` and `gives_back` permit the two actions."""
         ...
 
     def after_release(self, node: str, device: str, environ: MutableMapping[str, str]) -> str:
-        """No device of the node is held any more: end a drain for this one. The result in words, or nothing."""
+        """No device of the node is on hold any more: end holdfast's drain because of `device`.
+
+        Return the result as a sentence, or an empty string.
+        """
         ...

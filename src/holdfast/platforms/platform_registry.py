@@ -1,7 +1,8 @@
-"""Where platforms come from: built in, or an entry point of an installed package. Nothing else knows their modules.
+"""The list of platforms: built in, or an entry point of an installed package.
 
-A built-in platform is imported where one of its variables or settings is there. A package's platform is imported where
-something names it: `HOLDFAST_PLATFORM`, an agent's order, an option, a job's record.
+Nothing else knows their modules. A built-in platform is imported only if one of its variables or settings is set. A
+package's platform is imported only if something names it: `HOLDFAST_PLATFORM`, an agent's order, an option, a job's
+record.
 """
 
 from __future__ import annotations
@@ -27,33 +28,33 @@ if TYPE_CHECKING:
 
 #: The entry-point group: `name = "package.module:Class"`.
 GROUP = "holdfast.platforms"
-#: The variable that names the platform of a package: to look for all of them at every start would take too long.
+#: The variable that names a package's platform. Loading all entry points at every start would take too long.
 NAMED_BY = "HOLDFAST_PLATFORM"
-#: Set in a worker: a run that a worker starts gets its signals from that worker.
+#: Set in a worker. A run started by a worker gets its signals from that worker, not from the platform.
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
 class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A built-in platform, as far as it is known without being imported."""
+    """The facts about a built-in platform that are needed before it is imported."""
 
     name: str
-    #: `package.module:Class`, as of an entry point.
+    #: Import target as in an entry point: `package.module:Class`.
     target: str
-    #: One of them is set in the processes of its jobs.
+    #: Variables of which the platform sets at least one in its jobs' processes.
     variables: tuple[str, ...] = ()
-    #: The user chooses it by one of these settings.
+    #: Settings by which the user chooses the platform.
     settings: tuple[str, ...] = ()
-    #: Set where it starts an agent whose order is not on standard input.
+    #: A variable set in agents that get their order from the environment, not from standard input.
     agent: str = ""
-    #: One of them is set where it has started the image of a job.
+    #: Variables of which the platform sets at least one in containers of a job's image.
     images: tuple[str, ...] = ()
-    #: Has its name for this node.
+    #: The variable with the platform's name for this node.
     node: str = ""
 
 
 _HERE = "holdfast.platforms"
 
-#: In the order in which they are asked to start a job's agents.
+#: Built-in platforms, in the order in which they may start a job's agents.
 BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn(
         name="kubernetes",
@@ -77,7 +78,7 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 
 @functools.cache
 def platform_named(name: str) -> Platform | None:
-    """The platform of this name; None: nothing that is installed has one."""
+    """Return the platform of this name; None: no installed platform has it."""
     target = next((row.target for row in BUILT_IN if row.name == name), None)
     if target is None:
         from importlib.metadata import entry_points  # reads the metadata of every installed package
@@ -91,7 +92,7 @@ def platform_named(name: str) -> Platform | None:
 
 
 def must_be_known(name: str, source: str) -> Platform:
-    """The platform of this name. `source`: what names it. Raises `BadUsage`."""
+    """Return the platform of this name. `source`: the option or variable that named it. Raises `BadUsage`."""
     found = platform_named(name)
     if found is None:
         raise BadUsage(
@@ -110,7 +111,7 @@ def _row_around(environment: Mapping[str, str]) -> BuiltIn | None:
 
 
 def _packaged(environment: Mapping[str, str]) -> Platform | None:
-    """A package's platform, where this process belongs to one of its jobs. Raises `BadUsage`."""
+    """Return a package's platform if this process belongs to one of its jobs. Raises `BadUsage`."""
     if not (name := environment.get(NAMED_BY)):
         return None
     found = must_be_known(name, NAMED_BY)
@@ -118,18 +119,18 @@ def _packaged(environment: Mapping[str, str]) -> Platform | None:
 
 
 def platform_around(environment: Mapping[str, str]) -> Platform | None:
-    """The platform that has started this process, or a process above it."""
+    """Return the platform that started this process or one of its ancestors."""
     row = _row_around(environment)
     return platform_named(row.name) if row is not None else _packaged(environment)
 
 
 def platform_here(environment: Mapping[str, str]) -> Platform | None:
-    """The platform that runs this process; None in a worker of a job, and without a platform."""
+    """Return the platform that runs this process; None in a worker of a job, and without a platform."""
     return None if _IN_A_WORKER in environment else platform_around(environment)
 
 
 def platforms_to_start_with(environment: Mapping[str, str], settings: Settings) -> Iterator[Platform]:
-    """The platforms that may start the agents of a job, the first choice first."""
+    """Yield the platforms that may start a job's agents, the first choice first."""
     for row in BUILT_IN:
         chosen = any(name in environment for name in row.variables) or any(map(settings.value, row.settings))
         if chosen and (found := platform_named(row.name)) is not None:
@@ -139,18 +140,18 @@ def platforms_to_start_with(environment: Mapping[str, str], settings: Settings) 
 
 
 def platform_of_agent(environment: Mapping[str, str]) -> Platform | None:
-    """The platform that has started this agent with its order in the environment; None: it is on standard input."""
+    """Return the platform that put this agent's order into the environment; None: the order is on standard input."""
     row = next((row for row in BUILT_IN if row.agent and environment.get(row.agent)), None)
     return platform_named(row.name) if row is not None else None
 
 
 def runs_images(environment: Mapping[str, str]) -> bool:
-    """Whether a platform has started this process in the image of its job."""
+    """Whether a platform started this process in a container of its job's image."""
     return any(name in environment for row in BUILT_IN for name in row.images)
 
 
 def node_called(environment: Mapping[str, str]) -> str:
-    """The platform's name for this node; empty: the machine's own name is used."""
+    """Return the platform's name for this node; empty: use the machine's own name."""
     return next((environment[row.node] for row in BUILT_IN if row.node and environment.get(row.node)), "")
 
 
@@ -158,7 +159,7 @@ def node_called(environment: Mapping[str, str]) -> str:
 
 
 def on_platform(environment: Mapping[str, str]) -> bool:
-    """Whether a platform runs this process and explains signals: no node leaves the job because of one."""
+    """Whether a platform runs this process and explains signals. If so, no node leaves the job because of one."""
     if _IN_A_WORKER in environment:
         return False
     if _row_around(environment) is not None:
@@ -170,8 +171,10 @@ def on_platform(environment: Mapping[str, str]) -> bool:
 def leave_to_platform(
     reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
 ) -> bool:
-    """An agent without an owner asks the platform to start the job again, or to end it, where no process of the job is
-    left that could. `done` is called when nothing is left to do; False: nothing is asked."""
+    """Ask the platform to restart or end the job, for an agent whose owner is gone for good.
+
+    `done` is called when nothing is left to do. False: the platform is not asked.
+    """
     platform = platform_here(environment)
     return platform is not None and platform.orphaned(reactor, say, environment, done)
 
@@ -179,13 +182,13 @@ def leave_to_platform(
 def watch_of(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> JobWatch | None:
-    """The watch over this owner's job; None: no platform watches it."""
+    """Return the watch over this owner's job; None: no platform watches it."""
     platform = platform_here(environment)
     return None if platform is None else platform.watch(spec, reactor, say, environment)
 
 
 def exit_status(code: int, environment: Mapping[str, str]) -> int:
-    """The exit status of the owner's process where the job's final code is `code`."""
+    """Return the owner process's exit status for a job that ended with `code`."""
     platform = platform_around(environment) if code else None
     return code if platform is None else platform.exit_status(code)
 
@@ -194,19 +197,19 @@ def exit_status(code: int, environment: Mapping[str, str]) -> int:
 
 
 def queue_of(platform: str) -> JobQueue | None:
-    """The queue of a platform; None: it has none, or is not installed here."""
+    """Return a platform's queue; None: it has none, or is not installed."""
     found = platform_named(platform)
     return None if found is None else found.queue()
 
 
 def title_of(platform: str) -> str:
-    """How people call a platform."""
+    """Return a platform's name for messages."""
     found = platform_named(platform)
     return platform if found is None else found.title
 
 
 def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
-    """Of jobs without a supervisor, those that their platform will or may start again, by id, each with the reason."""
+    """Return the jobs without a supervisor that their platform will or may restart: job id to reason."""
     from holdfast.platforms.job_queue import QueueUnknown
 
     found = {}
@@ -227,7 +230,7 @@ def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
 
 
 def all_node_hooks() -> Iterator[NodeHooks]:
-    """The hooks of the built-in platforms that have any."""
+    """Yield the hooks of the built-in platforms that have any."""
     for row in BUILT_IN:
         found = platform_named(row.name)
         hooks = found.node_hooks() if found is not None else None

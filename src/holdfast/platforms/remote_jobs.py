@@ -1,4 +1,4 @@
-"""Jobs in a cluster, seen and stopped from outside it: `jobs`, `show`, `logs`, `stop`, `devices` and `release`."""
+"""The interface to jobs in a cluster from outside it: `jobs`, `show`, `logs`, `stop`, `devices` and `release`."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from holdfast.model.noun_base import Noun
 
 
 class RemoteLine(Noun, frozen=True, kw_only=True):
-    """A line of a pod's log."""
+    """One line of a pod's log."""
 
     pod: str
-    #: When it came, in seconds since the epoch, by the clock of its node.
+    #: Time of the line by its node's clock, in seconds since the epoch.
     at: float | None
     role: str = ""
-    #: The worker whose line it is; None: one of holdfast's own.
+    #: Rank of the worker that printed the line; None: holdfast printed it.
     rank: int | None = None
-    #: As it is in the log, with its end.
+    #: The whole line as in the log, with its line end.
     whole: bytes
-    #: Without its worker in front, and without its end.
+    #: The line without the worker's prefix and the line end.
     text: bytes
 
 
 class RemoteLineFilter(Noun, frozen=True, kw_only=True):
-    """Which lines are wanted."""
+    """Selects lines of a log."""
 
     rank: int | None = None
     since: float | None = None
-    #: In seconds since the epoch; a line of that moment itself is not meant.
+    #: End of the time span in seconds since the epoch; a line at exactly this time is left out.
     until: float | None = None
-    #: A search in the text of a line.
+    #: A search function for a line's text; a false result drops the line.
     fits: Callable[[bytes], object] | None = None
-    #: So many last ones of each pod.
+    #: Number of last lines of each pod; None: all.
     tail: int | None = None
 
     @property
     def all(self) -> bool:
-        """Each line of a pod's log is wanted, or each of the last ones."""
+        """Whether the filter keeps every line, apart from `tail`."""
         return self.rank is None and self.since is None and self.until is None and self.fits is None
 
 
 class RemotePod(Protocol):
-    """What runs one node of a job, or its owner."""
+    """The pod that runs one node of a job, or its owner."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def node(self) -> str:
-        """The machine; empty: none yet."""
+        """The machine's name; empty: the pod has not been placed yet."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class RemotePod(Protocol):
 
 
 class RemoteJob(Protocol):
-    """A job, as its cluster's records have it."""
+    """A job as the cluster's records show it."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,7 @@ class RemoteJob(Protocol):
 
     @property
     def created(self) -> float:
-        """Seconds since the epoch."""
+        """Creation time, in seconds since the epoch."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class RemoteJob(Protocol):
 
     @property
     def said(self) -> str:
-        """Why it has ended, or why it waits."""
+        """Why the job has ended, or why it waits."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class RemoteJob(Protocol):
 
     @property
     def nodes(self) -> int:
-        """How many pods it is to have; 0: unknown."""
+        """Number of pods that the job should have; 0: unknown."""
         ...
 
     @property
@@ -107,12 +107,12 @@ class RemoteJob(Protocol):
 
     @property
     def attempt(self) -> int:
-        """The last one that its owner has written down; 0: none yet."""
+        """Number of the last attempt that the owner has recorded; 0: none yet."""
         ...
 
 
 class RemoteEvent(Protocol):
-    """An event of a job in its cluster's records."""
+    """One event about a job in the cluster's records."""
 
     @property
     def at(self) -> float: ...
@@ -125,14 +125,14 @@ class RemoteEvent(Protocol):
 
 
 class RemoteJobView(Protocol):
-    """One job, with all that its cluster knows."""
+    """One job with all details that the cluster has."""
 
     @property
     def job(self) -> RemoteJob: ...
 
     @property
     def title(self) -> str:
-        """The name of the job itself, which that of its objects may differ from; empty: unknown."""
+        """The job's own name, which may differ from its objects' name; empty: unknown."""
         ...
 
     @property
@@ -140,12 +140,12 @@ class RemoteJobView(Protocol):
 
     @property
     def placement(self) -> str:
-        """What places its pods at once."""
+        """Name of the scheduler that places all pods of the job together."""
         ...
 
     @property
     def report(self) -> JobReport | None:
-        """Once it is over."""
+        """The final report; None: the job is not over."""
         ...
 
     @property
@@ -153,17 +153,17 @@ class RemoteJobView(Protocol):
 
     @property
     def pods(self) -> Sequence[tuple[str, str, str]]:
-        """The last pod of each node: its name, its machine, its state in words."""
+        """The last pod of each node, as (pod name, machine, state as text)."""
         ...
 
     @property
     def delete_command(self) -> str:
-        """What a person types to delete the objects of a job that is over."""
+        """The shell command that deletes the objects of a job that is over."""
         ...
 
 
 class HeldRemoteNode(Protocol):
-    """A node that a job keeps other jobs from."""
+    """A node that a job blocks for other jobs."""
 
     @property
     def node(self) -> str: ...
@@ -179,14 +179,14 @@ class HeldRemoteNode(Protocol):
 
 
 class RemoteJobs(Protocol):
-    """The jobs of one cluster. `namespace`: None: the user's own. Each method raises `BadUsage` and HoldfastError."""
+    """The jobs of one cluster. `namespace` None: the user's own. Each method raises `BadUsage` and HoldfastError."""
 
     def jobs(self, namespace: str | None) -> tuple[Sequence[RemoteJob], str]:
-        """The jobs of a namespace, the newest first, and the name of the namespace."""
+        """Return the jobs of a namespace, the newest first, and the namespace's name."""
         ...
 
     def look(self, namespace: str | None, name: str) -> RemoteJobView:
-        """One job."""
+        """Return one job with its details."""
         ...
 
     def logs(
@@ -199,19 +199,19 @@ class RemoteJobs(Protocol):
         say: Callable[[str], None],
         following: bool,
     ) -> None:
-        """Pass the lines of a job's pods to `out`."""
+        """Pass each selected line of a job's pods to `out`. `following`: go on until the job ends."""
         ...
 
     def stop(
         self, namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
     ) -> str:
-        """Stop a job. Returns a sentence about the result."""
+        """Stop a job, and return a sentence about the result. `who`: the user who stops it."""
         ...
 
     def held_nodes(self) -> Sequence[HeldRemoteNode]:
-        """The nodes that jobs keep other jobs from, by name."""
+        """Return the nodes that jobs block for other jobs, by name."""
         ...
 
     def release(self, node: str) -> HeldRemoteNode | None:
-        """Give a node back; the hold that it had, or None."""
+        """Unblock a node. Return the hold that it had, or None."""
         ...

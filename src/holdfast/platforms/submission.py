@@ -1,4 +1,4 @@
-"""A job file that a platform has judged and can take: what `holdfast submit` does with it, and its options."""
+"""The interface of a validated job file that a platform can take, and the options of `holdfast submit`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.model.noun_base import Noun
 
 
 class SubmitOption(Noun, frozen=True):
-    """A key of a platform's section that is an option of `holdfast submit` too."""
+    """A key of a platform's section that is also an option of `holdfast submit`."""
 
-    #: As in the section: `holdfast-image`.
+    #: Key in the section: `holdfast-image`.
     key: str
-    #: As typed: `--nodes`, `-N`.
+    #: Option names: `--nodes`, `-N`.
     forms: tuple[str, ...]
-    #: Empty: a flag that can be switched on and off.
+    #: Name of the value in the help; empty: the option is an on/off flag.
     metavar: str
     help: str
-    #: Repeated: each value is a key of the section, `NAME` or `NAME=VALUE`.
+    #: The option may be repeated; each value is a key of the section, `NAME` or `NAME=VALUE`.
     further: bool = False
 
 
@@ -37,51 +37,54 @@ SHARED = (
 
 
 class Submitted(Noun, frozen=True, kw_only=True):
-    """A job that a platform has taken."""
+    """A job that a platform has accepted."""
 
     job: PlatformJob
     name: str
-    #: Lines for a person: what it is called there, and the commands that look at it.
+    #: Lines to print: the job's id on the platform, and the commands that show it.
     words: str
 
 
 class TypedValue(Noun, frozen=True, kw_only=True):
-    """A value of a platform's section that was given as an option."""
+    """A value of a platform's section that came from an option."""
 
     value: Any
     option: str
 
 
 class SubmitRequest(Noun, frozen=True, kw_only=True):
-    """What was typed."""
+    """The typed command line of `holdfast submit`."""
 
     path: Path
     platform: str | None
-    #: Names of the section that were given as options.
+    #: Values from options, by their key in the section.
     options: Mapping[str, TypedValue]
-    #: Further options of `holdfast run`, judged already.
+    #: Further options of `holdfast run`, already validated.
     run_words: tuple[str, ...]
     home: Path
 
 
 class Submission:
-    """A job file, judged as far as this machine can judge it. Nothing has been asked of the platform."""
+    """A job file that this machine has validated. The platform has not been contacted yet."""
 
     notes: tuple[str, ...] = ()
-    #: The last line of a dry run.
+    #: Last line of a dry run's output.
     unsubmitted = ""
 
     def text(self) -> str:
-        """The script or the objects, for a dry run."""
+        """Return the script or the objects, for a dry run."""
         raise NotImplementedError
 
     def judged(self) -> tuple[str, tuple[str, ...]]:
-        """The same as the platform's server judges it, and the lines about it. Raises `BadUsage`, HoldfastError."""
+        """Have the platform's server validate the job.
+
+        Return its text and messages. Raises `BadUsage`, HoldfastError.
+        """
         raise NotImplementedError
 
     def submit(self, told: Callable[[Submitted], None], say: Callable[[str], None], *, now: float, wait: bool) -> int:
-        """Hand the job over; `told` gets it as soon as it is known. `now`: seconds since the epoch.
+        """Submit the job; `told` is called as soon as the platform has accepted it. `now`: seconds since the epoch.
 
-        The status: 0, or with `wait` the job's own. Raises `BadUsage`, HoldfastError.
+        Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage`, HoldfastError.
         """
         raise NotImplementedError

@@ -1,1 +1,1 @@
-"""ssh: start an agent on each host of a list."""
+"""ssh as a platform: start an agent on each host of a list."""

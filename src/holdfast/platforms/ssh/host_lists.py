@@ -1,4 +1,4 @@
-"""Lists of hosts as users write them: `--hosts a,b:4`, and host files in the forms of Open MPI and DeepSpeed."""
+"""Read lists of hosts: `--hosts a,b:4`, and host files in the formats of Open MPI and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ MOST_HOSTS = 10_000
 MOST_SLOTS = 100_000
 MOST_BYTES = 4 << 20
 _SHOWN = 80
-#: No name begins with a hyphen: ssh would take it for an option.
+#: A name must not begin with a hyphen, because ssh would take it for an option.
 _NAME = Lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})")
 
 EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 
 
 class ListedHost(Noun, frozen=True, kw_only=True):
-    """A host of a list. `slots`: how many workers it takes; None: as many as its `--nproc-per-node`."""
+    """One host of a list. `slots`: its number of workers; None: as many as its `--nproc-per-node`."""
 
     host: str
     slots: int | None = None
 
 
 def hosts_of(names: Iterable[str], origin: str) -> tuple[ListedHost, ...]:
-    """`--hosts node1,node2:4`. `origin`: the option or variable, for messages. Raises `BadUsage`."""
+    """Parse `--hosts node1,node2:4`. `origin`: the option or variable, for messages. Raises `BadUsage`."""
     hint = "holdfast run --hosts node1,node2:4 …"
     listed = []
     for number, word in enumerate(names, 1):
@@ -42,11 +42,11 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[ListedHost, ...]:
 
 
 def hostfile(path: Path, origin: str) -> tuple[ListedHost, ...]:
-    """A host file: one host per line, `#` begins a comment. `origin`: the option or variable. Raises `BadUsage`."""
+    """Read a host file: one host per line, `#` begins a comment. `origin`: for messages. Raises `BadUsage`."""
     try:
         kind = not_a_file(path)
         if kind and kind != "a directory":
-            # Two processes read it: the one that checks the command line, and the guard.
+            # A pipe will not do: the process that checks the command line reads the file, and the guard reads it again.
             raise BadUsage(
                 f"{origin} {path}: it is {kind}, and can be read once only: expected a file with a host a line",
                 hint="scontrol show hostnames > hosts.txt; holdfast run --hostfile hosts.txt …",
@@ -84,7 +84,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _entry(text: str) -> ListedHost:
-    """One host. Raises ValueError with what was expected."""
+    """Parse one host. Raises ValueError with a message of what was expected."""
     host, *options = text.replace(" =", "=").replace("= ", "=").split()
     slots: int | None = None
     bare, colon, number = host.rpartition(":")

@@ -1,4 +1,4 @@
-"""The commands that ssh runs on a host, and the meaning of its exit statuses: text in, text out."""
+"""The commands that ssh runs on a host, and the meaning of their exit statuses. Nothing runs in this module."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SET = (
     "ControlMaster=no",
     "RemoteCommand=none",
 )
-#: No terminal, no forwarding, no question, and a broken connection is noticed within 30 s. Settings of the user for
-#: logins (forwarded ports, a command, a shared connection) are left out.
+#: No terminal, no forwarding and no prompts; a broken connection is noticed within 30 s. These options also override
+#: the user's settings for logins (forwarded ports, a command, a shared connection).
 OPTIONS = ("-T", "-a", "-x", *(word for each in _SET for word in ("-o", each)))
 
-#: Exit statuses of the command lines below; no job ends with them.
+#: Exit statuses of the command lines below. No job uses these values.
 NO_DIRECTORY, NO_PYTHON, NO_PATH, NO_HOLDFAST = 97, 98, 96, 99
 OF_SSH = 255
 
@@ -36,7 +36,7 @@ _START = f"""cd -- "$1" || exit {NO_DIRECTORY}
 exec "$2" -P -m holdfast agent
 """
 
-#: Variables of the machine or login session where the user typed the command.
+#: Variables that belong to the machine or login session where the user typed the command. They are not sent.
 _OF_LOGIN = frozenset({
     "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "TMUX", "TMUX_PANE", "STY", "PWD", "OLDPWD", "SHLVL", "_", "MAIL", "TTY",
@@ -44,12 +44,12 @@ _OF_LOGIN = frozenset({
     "HOLDFAST_HOSTS", "HOLDFAST_HOSTFILE", "HOLDFAST_SSH", "HOLDFAST_REPORT", "HOLDFAST_JSON", "HOLDFAST_STDIN",
 })  # fmt: skip
 _MACHINES = ("HOST", "SSH_")
-#: The host's own values of these stay, where it has them.
+#: Variables for which a host keeps its own values, if it has any.
 _OF_THE_HOST = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
 
 
 def ssh_words(command: str, where: str) -> tuple[str, ...]:
-    """`--ssh` as words. `where`: the option or variable, for the message. Raises `BadUsage`."""
+    """Split `--ssh` into words. `where`: the option or variable, for the message. Raises `BadUsage`."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -62,39 +62,39 @@ def ssh_words(command: str, where: str) -> tuple[str, ...]:
 def host_check_command(
     ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]
 ) -> tuple[str, ...]:
-    """The command line that checks whether a host has what the job needs; it prints holdfast's version there."""
+    """Return the command line that checks a host for the job's needs. It prints the host's holdfast version."""
     return _on(ssh, host, _LOOK, (directory, python, *paths))
 
 
 def start_command(ssh: Sequence[str], host: str, directory: str, python: str) -> tuple[str, ...]:
-    """The command line that starts an agent on a host, which reads its order from standard input."""
+    """Return the command line that starts an agent on a host. The agent reads its order from standard input."""
     return _on(ssh, host, _START, (directory, python))
 
 
 def _on(ssh: Sequence[str], host: str, script: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    # sshd has the login shell read one line: a shell of our own there makes it the same for bash, csh and fish.
+    # sshd has the login shell read one line. Running `sh` from it gives bash, csh and fish users the same result.
     there = shlex.join(("exec", "sh", "-c", " ; ".join(_lines(script)), "holdfast", *arguments))
     return (*ssh, *OPTIONS, "--", host, there)
 
 
 def _lines(script: str) -> list[str]:
-    """csh allows no line end within quotes."""
+    """Split the script into lines, because csh allows no line end within quotes."""
     return [line for line in script.strip().split("\n") if line]
 
 
 def environment_for(env: Mapping[str, str]) -> dict[str, str]:
-    """The command's environment for the other hosts: without what names this machine or this login."""
+    """Return the variables to send to the other hosts, without those of this machine and this login session."""
     return {name: value for name, value in env.items() if name not in _OF_LOGIN and not name.startswith(_MACHINES)}
 
 
 def environment_there(sent: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an agent's job: what was sent, and of the host's own what only the host knows."""
+    """Return the environment of an agent's job: the sent variables, overridden by those that only the host knows."""
     own = {name: there[name] for name in (*_OF_THE_HOST, "XDG_RUNTIME_DIR") if name in there}
     return {**sent, **own}
 
 
 class HostLook(Noun, frozen=True, kw_only=True):
-    """The result of a look at a host: ssh's status, and the output of its two streams."""
+    """The result of a check of one host: ssh's exit status and output."""
 
     host: str
     status: int
@@ -103,7 +103,7 @@ class HostLook(Noun, frozen=True, kw_only=True):
 
 
 def trouble(look: HostLook, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
-    """Why no agent can run on a host, in a sentence, and what to type; None: an agent can run."""
+    """Explain why no agent can run on a host: a sentence, and a command to try. None: an agent can run."""
     host, said = look.host, _last_words(look.err)
     try_it = f"{ssh} -o BatchMode=yes {host}"
     match look.status:
@@ -150,6 +150,6 @@ def _to_type(said: str, ssh: str, host: str, try_it: str) -> str:
 
 
 def _last_words(text: str) -> str:
-    """ssh's own last line, which gives the reason; warnings come before it."""
+    """Return ssh's last line, which has the reason. Warnings come before it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return one_line(lines[-1])[:300].rstrip(".\r ") if lines else "it said nothing"

@@ -46,7 +46,7 @@ _HINT = "holdfast run --hosts node1,node2 train.py"
 
 
 def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
-    """The hosts that an option, a variable or a file names; () where none does. Raises `BadUsage`."""
+    """Return the hosts from an option, a variable or a file; () if none of them names any. Raises `BadUsage`."""
     names, path = settings.names("hosts"), settings.text("hostfile")
     if names and path:
         of_names, of_path = settings.source("hosts"), settings.source("hostfile")
@@ -62,7 +62,10 @@ def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
 
 
 def nodes_on(options: RunOptions, nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
-    """The least and the most nodes of a gang on so many hosts; the other hosts are spares. Raises `BadUsage`."""
+    """Return the gang's minimum and maximum number of nodes on `hosts` hosts.
+
+    The rest are spares. Raises `BadUsage`.
+    """
     many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
     if options.nnodes is None:
         nodes = (hosts - spares, hosts - spares)
@@ -77,14 +80,14 @@ def nodes_on(options: RunOptions, nodes: tuple[int, int], spares: int, hosts: in
 
 
 def place_here(listed: Sequence[ListedHost]) -> int | None:
-    """The place of this machine in the list; None: it is not listed. A name that only ssh knows is another machine."""
+    """Return this machine's index in the list; None: not listed. A name that only ssh resolves is another machine."""
     machine, user = os.uname().nodename, os.environ.get("USER")
     bare = {}
     for rank, each in enumerate(listed):
         at, _, host = each.host.rpartition("@")
         if at in ("", user):
             bare[rank] = host
-    # Names first: each look-up may take as long as a name server's time limit.
+    # Compare names first: each look-up may take as long as a name server's time limit.
     for rank, host in bare.items():
         if host in ("localhost", machine, machine.partition(".")[0]):
             return rank
@@ -112,9 +115,9 @@ def over_hosts(
     look: bool,
     guard_fd: int | None,
 ) -> MultiNodeJob:
-    """This machine hosts the owner, and ssh starts the agents. `look`: check each host before anything starts.
+    """Return the job whose owner runs on this machine and whose agents ssh starts.
 
-    `guard_fd`: where the guard reports signals meanwhile.
+    `look`: check each host before anything starts. `guard_fd`: the guard reports signals on it during the check.
     """
     conf, strange = rendezvous_conf(options)
     range_ = nodes_on(options, nodes, settings.count("spares") or 0, len(listed))
@@ -126,7 +129,7 @@ def over_hosts(
             hint="holdfast run train.py" if own is not None else f"ssh -t {listed[0].host} holdfast run train.py",
         )
     if own is None:
-        slots = 1  # without meaning: this machine has no worker, and may have no accelerator to count
+        slots = 1  # unused: this machine has no worker, and may have no accelerator to count
     else:
         slots = listed[own].slots or slots_of(options, job.spec, plan)
     key, key_from = os.urandom(32), "this run, which made it"
@@ -147,7 +150,7 @@ def over_hosts(
     if options.node_rank is not None:
         notes.append(f"{named(options, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
     if look:
-        # Printed at once: the process that looks hands the job back to the guard, which does not look again.
+        # Print the lines now: this process then returns the job to the guard, which does not check the hosts again.
         for line in look_at(sent, _paths(options), __version__, len(listed) - plan.least, guard_fd):
             _say(line)
     order = NodesOrder(
@@ -173,12 +176,12 @@ def over_hosts(
 
 
 def _line(text: AgentOrder, listed: ListedHost, rank: int, address: str, port: int) -> bytes:
-    """The order for one host."""
+    """Return the order for one host."""
     return line_of(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port))
 
 
 def _paths(options: RunOptions) -> tuple[str, ...]:
-    """The paths that every host must have, besides the directory and the Python."""
+    """Return the paths that every host must have, besides the working directory and Python."""
     if options.job:
         return (options.job,)
     if options.command_from:

@@ -1,4 +1,4 @@
-"""ssh as a platform: `--hosts` and `--hostfile` name the machines. It knows no jobs, and watches none."""
+"""ssh as a platform: `--hosts` and `--hostfile` name the machines. It has no job ids and watches no job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.platforms.ssh.ssh_command import environment_there
 
 
 class SshPlatform(Platform):
-    """A `Platform`."""
+    """Starts a job's agents over ssh."""
 
     name = "ssh"
     title = "ssh"

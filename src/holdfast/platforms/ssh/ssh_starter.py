@@ -1,8 +1,8 @@
-"""The ssh starter: runs `ssh HOST holdfast agent` for every other host, and watches each of them.
+"""The ssh starter runs `ssh HOST holdfast agent` for every other host, and watches each of these processes.
 
 It runs in a process of its own beside the owner. Each ssh gets the order for its host on standard input, which stays
-open: its end tells the agent there that this process, or the network, is gone. Workers' output comes back through ssh's
-output, which is this process's own.
+open. End of file means to the agent that this process, or the network, is gone. Workers' output comes back through
+ssh's output, which is this process's own.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from holdfast.safe_files import read_file
 from holdfast.safe_text import one_line
 from holdfast.wire.starter_reports import FirstToken
 
-#: How long a look at one host may take, with its login shell.
+#: Time limit of one host's check, including its login shell, in seconds.
 LOOK_S = 60.0
-#: How many connections are made at the same time: sshd drops some of a burst (MaxStartups).
+#: Connections made at the same time. sshd drops some of a larger burst (MaxStartups).
 AT_ONCE = 64
-#: The pauses before each further try to reach a host; after the last try the host is left out.
+#: Pauses before each retry of a host, in seconds. After the last retry the host is left out.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: A connection that lasted this long was good: the count of tries starts anew.
+#: A connection that lasted this many seconds was good, so the count of retries restarts.
 WELL_S = 60.0
-#: Once the job is over, how long the hosts may take to send the last output of their workers.
+#: After the job's end, how long the hosts may take to send their workers' last output, in seconds.
 LAST_S = 5.0
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
@@ -39,7 +39,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class HostOrder:
-    """What every host gets, apart from what differs. `order(listed, rank)`: the bytes for one host, with a line end."""
+    """The settings that all hosts share, and the function that makes each host's order."""
 
     def __init__(
         self,
@@ -52,7 +52,12 @@ class HostOrder:
         output: int,
         say: Callable[[str], None],
     ) -> None:
-        """`listed`: the hosts to reach, each with its rank. `output`: where the workers' output goes."""
+        """`ssh`: the command's words.
+
+        `listed`: the hosts to reach, each with its rank. `order(host, rank, address, port)`: the bytes for one host,
+        with a line end. `directory`, `python`: paths on every host. `output`: descriptor for the workers' output.
+        `say`: prints a message.
+        """
         self.ssh = tuple(ssh)
         self.listed = tuple(listed)
         self.order = order
@@ -68,10 +73,10 @@ class HostOrder:
 def look_at(
     sent: HostOrder, paths: Sequence[str], version: str, may_lack: int, guard_fd: int | None = None
 ) -> tuple[str, ...]:
-    """Look at every host before anything is started; returns a sentence for each host with trouble.
+    """Check every host before anything starts. Return a sentence for each host with trouble.
 
-    `may_lack`: the job can run without so many of them. `guard_fd`: where the guard reports signals. Raises `BadUsage`
-    where more hosts have trouble, and KeyboardInterrupt at a signal that ends the run.
+    `may_lack`: how many hosts the job can do without. `guard_fd`: the guard reports signals on it. Raises `BadUsage` if
+    more hosts have trouble, and KeyboardInterrupt at a signal that ends the run.
     """
     looks = _Looks(sent, paths).all(guard_fd)
     wrong = []
@@ -87,7 +92,7 @@ def look_at(
 
 
 class _Looks:
-    """All looks, so many at the same time."""
+    """Checks all hosts, at most `AT_ONCE` at a time."""
 
     def __init__(self, sent: HostOrder, paths: Sequence[str]) -> None:
         self._sent = sent
@@ -98,7 +103,7 @@ class _Looks:
         self._found: dict[str, HostLook] = {}
 
     def all(self, guard_fd: int | None) -> list[HostLook]:
-        """One answer per host, in the order of the list."""
+        """Return one result per host, in the order of the list."""
         if guard_fd is not None:
             self._reactor.watch(guard_fd, _interrupted)
         order = [listed.host for listed in self._waiting]
@@ -124,14 +129,14 @@ class _Looks:
 
 
 def _interrupted(fd: int, now: float) -> None:
-    """The guard reports a signal and where it came from. No worker runs yet that the signal could be meant for."""
+    """Raise KeyboardInterrupt at a signal that ends the run. No worker runs yet, so it is meant for this process."""
     word = os.read(fd, 2)
     if not word or word[0] in _ENDS:
         raise KeyboardInterrupt
 
 
 class _Look:
-    """One ssh that looks at one host."""
+    """One ssh process that checks one host."""
 
     def __init__(
         self, host: str, words: Sequence[str], reactor: Reactor, over: Callable[[_Look, HostLook], None]
@@ -169,7 +174,7 @@ class _Look:
             next(watch for watch in self._watches if watch.fd == fd).close()
 
     def _ended(self, fd: int, now: float) -> None:
-        # What the pipes still have was written before the end; a process that ssh left behind may keep them open.
+        # Read the rest without blocking: a process that ssh left behind may keep the pipes open.
         for pipe in self._texts:
             os.set_blocking(pipe, False)
             try:
@@ -182,7 +187,7 @@ class _Look:
         self._over(self, HostLook(host=self.host, status=OF_SSH if status is None else status, out=out, err=err))
 
     def end(self) -> None:
-        """Stop waiting for it."""
+        """Kill ssh and stop waiting for the host."""
         self._close(self._child.end)
 
     def _close(self, done: Callable[[], int | None]) -> int | None:
@@ -199,7 +204,7 @@ class _Look:
 
 
 class SshStarter:
-    """A `Starter`. The guard makes it; its methods run in a process of its own."""
+    """Starts the agents over ssh. The guard creates it; `__call__` runs in a process of its own."""
 
     news_fd = -1
 
@@ -208,9 +213,9 @@ class SshStarter:
         self._once = FirstToken()
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start an agent on each host and keep it there; returns 0 when the job is over, or the last host has ended."""
+        """Start an agent on each host and keep it running. Return 0 when the job is over or the last host has ended."""
         if not self._once.first():
-            # The hosts' agents run on without this process, and a second agent on a host would be one too many.
+            # This is a second starter process. The first one's agents still run, so it must not start more.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0
@@ -219,14 +224,14 @@ class SshStarter:
 
 
 class _Hosts:
-    """All hosts, while the job runs."""
+    """All hosts of the job, while it runs."""
 
     def __init__(self, sent: HostOrder, address: str, port: int, place: Path) -> None:
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
         self.over = False
-        """The job is over: a host that ends is not started again."""
+        """The job is over: do not restart a host whose ssh exits."""
         self._left = False
         self._hosts = [
             _Host(self, listed, rank, sent.order(listed, rank, address, port)) for rank, listed in sent.listed
@@ -246,7 +251,7 @@ class _Hosts:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
-        # Only the owner acts on a signal: it stops the job, and the agents leave by themselves.
+        # Only the owner acts on a signal. It stops the job, and the agents then exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):
             return
@@ -267,13 +272,13 @@ class _Hosts:
             host.begin(self.reactor.now())
 
     def begun(self, host: _Host) -> None:
-        """This host has read its order, or has ended: the next one may begin."""
+        """This host has read its order, or has ended: start the next one."""
         self._beginning.discard(host)
         self._begin_some()
 
 
 class _Host:
-    """One host: its ssh, and its tries."""
+    """One host: its ssh process and its retries."""
 
     def __init__(self, hosts: _Hosts, listed: ListedHost, rank: int, order: bytes) -> None:
         self._hosts = hosts
@@ -292,11 +297,11 @@ class _Host:
         """The host has an agent, or will have one."""
 
     def begin(self, now: float) -> None:
-        """Start ssh, and send it the order."""
+        """Start ssh and send it the order."""
         self._again = None
         self._since = now
         sent = self._sent
-        # ssh's own messages go to a separate file: its two streams have only the host's output.
+        # ssh's own messages go to a file, so that its output streams carry only the host's output.
         words = start_command((*sent.ssh, "-E", str(self._log)), self._host, sent.directory, sent.python)
         reader, self._writer = os.pipe()
         try:
@@ -320,7 +325,7 @@ class _Host:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent = b""  # its pidfd shows that ssh has ended
+            self._unsent = b""  # ssh has exited; `_ended` handles that
         if not self._unsent and self._watch is not None:
             self._watch.close()
             self._hosts.begun(self)
@@ -333,7 +338,7 @@ class _Host:
         self._hang_up()
         self._hosts.begun(self)
         if self._hosts.over or (status is not None and 0 <= status < OF_SSH):
-            self.open = False  # the agent has ended by itself: the job is over there, or it has printed why not
+            self.open = False  # the agent exited by itself: its job is over, or it has printed the error
             return
         if now - self._since >= WELL_S:
             self._failed = 0
@@ -364,13 +369,13 @@ class _Host:
             self._writer = -1
 
     def last(self) -> None:
-        """The job is over: no further try, and an agent that has not begun never will."""
+        """The job is over: stop retrying, and close standard input. An agent that has not started yet never will."""
         self._hang_up()
         if self._child is None:
             self.open = False
 
     def close(self) -> None:
-        """The job is over, or this process is to end: the agent there gets the end of its input."""
+        """Kill ssh, because the job is over or this process exits. The agent sees the end of its input."""
         if self._again is not None:
             self._again.close()
         self._hang_up()

@@ -1,4 +1,4 @@
-"""`holdfast submit`: a job file, handed to a platform. What can be found wrong is found before that."""
+"""`holdfast submit` chooses a platform for a job file and finds mistakes before anything is submitted."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     from holdfast.launch.jobfile.job_file import JobFile
 
-#: The built-in platforms that take job files: their sections stand in job files and in the files of settings.
+#: The built-in platforms that take job files. Job files and settings files have a section for each.
 PLATFORMS = tuple(SECTIONS)
 
 
 def must_be_a_job_file(path: Path) -> None:
-    """A script in its place, and a name that is nearly right, are told so."""
+    """Raise `BadUsage` for a script in place of a job file, and for a misspelt file name."""
     if path.suffix == ".py":
         raise BadUsage(
             f"{path} is a script: expected a job file that says what runs, such as `name: x`, "
@@ -46,9 +46,9 @@ def must_be_a_job_file(path: Path) -> None:
 
 
 def must_know_its_names(path: Path, job: JobFile, secrets: Iterable[str], environment: Mapping[str, str]) -> None:
-    """What `holdfast run` would say there of `$PAI_…` and `<% … %>` in commands. Raises `BadUsage`.
+    """Check `$PAI_…` and `<% … %>` in commands as `holdfast run` would in the job. Raises `BadUsage`.
 
-    `secrets`: their names. `environment`: what the job's owner will have.
+    `secrets`: names of the job's secrets. `environment`: the variables that the job's owner will have.
     """
     from holdfast.launch.name_validation import check_names
     from holdfast.runtime.name_expansion import secret_variable
@@ -57,12 +57,12 @@ def must_know_its_names(path: Path, job: JobFile, secrets: Iterable[str], enviro
 
 
 def submit_platforms() -> tuple[Platform, ...]:
-    """The built-in platforms that take job files."""
+    """Return the built-in platforms that take job files."""
     return tuple(found for name in PLATFORMS if (found := platform_named(name)) is not None)
 
 
 def platform_meant(request: SubmitRequest, text: bytes) -> Platform:
-    """The platform that is meant. Raises `BadUsage`."""
+    """Return the platform that the options or the file's sections choose. Raises `BadUsage`."""
     found = platform_named(_name_meant(request, text))
     assert found is not None, "its name was looked up"
     return found
@@ -99,6 +99,6 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
 
 
 def _takes_jobs(name: str) -> bool:
-    """Whether a package's platform of this name takes job files."""
+    """Whether an installed package's platform of this name takes job files."""
     found = platform_named(name)
     return found is not None and bool(found.submit_options())
