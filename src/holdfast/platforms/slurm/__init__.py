@@ -1,1 +1,1 @@
-"""Slurm: start a job in an allocation, watch it, submit it."""
+"""Slurm as a platform: start a job in an allocation, watch it, submit it."""

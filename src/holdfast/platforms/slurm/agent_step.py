@@ -1,4 +1,7 @@
-"""One `srun` that starts agents: it gets the order, and what comes on its standard error is looked at and passed on."""
+"""One `srun` that starts agents.
+
+It gets the agents' order on standard input; its standard error is parsed and passed on.
+"""
 
 from __future__ import annotations
 
@@ -16,57 +19,61 @@ _BLOCK = 64 * 1024
 _MOST_LINE = 4096
 _LINES = 16
 _OWN = (b"srun: ", b"slurmstepd-")
-#: How long a line of srun's waits for those that explain it: where srun ends meanwhile, one sentence says why.
+#: How long a line of srun's is held back, in seconds. If srun exits meanwhile, one sentence explains the failure
+#: instead.
 HOLD_S = 0.5
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """What the steps of a job have in common. `order(address, port)`: what each agent is sent, with a line end."""
+    """The settings that all steps of a job share.
+
+    `order(address, port)`: the bytes sent to each agent, with a line end.
+    """
 
     job: str
     nodes: tuple[str, ...]
     order: Callable[[str, int], bytes]
     environment: Mapping[str, str]
     python: str
-    #: Where what workers print goes.
+    #: Descriptor for the workers' output.
     output: int
-    #: GPUs of each node that the step asks for; 0: none are asked for, and it gets those of the job.
+    #: GPUs per node to request for the step; 0: request none, and get the job's.
     gpus: int = 0
 
 
 class StepObserver(Protocol):
-    """What hears of a step: its lines, its end."""
+    """Receives a step's messages and its end."""
 
     def told(self, line: str) -> bool:
-        """A line of srun's own. Whether it is shown."""
+        """srun has printed this line of its own. Return whether to show it."""
         ...
 
     def stepd_said(self, node: str, words: str) -> None:
-        """What Slurm says of the task on a node."""
+        """slurmstepd has printed a message about the task on a node."""
         ...
 
     def ended(self, step: AgentStep, status: int | None) -> None:
-        """srun has ended: its exit status, or minus a signal; None: something else has reaped it."""
+        """srun has exited. `status`: exit status, or minus the signal; None: another part of the process reaped it."""
         ...
 
 
 class AgentStep:
-    """One srun."""
+    """One srun process and its streams."""
 
     def __init__(
         self, steps: Steps, order: bytes, reactor: Reactor, hears: StepObserver, only: tuple[str, ...]
     ) -> None:
         self.steps = steps
         self.only = only
-        """Some nodes of the job; empty: all."""
+        """Nodes of the job to start agents on; empty: all."""
         self.told_of_tasks = False
         self.lines: list[str] = []
-        """srun's own, the last ones."""
+        """The last lines that srun itself printed."""
         self._reactor = reactor
         self._hears = hears
         self._line = bytearray()
         self._passing = False
-        """The rest of a line is not srun's own."""
+        """The current line is not srun's own: pass its rest on unread."""
         self._held = bytearray()
         self._flush: DueCall | None = None
         self._child: Child | None = None
@@ -74,7 +81,7 @@ class AgentStep:
         self._unsent = order
 
     def begin(self) -> None:
-        """Start srun, and give it the order. Raises OSError where it cannot be run."""
+        """Start srun and send it the order. Raises OSError if it cannot be run."""
         steps = self.steps
         command = step_command(steps.job, len(self.only or steps.nodes), steps.python, only=self.only, gpus=steps.gpus)
         reader, self._writer = os.pipe()
@@ -99,7 +106,7 @@ class AgentStep:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent = b""  # srun has ended, which its pidfd tells
+            self._unsent = b""  # srun has exited; `_ended` handles that
         if not self._unsent and self._sending is not None:
             self._sending.close()
             self._sending = None
@@ -111,7 +118,7 @@ class AgentStep:
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Pass on what came; a line of srun's own is looked at first."""
+        """Pass data on to standard error. srun's own lines are parsed first."""
         shown = bytearray()
         *ended, rest = data.split(b"\n")
         for part in (*(line + b"\n" for line in ended), rest):
@@ -151,13 +158,13 @@ class AgentStep:
     def _ended(self, fd: int, now: float) -> None:
         assert self._child is not None, "it was watched"
         self._reactor.forget(fd)
-        # What the pipe still holds was written before the end; what srun has left behind may keep it open.
+        # Read the rest without blocking: processes that srun left behind may keep the pipe open.
         os.set_blocking(self._errors, False)
         try:
             while data := os.read(self._errors, _BLOCK):
                 self._take(data)
         except BlockingIOError:
-            pass  # all that there is
+            pass  # the pipe is empty
         _write(bytes(self._line))
         if self._flush is not None:
             self._flush.close()
@@ -169,7 +176,7 @@ class AgentStep:
         self._hears.ended(self, status)
 
     def hang_up(self) -> None:
-        """The job is over: an agent that has not begun will not."""
+        """Close srun's standard input, because the job is over. Agents that have not started yet never will."""
         if self._sending is not None:
             self._sending.close()
             self._sending = None
@@ -183,7 +190,7 @@ class AgentStep:
         os.close(self._errors)
 
     def close(self) -> None:
-        """The job is over, or this process is to end."""
+        """Kill srun: the job is over, or this process exits."""
         if self._child is not None:
             self._reactor.forget(self._child.pidfd)
             self._child.end()
@@ -196,4 +203,4 @@ def _write(data: bytes) -> None:
         try:
             data = data[os.write(2, data) :]
         except OSError:
-            return  # there is no reader any more
+            return  # the reader is gone

@@ -1,4 +1,4 @@
-"""One question to Slurm, for commands that have nothing else to do: they wait for its answer, so long and no longer."""
+"""Run one of Slurm's commands and block until its answer or its time limit, for processes with nothing else to do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from holdfast.reactor import Reactor
 def query(
     words: Sequence[str], *, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None
 ) -> CommandOutput:
-    """What a command of Slurm's answers. `environment`: as it is, for one that hands it on; None: ours, without what
-    would change its answer."""
+    """Run a command of Slurm's and return its output.
+
+    `environment`: passed on unchanged; None: this process's environment, without variables that would change the
+    answer.
+    """
     reactor = Reactor(Clock().now)
     asking = SlurmCommands(reactor)
     if environment is not None:
@@ -34,9 +37,10 @@ def query(
 def run_to_end(
     words: Sequence[str], environment: Mapping[str, str], first_line: Callable[[str], None]
 ) -> tuple[int, str]:
-    """Run a command to its end, however late, and hand its first line on when it comes: its status and its errors.
+    """Run a command without a time limit. Return its exit status and its standard error.
 
-    Raises OSError where it cannot be run. An interrupt ends the command.
+    `first_line` gets the first line of output as soon as it arrives. Raises OSError if the command cannot be run. An
+    interrupt kills the command.
     """
     reactor = Reactor(Clock().now)
     pipes = [*os.pipe(), *os.pipe()]
@@ -80,7 +84,7 @@ def run_to_end(
             try:
                 readable(fd, 0.0)
             except BlockingIOError:
-                continue  # nothing more was printed
+                continue  # the pipe is empty
         status = child.reap()
     except BaseException:
         child.end()
@@ -93,6 +97,6 @@ def run_to_end(
 
 
 def trouble_of(words: Sequence[str], status: int, err: str) -> CommandOutput:
-    """What the end of a command that was `run_to_end` for means."""
+    """Interpret the exit of a command that `run_to_end` has run."""
     trouble, said = meant(words, status, err, 0.0)
     return CommandOutput(words=tuple(words), err=err, status=status, trouble=trouble, said=said)

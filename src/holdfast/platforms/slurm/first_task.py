@@ -1,6 +1,7 @@
-"""`srun holdfast run`: the first task hosts the owner, and a file in the shared state directory tells the others where.
+"""`srun holdfast run`: the first task hosts the owner, and tells the others its address through a file.
 
-The file is named after the srun that has started them all, so one of an earlier step is never taken for it.
+The file is in the shared state directory. It is named after the srun that started all tasks, so that a file from an
+earlier step is never used by mistake.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ _MOST_BYTES = 64 * 1024
 
 
 class FirstTaskAddress(Noun, frozen=True, kw_only=True):
-    """Where the owner is dialled."""
+    """The owner's address, as the first task writes it to the file."""
 
     addresses: tuple[str, ...]
     port: int
 
 
 def notice_path(home: Path, job: str, step: int, env: Mapping[str, str]) -> Path:
-    """Where the notice of this step lies."""
+    """Return the path of this step's address file."""
     launcher = env.get("SLURM_LAUNCH_NODE_IPADDR", ""), env.get("SLURM_STEP_LAUNCHER_PORT", "")
     of_srun = "-".join(part for part in launcher if part.replace(".", "").replace(":", "").isalnum())
     return home / "slurm" / f"{job}.{step}{'-' if of_srun else ''}{of_srun}.json"
 
 
 class FirstTask:
-    """A `Starter` that starts nothing: Slurm has started the other tasks, and they are told where the owner is."""
+    """A `Starter` for tasks that Slurm has started already: it only publishes the owner's address."""
 
     news_fd = -1
 
@@ -45,19 +46,19 @@ class FirstTask:
         self._addresses = addresses
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Keep the notice there until the job is over. Raises OSError where it cannot be written."""
+        """Write the address file, and delete it when the job is over. Raises OSError if it cannot be written."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self._path, msgspec.json.encode(FirstTaskAddress(addresses=self._addresses, port=port)))
         try:
             while any(os.read(guard_fd, 128)):
-                pass  # a signal is the owner's affair
+                pass  # only the owner acts on a signal
         finally:
             self._path.unlink(missing_ok=True)
         return 0
 
 
 def await_notice(path: Path, limit_s: float) -> FirstTaskAddress | None:
-    """What the first task has written; None: nothing within `limit_s` seconds."""
+    """Wait for the first task's address file and read it. None: it did not appear within `limit_s` seconds."""
     found: list[FirstTaskAddress] = []
     reactor = Reactor(Clock().now)
     until = reactor.now() + limit_s
@@ -73,12 +74,12 @@ def await_notice(path: Path, limit_s: float) -> FirstTaskAddress | None:
 
 
 def _nothing(now: float) -> None:
-    """Only the wait is wanted."""
+    """Do nothing: the timer only wakes the reactor."""
 
 
 def _read(path: Path) -> tuple[FirstTaskAddress, ...]:
     try:
-        # A network file system remembers for half a minute that a file was not there, unless its directory has changed.
+        # A network file system caches for half a minute that a file is missing. Changing the directory ends that.
         os.utime(path.parent)
         return (json_as(read_file(path, _MOST_BYTES), FirstTaskAddress, most_bytes=_MOST_BYTES),)
     except (OSError, Malformed):

@@ -1,4 +1,4 @@
-"""Slurm's name for the job of this process, read from its environment; Slurm itself is not asked."""
+"""Read the id of this process's Slurm job from the environment, without a query to Slurm."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _INDEX = Lazy(r"[0-9]{1,10}")
 
 
 def restarts(environ: Mapping[str, str]) -> int:
-    """How often Slurm has started the job again."""
+    """Return how often Slurm has restarted the job."""
     number = environ.get("SLURM_RESTART_COUNT", "")
     return int(number) if _INDEX.fullmatch(number) else 0
 
 
 def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
-    """The job's id as people type it (`42`; `42_7` for a task of an array).
+    """Return the job's id as people type it (`42`; `42_7` for a task of an array).
 
-    None outside of a Slurm job, and in a worker of holdfast's: what a worker starts is a job of its own.
+    None outside a Slurm job, and in a worker of holdfast's, because a job that a worker starts is a separate one.
     """
     number = environ.get("SLURM_JOB_ID", "")
     if not _NUMBER.fullmatch(number) or "HOLDFAST_ATTEMPT" in environ:

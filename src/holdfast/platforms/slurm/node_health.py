@@ -1,7 +1,7 @@
-"""A node's own check for Slurm's hooks (HealthCheckProgram, Prolog, Epilog), and what follows from it.
+"""Check a node from Slurm's hooks (HealthCheckProgram, Prolog, Epilog), and drain or resume it accordingly.
 
-slurmd gives HealthCheckProgram an environment of SLURMD_NODENAME and PWD: no PATH, no HOME, no SLURM_CONF. What is
-missing is found here: `scontrol` in the usual folders, the configuration where the running slurmd has it.
+slurmd gives HealthCheckProgram only SLURMD_NODENAME and PWD: no PATH, no HOME, no SLURM_CONF. So this module looks for
+`scontrol` in the usual folders, and takes the configuration file from the running slurmd.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.safe_files import open_file, read_file
 from holdfast.safe_text import one_line
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: slurm.conf in the usual places: the system's, then what slurmd has fetched from slurmctld.
+#: The usual places of slurm.conf: the system's, then the copy that slurmd fetched from slurmctld.
 CONFIGS = (
     Path("/etc/slurm/slurm.conf"),
     Path("/run/slurm/conf/slurm.conf"),
@@ -39,19 +39,19 @@ CONFIGS = (
     Path("/usr/local/etc/slurm.conf"),
     Path("/opt/slurm/etc/slurm.conf"),
 )
-#: All checks together: Slurm ends HealthCheckProgram after 60 s.
+#: Time limit for all checks together, in seconds. Slurm kills HealthCheckProgram after 60 s.
 ALL_S = 40.0
 ASK_S = 5.0
-#: How long slurmctld may be away. The next interval is the next try.
+#: How long to retry while slurmctld does not answer, in seconds. Slurm's next interval is the next try.
 PATIENCE_S = 6.0
-#: How long a prolog waits for a check of the same node that runs already.
+#: How long a prolog waits for a running check of the same node, in seconds.
 TURN_S = 20.0
 _ABOVE = 8
 _BYTES = 256 << 10
 
 
 class CheckCaller(enum.StrEnum):
-    """Who runs the check."""
+    """The hook or person that runs the check."""
 
     HEALTH = "HealthCheckProgram"
     PROLOG = "Prolog"
@@ -60,7 +60,7 @@ class CheckCaller(enum.StrEnum):
 
 
 def use_of(environ: Mapping[str, str]) -> CheckCaller:
-    """Which of Slurm's hooks this process is."""
+    """Return which of Slurm's hooks runs this process."""
     context = environ.get("SLURM_SCRIPT_CONTEXT", "")
     if context.startswith("epilog"):
         return CheckCaller.EPILOG
@@ -70,9 +70,9 @@ def use_of(environ: Mapping[str, str]) -> CheckCaller:
 
 
 def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
-    """Give this process what slurmd leaves out; where slurm.conf is, or nothing where Slurm is left to find it.
+    """Set the variables that slurmd leaves out. Return the path of slurm.conf; empty: Slurm finds it by itself.
 
-    `conf`: as the user says.
+    `conf`: the path from the command line.
     """
     environ.setdefault("PATH", PATH)
     found = conf or environ.get("SLURM_CONF") or of_slurmd(os.getppid())
@@ -84,14 +84,17 @@ def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
 
 
 def of_slurmd(pid: int) -> str:
-    """The slurm.conf of the slurmd that is above this process: its -f, else its SLURM_CONF; nothing where none is."""
+    """Return the slurm.conf of the slurmd among this process's ancestors: its -f, else its SLURM_CONF.
+
+    Empty: none found.
+    """
     for _ in range(_ABOVE):
         try:
             name, parent = _named(pid)
             if name == "slurmd":
                 return _option(_words(f"/proc/{pid}/cmdline")) or _variable(_words(f"/proc/{pid}/environ"))
         except (OSError, ValueError, IndexError):
-            return ""  # it has ended, or is another user's
+            return ""  # the process has exited, or belongs to another user
         if parent <= 1:
             return ""
         pid = parent
@@ -126,9 +129,9 @@ def _variable(words: Sequence[str]) -> str:
 
 @contextmanager
 def alone(node: str, *, waits: bool) -> Iterator[None]:
-    """No two checks of a node at once. `waits`: for the other one, up to TURN_S; else Busy is raised.
+    """Keep other checks of this node out. `waits`: wait up to TURN_S for a running one; otherwise raise CheckBusy.
 
-    The check runs all the same where no lock file can be made, and where the other one takes longer than that.
+    Without a lock file, or if the other check takes longer than TURN_S, this check runs all the same.
     """
     try:
         fd = open_file(_own_folder() / f"check-{node.replace('/', '_')[:64]}.lock", os.O_RDWR | os.O_CREAT)
@@ -154,7 +157,7 @@ def _take(fd: int, waits: bool) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except TimeoutError:
-        pass  # a job waits for this answer
+        pass  # run the check anyway, because a job waits for it
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -165,7 +168,7 @@ def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _own_folder() -> Path:
-    """Of this user on this node, where no other user can make a file. Raises OSError."""
+    """Return this user's folder on this node, in which no other user can create a file. Raises OSError."""
     place = Path("/run/holdfast") if os.geteuid() == 0 else Path(f"/tmp/holdfast-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     found = place.lstat()
@@ -178,9 +181,9 @@ def _own_folder() -> Path:
 
 
 def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
-    """What runs of these users hold against devices of the node; None: of all users.
+    """Return one sentence for each device of the node that these users' jobs hold. None: all users' jobs.
 
-    Where any user is believed, the folder for such notes is made, so that runs leave them from now on.
+    If any user's report counts, root also creates the folder for these reports, so that runs write them from now on.
     """
     if users is not None and not users:
         return []
@@ -208,9 +211,10 @@ def _user(uid: int) -> str:
 
 
 def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
-    """No device of the node is kept out any more: end holdfast's drain for this one. What became of it, or nothing.
+    """No device of the node is on hold any more: end holdfast's drain because of `device`. Return the result, or
+    nothing.
 
-    A drain for anything else stays, whichever user has made it. A machine that is no node of Slurm's is asked nothing.
+    A drain for any other reason stays, whoever made it. Nothing is asked if no slurm.conf is found on this machine.
     """
     if not furnish(environ, None):
         return ""
@@ -226,10 +230,10 @@ def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> 
 def tend(
     node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool, environ: Mapping[str, str] = os.environ
 ) -> NodeTreatment:
-    """Ask Slurm about the node, and do what follows; what was done, or what it would take. Never raises for Slurm's.
+    """Read the node's state from Slurm, then drain or resume it. Return what was done, or what it would take.
 
-    `drains`: it may be drained. `gives_back`: a drain of holdfast's may end where there is no trouble. A node of ten
-    thousand that is well asks slurmctld nothing, unless a person wants to know.
+    `drains`: draining is allowed. `gives_back`: holdfast's drain may end if the node has no trouble. Slurm's errors are
+    not raised. A healthy node sends no query unless a person runs the check: ten thousand nodes share one slurmctld.
     """
     if not troubles and not gives_back and use_of(environ) is not CheckCaller.PERSON:
         return NodeTreatment(node=node)
@@ -269,7 +273,7 @@ def _unknown(node: str, answer: CommandOutput, troubles: Sequence[str]) -> NodeT
 
 
 class _Slurm:
-    """Asks one thing after the other, and waits for each."""
+    """Runs one Slurm command after another, and blocks for each."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._reactor = Reactor(Clock().now)
@@ -294,7 +298,7 @@ class _Slurm:
 
 
 class SlurmHooks:
-    """A `NodeHooks`."""
+    """Slurm's hooks that check nodes."""
 
     checks = NODE_CHECKS
     limit_s = ALL_S

@@ -1,9 +1,9 @@
-"""Slurm's commands, as helpers: the owner never waits for slurmctld.
+"""Run Slurm's commands as child processes, so that the owner never blocks on slurmctld.
 
-    Asking(reactor).ask(["scontrol", "show", "job", "42"], done)     done(answer, now) → the events that follow
+    SlurmCommands(reactor).ask(["scontrol", "show", "job", "42"], done)     done(answer, now) → the events that follow
 
-A command that slurmctld does not answer is killed at the end of its time. Where slurmctld is away it is asked again,
-with a pause that doubles, as long as `patience_s` allows. What a command prints is bounded, and cut.
+A command is killed at its time limit. While slurmctld does not answer, the command is retried with a doubling pause
+until `patience_s` has passed. Output beyond `OUTPUT_BYTES` is dropped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     Done = Callable[["CommandOutput", float], News]
 
-#: How long one try may take. Slurm's own commands try for about MessageTimeout (10 s by default) and longer.
+#: Time limit of one try, in seconds. Slurm's own commands try for about MessageTimeout (10 s by default) and longer.
 LIMIT_S = 5.0
 FIRST_PAUSE_S = 0.5
-#: Between two tries while slurmctld is away.
+#: Longest pause between two tries while slurmctld does not answer, in seconds.
 LONGEST_PAUSE_S = 10.0
-#: Tries that a signal from outside may end.
+#: How many tries a signal from outside may kill before the command has failed.
 MOST_KILLED = 3
-#: Of one stream; what a command prints beyond that is dropped. A job of a large array takes about 1 KiB.
+#: Limit of each output stream, in bytes; the rest is dropped. A job of a large array takes about 1 KiB.
 OUTPUT_BYTES = 4 << 20
 
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
@@ -63,42 +63,42 @@ _LATE = ("already finished", "already completing", "job is pending execution", "
 
 
 class CommandTrouble(enum.StrEnum):
-    """Why a command of Slurm's has no answer."""
+    """Why a Slurm command failed."""
 
     NONE = "none"
-    #: The command is not there.
+    #: The command is not installed.
     MISSING = "missing"
     #: slurmctld does not answer.
     AWAY = "away"
-    #: It had not answered when the time was over.
+    #: The command reached its time limit.
     SLOW = "slow"
-    #: The node cannot prove to slurmctld who asks.
+    #: munge fails: the node cannot prove the user's identity to slurmctld.
     MUNGE = "munge"
-    #: This user may not.
+    #: Slurm does not allow this to the user.
     REFUSED = "refused"
     #: Slurm knows no such job or node (any more).
     UNKNOWN = "unknown"
-    #: The job is in a state in which that cannot be done.
+    #: The job's state does not allow this any more.
     LATE = "late"
-    #: Anything else.
+    #: Any other failure.
     FAILED = "failed"
 
 
-#: Troubles that another try may end.
+#: Failures that a later try may not have.
 TEMPORARY = frozenset({CommandTrouble.AWAY, CommandTrouble.SLOW})
 
 
 class CommandOutput(Noun, frozen=True, kw_only=True):
-    """What a command has printed, or why it has not."""
+    """The output of a command, or the reason for its failure."""
 
-    #: The command.
+    #: The command line.
     words: tuple[str, ...]
     out: str = ""
     err: str = ""
-    #: Its exit status, or minus its signal; None: it never started, or had not ended in time.
+    #: Exit status, or minus the signal; None: the command never started, or reached its time limit.
     status: int | None = None
     trouble: CommandTrouble = CommandTrouble.NONE
-    #: The trouble in words, for a sentence: "slurmctld does not answer (…)".
+    #: The failure as a clause for a message: "slurmctld does not answer (…)".
     said: str = ""
 
     @property
@@ -107,17 +107,17 @@ class CommandOutput(Noun, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> bool:
-        """Slurm knows no such job or node."""
+        """Whether Slurm knows no such job or node."""
         return self.trouble is CommandTrouble.UNKNOWN
 
     @property
     def command(self) -> str:
-        """As a person would type it."""
+        """The command line as a person would type it."""
         return shlex.join(self.words)
 
 
 class SlurmCommands:
-    """Runs the commands of one process. Any number may run at a time."""
+    """Runs Slurm commands for one process. Any number may run at the same time."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str] = os.environ) -> None:
         self.reactor = reactor
@@ -127,9 +127,9 @@ class SlurmCommands:
     def ask(
         self, words: Sequence[str], done: Done, *, limit_s: float = LIMIT_S, patience_s: float = 0.0
     ) -> Callable[[], None]:
-        """Run a command; `done` gets its answer, once, from the reactor. Returns what takes the question back.
+        """Run a command; the reactor calls `done` with its output, once. Return a function that cancels the command.
 
-        `limit_s`: for one try. `patience_s`: so long after now it is tried again where slurmctld does not answer.
+        `limit_s`: time limit of one try. `patience_s`: how long from now to retry while slurmctld does not answer.
         """
         question = _OpenCommand(self, tuple(words), done, limit_s, self.reactor.now() + patience_s, self._running)
         self._running.add(question)
@@ -137,19 +137,19 @@ class SlurmCommands:
         return question.close
 
     def close(self) -> None:
-        """What still runs is killed, and answers no more."""
+        """Kill the commands that still run; their `done` is not called."""
         for question in tuple(self._running):
             question.close()
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for Slurm's commands: no setting of the job's or the user's changes what they do or print."""
+    """Return the environment for Slurm's commands, without variables that change what they do or print."""
     kept = {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_OF_SLURM)}
     return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def program(name: str, environment: Mapping[str, str]) -> str:
-    """Where a command of Slurm's lies: PATH, then the usual folders; the bare name where it is in none of them."""
+    """Return the path of a Slurm command from PATH, then from the usual folders. If it is in none, return its name."""
     if "/" in name:
         return name
     folders = [folder for folder in environment.get("PATH", "").split(":") if folder]
@@ -161,7 +161,7 @@ def program(name: str, environment: Mapping[str, str]) -> str:
 
 
 def meant(words: Sequence[str], status: int | None, err: str, limit_s: float) -> tuple[CommandTrouble, str]:
-    """What the end of a command means. `status`: see `CommandOutput`; None: it was killed when `limit_s` was over."""
+    """Classify a command's exit, and describe it. `status` None: the command was killed after `limit_s` seconds."""
     last = one_line(next((line for line in reversed(err.splitlines()) if line.strip()), "").strip())[:300]
     lower, name = err.lower(), words[0].rpartition("/")[2]
     quoted = f" ({last})" if last else ""
@@ -192,7 +192,7 @@ _SAID = {
 
 
 class _OpenCommand:
-    """One command, with its tries."""
+    """One command with its retries."""
 
     def __init__(
         self,
@@ -216,12 +216,12 @@ class _OpenCommand:
         self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
-        """One try."""
+        """Start one try."""
         self._moment = None
         try:
             self._try = _Try(self._asking, self._words, self._ended)
         except FileNotFoundError:
-            # The answer comes from the reactor also here: who asks has not returned yet.
+            # Report it from the reactor, because the caller has not returned from `ask` yet.
             self._moment = self._reactor.at(now, self._missing)
         except OSError as error:
             self._why = f"`{self._words[0]}` cannot be run: {error.strerror}"
@@ -260,11 +260,11 @@ class _OpenCommand:
     def _found(self, status: int | None, out: str, err: str, now: float) -> News:
         self._try = self._moment = None
         if status is not None and status < 0:
-            # Slurm's own signals reach every process of a step where it has no cgroups, its commands too.
+            # Without cgroups, a signal that Slurm sends to a step also reaches the Slurm commands that run in it.
             self._killed += 1
             if self._killed < MOST_KILLED:
                 return self.begin(now)
-        # `Node n9 not found` is what scontrol prints, where other refusals are errors.
+        # scontrol prints `Node n9 not found` to standard output, and other errors to standard error.
         spoken = err if err.strip() or status is None else out
         trouble, said = meant(self._words, status, spoken, self._limit_s)
         if trouble in TEMPORARY and now + self._pause_s < self._until:
@@ -281,7 +281,7 @@ class _OpenCommand:
 
 
 class _Try:
-    """One process, and what it prints. Raises OSError where it cannot be started."""
+    """One process and its output. Raises OSError if it cannot be started."""
 
     def __init__(
         self, asking: SlurmCommands, words: Sequence[str], ended: Callable[[int | None, str, str, float], News]
@@ -295,7 +295,8 @@ class _Try:
             pipes += os.pipe()
             out_in, out_out, err_in, err_out = pipes
             command = [program(words[0], asking.environment), *words[1:]]
-            # A SIGTERM of Slurm's to every process of the step must not take the answer with it.
+            # Slurm may send SIGTERM to every process of the step. The command ignores it, so that its answer is not
+            # lost.
             child = start(command, output=out_out, errors=err_out, env=asking.environment, deaf=(signal.SIGTERM,))
         except OSError:
             for fd in pipes:
@@ -313,11 +314,11 @@ class _Try:
         self._watch = self._reactor.watch(child.pidfd, self._over)
 
     def printed(self) -> tuple[str, str]:
-        """So far."""
+        """Return standard output and standard error so far."""
         return self._streams[self._out].decode(errors="replace"), self._streams[self._err].decode(errors="replace")
 
     def abandon(self) -> None:
-        """Kill it; it is reaped when it has died."""
+        """Kill the process; the reactor reaps it later."""
         self._release()
         self._ended = _no_matter
         self._child.kill()
@@ -328,9 +329,9 @@ class _Try:
         return None
 
     def _read(self, fd: int) -> bool:
-        """False at the end of the stream."""
+        """Read available data. False: the stream has ended."""
         kept = self._streams[fd]
-        for _ in range(64):  # a bounded bite
+        for _ in range(64):  # bounded, so that other events are not delayed
             try:
                 data = os.read(fd, 1 << 16)
             except BlockingIOError:

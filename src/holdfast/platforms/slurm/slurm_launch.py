@@ -1,4 +1,4 @@
-"""Inside a Slurm allocation: the user types the command once, and one step starts an agent on each node."""
+"""Start a job inside a Slurm allocation: the user types the command once, and one step starts an agent on each node."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ from holdfast.platforms.slurm.text.srun_command import environment_of_srun, kept
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 
-#: How long the other tasks wait for the first one's answer: a network file system may show it late.
+#: How long the other tasks wait for the first task's address file, in seconds. A network file system may show it late.
 NOTICE_S = 90.0
-#: The default of `--replace-wait`. An allocation gets no further node, so a node that is not back soon will not come:
-#: it is better to start the job again without it.
+#: Default of `--replace-wait`, in seconds. An allocation gets no further nodes, and a node that is not back soon will
+#: not come back. So the job is restarted without it early.
 REPLACE_S = 5.0
-#: With one of these options the user types the command on each node, and starts it there.
+#: Options of users who type the command on each node themselves.
 _MEETING = ("rdzv_endpoint", "master_addr")
 
 
 def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
-    """The job over the nodes of this allocation; None: it stays on this machine, or another way of starting applies.
+    """Return the job over this allocation's nodes. None: it stays on this machine, or is started in another way.
 
-    `request.options` gets the number of workers per node where the user has typed none. Raises `BadUsage`.
+    If the user typed no number of workers per node, `request.options` gets the allocation's. Raises `BadUsage`.
     """
     options, settings, job_of, nodes = request.options, request.settings, request.job_of, request.nodes
     found = _allocation()
@@ -86,8 +86,7 @@ def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
 
 
 def joined_here(options: RunOptions) -> tuple[str, ...]:
-    """The launch of an agent that Slurm has started: its node's neighbourhood is the topology's; `options` gets its
-    workers."""
+    """Prepare an agent that Slurm started: set its number of workers in `options`, and return its topology labels."""
     found = _allocation()
     if found is None:
         return ()
@@ -106,13 +105,13 @@ def _allocation() -> Allocation | None:
 
 
 def _one(options: RunOptions, settings: Settings) -> bool:
-    """The user asked for exactly one node and no spare."""
+    """Whether the user asked for exactly one node and no spare."""
     spare = settings.source("spares") is SettingSource.OPTION and settings.count("spares")
     return options.nnodes is not None and options.nnodes.rpartition(":")[2].strip() == "1" and not spare
 
 
 def workers_of(options: RunOptions, found: Allocation) -> None:
-    """Where the user typed no number of workers, the allocation gives it: tasks per node, else GPUs per node."""
+    """Set the number of workers from the allocation if the user typed none: tasks per node, else GPUs per node."""
     if options.nproc_per_node or options.job:
         return
     tasks = _tasks(found)
@@ -126,14 +125,14 @@ def workers_of(options: RunOptions, found: Allocation) -> None:
 
 
 def _tasks(found: Allocation) -> int:
-    """How many tasks the user wants per node; 0: one, as launchers are started, or no number was asked for."""
+    """Return the number of tasks per node that the user asked for; 0: one task, or no number."""
     return found.tasks_per_node if found.step is None and found.tasks_per_node > 1 else 0
 
 
 def _over_step(
     options: RunOptions, settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """This process hosts the owner, and one step of the job starts an agent on each node."""
+    """Return the job whose owner runs in this process, and whose agents are started by one step of the Slurm job."""
     readable_again(options)
     if shutil.which("srun") is None:
         raise BadUsage(
@@ -160,7 +159,7 @@ def _over_step(
         job=found.job,
         nodes=found.own_nodes,
         order=partial(_line, text),
-        # srun would pass on this process's own umask, with which only the user can read what workers save.
+        # Without SLURM_UMASK srun would pass on this process's umask, which makes workers' files private to the user.
         environment=environment_of_srun(os.environ) | {"SLURM_UMASK": f"{users_umask():04o}"},
         python=sys.executable,
         output=2 if settings.flag("json") or settings.flag("events") else 1,
@@ -172,7 +171,7 @@ def _over_step(
         key=key,
         key_from=key_from,
         job=identity(options, job.spec),
-        slots=1,  # without meaning: this process has no worker
+        slots=1,  # unused: this process has no worker
         hosts=True,
         hosts_why="the command was typed here",
         is_host=True,
@@ -203,11 +202,11 @@ def _over_step(
 
 
 def _one_task_a_node(found: Allocation, step: SlurmStep) -> None:
-    """Raises `BadUsage` in the first task, and ends the others, where srun has started more than one task per node."""
+    """Check that srun started one task per node. Otherwise the first task raises `BadUsage`, and the others exit."""
     if step.tasks == len(step.nodes):
         return
     if step.rank:
-        raise SystemExit(BadUsage.exit_status)  # one of the tasks prints it
+        raise SystemExit(BadUsage.exit_status)  # the first task prints the error
     each = -(-step.tasks // len(step.nodes))
     many = "1 node" if len(step.nodes) == 1 else f"{len(step.nodes)} nodes"
     raise BadUsage(
@@ -229,7 +228,7 @@ def _over_tasks(
     *,
     look: bool,
 ) -> MultiNodeJob:
-    """Slurm has started this command on each node; the first task hosts the owner."""
+    """Return the job for a command that srun has started on each node. The first task hosts the owner."""
     readable_again(options)
     conf, strange = rendezvous_conf(options)
     range_ = nodes_of(options, nodes, settings.count("spares") or 0, found)
@@ -275,12 +274,12 @@ def _over_tasks(
 
 
 def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
-    """The least and the most nodes of the gang; the rest of the allocation are spares. Raises `BadUsage`."""
+    """Return the gang's minimum and maximum number of nodes. The rest are spares. Raises `BadUsage`."""
     own = len(found.own_nodes)
     if options.nnodes is None:
         nodes = (own - spares, own - spares)
     elif nodes[0] < nodes[1] and own >= nodes[0]:
-        # `sbatch --nodes=2-5` may get any of these: the gang gets the nodes that it needs before there are spares.
+        # `sbatch --nodes=2-5` may get any number in that range. The gang's minimum comes before spares.
         most = min(nodes[1], max(own - spares, nodes[0]))
         return nodes[0], most
     if not 1 <= nodes[1] <= own - spares:
@@ -295,11 +294,11 @@ def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Al
 
 
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
-    """All nodes of the allocation take part or are spares."""
+    """Return the plan in which every node of the allocation takes part or is a spare."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
     return plan if settings.source("replace-wait") is not SettingSource.DEFAULT else replace(plan, replace_s=REPLACE_S)
 
 
 def _line(text: AgentOrder, address: str, port: int) -> bytes:
-    """The order to every agent."""
+    """Return the order for every agent."""
     return line_of(replace(text, port=port))

@@ -1,8 +1,8 @@
-"""The Slurm starter: one step of the job, `srun holdfast agent`, with an agent on each node.
+"""The Slurm starter runs one step of the job, `srun holdfast agent`, with an agent on each node.
 
-It runs in a process of its own beside the owner. Slurm copies what srun reads to every task, so one order reaches all
-agents. What workers print comes back through srun's own streams. srun's own lines on its standard error tell which
-agent was killed and which node Slurm has given up; they are passed on like all others.
+It runs in a process of its own beside the owner. Slurm copies srun's standard input to every task, so one order reaches
+all agents. Workers' output comes back through srun's streams. srun's own messages on standard error say which agent was
+killed and which node Slurm has given up.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from holdfast.platforms.slurm.text.srun_command import StepFailure, failure, is_
 from holdfast.reactor import DueCall, Reactor
 from holdfast.wire.starter_reports import FirstToken, StarterPipe, StarterReport
 
-#: Before each further step for nodes that lack an agent; after the last one they are left out.
+#: Pauses before each retry for nodes without an agent, in seconds. After the last retry these nodes are left out.
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-#: How long Slurm's controller may be away before they are: another one takes over after minutes.
+#: How long to retry while slurmctld does not answer, in seconds. A backup controller takes minutes to take over.
 AWAY_S = 600.0
-#: Agents that lived this long were well: the tries begin anew. A step that did not start counts for `AWAY_S`.
+#: Agents that lived this many seconds were good, so the count of retries restarts. Failed steps use `AWAY_S` for this.
 WELL_S = 60.0
-#: How long the agents may take to send what their workers have printed last, once the job is over.
+#: After the job's end, how long the agents may take to send their workers' last output, in seconds.
 LAST_S = 5.0
 
 
 class SrunStarter:
-    """A `Starter`. It is made in the guard; what is called runs in a process of its own."""
+    """Starts the agents through srun. The guard creates it; `__call__` runs in a process of its own."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -40,9 +40,10 @@ class SrunStarter:
         self.news_fd = self._news.reader
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Have an agent on each node and keep it there; 0 when the job is over, or the last step has ended."""
+        """Start an agent on each node and keep it running. Return 0 when the job is over or the last step has ended."""
         if not self._once.first():
-            # The agents go on, and what srun starts now waits beside each until it has ended.
+            # This is a second starter process. The first one's agents still run; a new agent waits until the old one
+            # exits.
             words = "what the workers print is not shown any more: the process that started the agents was killed"
             self._news.say(StarterReport(words=words, hint="holdfast logs JOB --rank 0 -f"))
         return _Keeper(self._steps, self._steps.order(address, port), self._news).keep(guard_fd)
@@ -58,7 +59,7 @@ class _Keeper:
         self.reactor = Reactor(Clock().now)
         self._asking = SlurmCommands(self.reactor)
         self._waiting = 0
-        """So many answers of Slurm's are still to come."""
+        """Number of Slurm commands whose answer is pending."""
         self._running: list[AgentStep] = []
         self._again: DueCall | None = None
         self._lacking: set[str] = set()
@@ -68,13 +69,13 @@ class _Keeper:
         self._failed_at = self._failing_since = 0.0
         self._last_words = ""
         self._stepd: dict[str, str] = {}
-        """What Slurm said last of the task on a node."""
+        """The last message of slurmstepd about the task on each node."""
         self._telling = 0
-        """So many ends of agents are still to be told."""
+        """Number of agents whose exit is yet to be reported."""
         self._over = self._left = False
 
     def keep(self, guard_fd: int) -> int:
-        """Until every step has ended and none is due, or `guard_fd` has."""
+        """Run until every step has ended and no retry is due, or until `guard_fd` reports the end of the job."""
         self.reactor.watch(guard_fd, self._word)
         self._begin(())
         while not self._left and (self._running or self._telling or self._waiting or self._again is not None):
@@ -86,7 +87,7 @@ class _Keeper:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
-        # A signal is the owner's affair: it stops the job, and the agents leave by themselves.
+        # Only the owner acts on a signal. It stops the job, and the agents then exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):
             return
@@ -114,12 +115,12 @@ class _Keeper:
         self._running.append(step)
 
     def stepd_said(self, node: str, words: str) -> None:
-        """What Slurm says of the task on a node."""
+        """Remember slurmstepd's message about the task on a node."""
         if node in self.steps.nodes:
             self._stepd[node] = words
 
     def told(self, line: str) -> bool:
-        """A line of srun's own. Whether it is shown."""
+        """Act on a line that srun printed. Return whether to show it."""
         said = meaning(line)
         if said is None:
             return not is_noise(line)
@@ -140,7 +141,10 @@ class _Keeper:
         return False
 
     def _ended_alone(self, nodes: list[str], how: str, now: float) -> None:
-        """The agents there have said why, or Slurm has, a moment later: another one would end the same way."""
+        """Report that these agents exited by themselves. They are not restarted, because they would exit the same way.
+
+        The report is delayed so that the agents or Slurm can print the reason first.
+        """
         self._telling -= 1
         if self._over:
             return
@@ -150,13 +154,13 @@ class _Keeper:
         self.news.say(StarterReport(words=words, hint=f"{try_it} --version", nodes=tuple(nodes)))
 
     def ended(self, step: AgentStep, status: int | None) -> None:
-        """A step has ended: its agents have, or it had none."""
+        """A step has ended, with or without ever having agents. Retry if that may help."""
         self._running.remove(step)
         if self._over or status == 0:
             return
         now = self.reactor.now()
         if step.told_of_tasks and status is not None and status >= 0:
-            return  # each task has its own word
+            return  # srun's message about each task was handled by `told`
         self._lacking.update(node for node in step.only or self.steps.nodes if node not in self._out)
         if status is None or status < 0:
             by = "" if status is None else f" by {signal.Signals(-status).name}"
@@ -172,7 +176,7 @@ class _Keeper:
             self._try_again(why, now)
 
     def _nodes_now(self, why: StepFailure, answer: CommandOutput, now: float) -> None:
-        """Slurm has no step for these nodes: it may have taken some out of the job, of which srun says nothing."""
+        """Slurm cannot create a step on these nodes. It may have removed some from the job, which srun does not say."""
         self._waiting -= 1
         if self._over:
             return
@@ -194,7 +198,7 @@ class _Keeper:
         self.news.say(StarterReport(words=words, hint=f"scontrol show node {','.join(nodes)}", nodes=nodes, lost=True))
 
     def _try_again(self, why: StepFailure | None, now: float) -> None:
-        """Another step for the nodes that lack an agent. `why`: None: their agents were killed."""
+        """Schedule another step for the nodes without an agent. `why` None: their agents were killed."""
         if self._again is not None:
             return
         if self._failed and now - self._failed_at > (WELL_S if why is None else AWAY_S):

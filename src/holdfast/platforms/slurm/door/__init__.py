@@ -1,1 +1,1 @@
-"""The door of Slurm: what holdfast may ask of it, and which of the folders beside this one answers."""
+"""The one entrance to Slurm for the rest of holdfast. It imports from the sibling folders on demand."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SlurmPlatform(Platform):
-    """A `Platform`. Each method imports what only it needs: few processes need more than one."""
+    """Runs jobs in Slurm allocations. Each method imports its own modules, because few processes need more than one."""
 
     name = job_identity.NAME
     title = "Slurm"
@@ -39,7 +39,7 @@ class SlurmPlatform(Platform):
         from holdfast.model.job_spec import Requeuing
 
         found = self.job(environment)
-        # Whether Slurm allows it is asked when it is needed: that can change while the job runs.
+        # Slurm is asked at the requeue itself whether it allows one: that can change while the job runs.
         return replace(spec, platform=found, requeue=Requeuing(possible=found is not None, at_time_limit=at_time_limit))
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:

@@ -1,4 +1,4 @@
-"""What a batch script lacks for holdfast to hear Slurm's signals and to outlive a node: text in, words out."""
+"""Find mistakes in a batch script: holdfast would miss Slurm's signals, or the job would not survive a node failure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DIRECTIVE = "#SBATCH"
 
 
 def dies_of_sigterm(guard: int, proc: Path = Path("/proc")) -> bool:
-    """Whether the batch shell stands above the process `guard`, and ends at Slurm's first SIGTERM.
+    """Whether the process above `guard` is the batch shell, and would die of Slurm's first SIGTERM.
 
-    False where the shell has made way (`exec`), listens to the signal (`trap`), or there is another process between:
-    then it is not sure what happens.
+    False if the shell has replaced itself (`exec`), handles the signal (`trap`), or is not the direct parent. In the
+    last case the effect is uncertain.
     """
     shell = _fields(proc, guard).get("PPid", "")
     if not shell.isdigit():
@@ -33,7 +33,7 @@ def dies_of_sigterm(guard: int, proc: Path = Path("/proc")) -> bool:
 
 
 def _fields(proc: Path, pid: int) -> dict[str, str]:
-    """`/proc/PID/status`; nothing of a process that is gone, or of another user's that hides."""
+    """Read `/proc/PID/status`. Empty: the process is gone, or another user's that is hidden."""
     try:
         text = read_file(proc / str(pid) / "status", _MOST_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -42,7 +42,7 @@ def _fields(proc: Path, pid: int) -> dict[str, str]:
 
 
 def asks_for_no_kill(script: str, env: Mapping[str, str]) -> bool:
-    """Whether the script's own lines, or the variable that sbatch reads, keep the job when a node fails."""
+    """Whether the script's `#SBATCH` lines, or SBATCH_NO_KILL, keep the job when a node fails."""
     if env.get("SBATCH_NO_KILL", "off") != "off":
         return True
     for line in script.splitlines():
@@ -50,12 +50,12 @@ def asks_for_no_kill(script: str, env: Mapping[str, str]) -> bool:
             if has_no_kill(line.removeprefix(_DIRECTIVE)):
                 return True
         elif line.strip() and not line.startswith("#"):
-            return False  # sbatch reads no further
+            return False  # sbatch reads no options below the first command
     return False
 
 
 def has_no_kill(command: str) -> bool:
-    """The same for words as they are typed: `sbatch -N2 --no-kill job.sh`."""
+    """Whether a typed command has the option: `sbatch -N2 --no-kill job.sh`."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
@@ -64,7 +64,7 @@ def has_no_kill(command: str) -> bool:
 
 
 def line_of_run(script: str) -> tuple[int, str] | None:
-    """The number and the text of the line that starts holdfast; None: it cannot be told."""
+    """Return the number and text of the only line that starts holdfast; None: there is no such single line."""
     found = [
         (number, line.strip())
         for number, line in enumerate(script.splitlines(), 1)

@@ -1,4 +1,4 @@
-"""One warning at the start, where the batch script lets Slurm end the job before holdfast can act."""
+"""Warn once, at the start, if the batch script lets Slurm end the job before holdfast can act."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.reactor import DueCall
 
 _SHOWN = 120
-#: slurmdbd learns of a job some time after its start: before each further look.
+#: slurmdbd learns of a job some time after its start. Pauses before each further query, in seconds.
 _LATE_S = (10.0, 30.0)
 
 
 class BatchScript:
-    """Looks at the script of this job, once. `many`: the job has several nodes."""
+    """Checks this job's batch script once. `many`: the job has several nodes."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], *, many: bool) -> None:
         self._asking = asking
@@ -24,23 +24,23 @@ class BatchScript:
         self._say = say
         self._many = many
         self._shell = False
-        """The batch shell would end before holdfast."""
+        """The batch shell would die of SIGTERM before holdfast has acted."""
         self._wrong: list[str] = []
         self._hints: list[str] = []
         self._looks = 0
         self._again: DueCall | None = None
 
     def begin(self) -> None:
-        """Ask for the script where something may be wrong with it."""
+        """Read the script if it may have a mistake."""
         if self._ids.in_step or not self._ids.node:
-            return  # a task of srun, or salloc's shell on a login node
+            return  # no batch script: a task of srun, or salloc's shell on a login node
         self._shell = dies_of_sigterm(os.getppid())
         if self._shell or self._many:
             self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
 
     def _read(self, answer: CommandOutput, now: float) -> None:
         if not answer.ok or not answer.out.startswith("#!"):
-            return  # what is not known is not warned of
+            return  # the script is unknown: do not warn
         script = answer.out
         if self._shell:
             run = line_of_run(script)
@@ -62,7 +62,7 @@ class BatchScript:
         self._asking.ask(words, self._submitted)
 
     def _submitted(self, answer: CommandOutput, now: float) -> None:
-        """With accounting Slurm knows what was typed for sbatch; without, the script is all there is."""
+        """Look for --no-kill in sbatch's command line. Without accounting only the script is known."""
         known = answer.ok and bool(answer.out.strip())
         if answer.ok and not known and self._looks < len(_LATE_S):
             self._again = self._asking.reactor.at(now + _LATE_S[self._looks], self._ask_accounting)
@@ -78,7 +78,7 @@ class BatchScript:
         self._tell()
 
     def close(self) -> None:
-        """The job is over."""
+        """Stop: the job is over."""
         if self._again is not None:
             self._again.close()
 

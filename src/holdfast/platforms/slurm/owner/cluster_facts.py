@@ -1,6 +1,6 @@
-"""What Slurm says once: its configuration, the job's partition, the job's script. It is asked when the owner begins.
+"""Read Slurm's configuration, the job's partition and its script once, when the owner starts.
 
-The answers come in any order: what follows from two of them follows when both are there.
+The answers come in any order. A conclusion from two of them is drawn when both have come.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
-#: From the start of a job until accounting surely has it.
+#: How long after its start accounting surely has a job, in seconds.
 ACCOUNTED_S = 10.0
-#: At the beginning nothing is in a hurry: so long a slurmctld that is away is asked again.
+#: How long to retry while slurmctld does not answer, in seconds. Nothing is urgent at the start.
 PATIENCE_S = 120.0
 _CONFIG = ("scontrol", "show", "config")
 
 
 class SlurmFacts:
-    """Of one job. `learned()`: the configuration or the partition has been told."""
+    """The facts for one job. `learned()` is called when the configuration or the partition has been read."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
@@ -36,19 +36,19 @@ class SlurmFacts:
         self._accounts: DueCall | None = None
         self.config = Config()
         self.configured = False
-        """`config` is Slurm's own; else its usual values."""
+        """Whether `config` was read from Slurm. Otherwise it has the usual values."""
         self.partition: Partition | None = None
         self.warned: WarningSignal | None = None
 
     @property
     def preemptable(self) -> bool:
-        """The job's partition lets others preempt it."""
+        """Whether other jobs may preempt this job, by its partition."""
         found = self.partition
         return found is not None and found.preempt_mode not in ("", "OFF") and self.config.preempts
 
     @property
     def has_grace(self) -> bool:
-        """A preemption of the job begins with a grace."""
+        """Whether a preemption of the job begins with a grace period."""
         return self.preemptable and self.partition is not None and self.partition.grace_s > 0
 
     def begin(self) -> None:
@@ -60,17 +60,17 @@ class SlurmFacts:
             self._accounts.close()
 
     def seen(self, record: JobRecord) -> None:
-        """The job's record: its partition may be another one now."""
+        """Use the job's record; its partition may have changed."""
         if self.partition is None or self.partition.name != record.partition:
             self._ask(("scontrol", "show", "partition", record.partition), self._partition)
         self.warned = warned_by(record.fields.get("SubmitLine", "")) or self.warned
 
     def ask_config(self, then: Callable[[float], News], limit_s: float) -> None:
-        """Once more, in a hurry: the first answer has not come yet."""
+        """Read the configuration again with a short time limit, because the first answer has not come yet."""
         self._asking.ask(_CONFIG, lambda answer, now: self._late(self._config, answer, then, now), limit_s=limit_s)
 
     def ask_partition(self, name: str, then: Callable[[float], News], limit_s: float) -> None:
-        """The same."""
+        """Read the partition again with a short time limit, because the first answer has not come yet."""
         words = ("scontrol", "show", "partition", name)
         self._asking.ask(words, lambda answer, now: self._late(self._partition, answer, then, now), limit_s=limit_s)
 
@@ -94,7 +94,7 @@ class SlurmFacts:
             return None
         first, self.config, self.configured = not self.configured, config(answer.out), True
         if first and self.config.accounting:
-            # What was typed for sbatch stands in no record of an older slurmctld's.
+            # Older versions of slurmctld do not have sbatch's command line in the job's record.
             words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
             # Accounting learns of a job some seconds after its start.
             self._accounts = self._asking.reactor.at(now + ACCOUNTED_S, lambda now: self._ask(words, self._submitted))

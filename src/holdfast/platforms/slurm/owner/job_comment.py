@@ -1,7 +1,7 @@
-"""What an attempt died of, in the comment of Slurm's job: `sacct` shows it where the cluster keeps comments.
+"""Write the cause of a failed attempt into the Slurm job's comment, which `sacct` shows if the cluster keeps comments.
 
-It is written while the job runs: once a job is over Slurm takes no comment of an ordinary user's any more. A job that
-succeeds at once costs slurmctld no question.
+It is written while the job runs, because Slurm accepts no comment from ordinary users after the job's end. A job that
+succeeds in its first attempt sends no query.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 2.0
-#: The job is over for Slurm: its own state says why.
+#: Slurm rejects the comment because the job is over. Its own state then has the cause.
 _EXPECTED = frozenset({CommandTrouble.LATE, CommandTrouble.UNKNOWN})
 
 
 class JobComment:
-    """Of one job. One question at a time; what comes meanwhile is written after it, the last one only."""
+    """Writes one job's comment. One update at a time; of later comments only the last is written."""
 
     def __init__(self, asking: SlurmCommands, job: int, say: Callable[[str], None]) -> None:
         self._asking = asking
@@ -33,15 +33,15 @@ class JobComment:
         self._written = ""
         self._told = False
         self.busy = False
-        """An answer of Slurm's is on its way."""
+        """An answer from Slurm is pending."""
 
     def attempt(self, record: AttemptRecord) -> None:
-        """An attempt has ended."""
+        """An attempt has ended: write its cause if it failed."""
         if record.report.code != 0:
             self._want(line(record.report))
 
     def finished(self, report: JobReport) -> None:
-        """The job has its report: that of the last attempt, or another one. A success takes a failure's place."""
+        """The job has its final report: write it. A success replaces an earlier failure."""
         if report.report.code != 0 or self._wanted or len(report.attempts) > 1:
             self._want(line(report.report))
 

@@ -1,4 +1,4 @@
-"""Which job of Slurm's this process belongs to, and what its variables say of the job's time."""
+"""Read this process's Slurm job and its times from the environment."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from holdfast.platforms.slurm.text.allocation import allocation
 
 
 class SlurmJobIds(Noun, frozen=True, kw_only=True):
-    """One job, as one of its processes knows it."""
+    """One job's ids and times, as the variables of one of its processes have them."""
 
     job: int
-    #: As squeue shows it, and as `scontrol show job` takes it: `42`, `42_3`.
+    #: The id as squeue shows it and `scontrol show job` takes it: `42`, `42_3`.
     shown: str
     node: str = ""
-    #: How often Slurm had started the job again when this run of it began.
+    #: How often Slurm had restarted the job before this run.
     restarts: int = 0
-    #: How many the job has been given.
+    #: Number of nodes in the job.
     nodes: int = 1
-    #: Of this node among those of the step; 0 outside of one.
+    #: Index of this node in the step; 0 outside of a step.
     node_index: int = 0
-    #: The process is a task of `srun`: Slurm's signals to steps reach it.
+    #: This process is a task of `srun`, so signals that Slurm sends to steps reach it.
     in_step: bool = False
-    #: SLURM_JOB_END_TIME, which newer versions set.
+    #: SLURM_JOB_END_TIME, which newer versions set, in seconds since the epoch.
     ends_at: float | None = None
     started_at: float | None = None
 
 
 def ids_of(environment: Mapping[str, str]) -> SlurmJobIds | None:
-    """Of a process in a job; None: its variables name none that can be read."""
+    """Read them from a process's variables. None: the variables name no job, or cannot be read."""
     try:
         found = allocation(environment)
     except ValueError:

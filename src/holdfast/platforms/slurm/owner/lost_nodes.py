@@ -1,7 +1,7 @@
-"""What Slurm says of nodes that the gang has lost: asked once for each.
+"""Ask Slurm once about each node that the gang has lost.
 
-A job that Slurm suspends (`scontrol suspend`, or gang scheduling) has all processes stopped: when it goes on, the
-leases are over, and each side misses words of the other. The job's record says so.
+Suspending a job (`scontrol suspend`, or gang scheduling) stops all its processes. When it resumes, the leases have
+expired, and agents and owner have missed each other's messages. The job's record shows the suspension.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News
 
-#: So many nodes of an attempt are asked about.
+#: Highest number of nodes to ask about in one attempt.
 MOST = 16
 LIMIT_S = 5.0
 JOB_LIMIT_S = 2.0
-#: So long after it goes on, what a job loses is lost because it was suspended.
+#: A loss within this many seconds after the job was resumed is due to its suspension.
 LATELY_S = 60.0
 
 
 class LostNodes:
-    """Of one owner. A slurmctld that is away says nothing, and the report does without it."""
+    """Asks for one owner. If slurmctld does not answer, the report goes without its message."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
         self._asking = asking
@@ -39,10 +39,10 @@ class LostNodes:
         self._asked: set[str] = set()
         self._of_attempt = 0
         self.asking = False
-        """The answer may say why the agents missed the owner's words: the report waits for it."""
+        """Whether the report must wait for an answer, which may explain why agents and owner lost contact."""
 
     def ask(self, node: str, attempt: int) -> None:
-        """`attempt`: the one that has lost it."""
+        """Ask about a node that attempt `attempt` has lost."""
         if attempt != self._attempt:
             self._attempt, self._asked = attempt, set()
         if node in self._asked or len(self._asked) >= MOST:
@@ -52,7 +52,7 @@ class LostNodes:
         self._asking.ask(("scontrol", "show", "node", node), said, limit_s=LIMIT_S)
 
     def ask_of_job(self, attempt: int) -> None:
-        """Nodes or agents of this attempt were lost."""
+        """Ask about the whole job: this attempt has lost nodes or agents."""
         if attempt <= self._of_attempt:
             return
         self._of_attempt, self.asking = attempt, True

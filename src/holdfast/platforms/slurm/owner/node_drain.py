@@ -1,4 +1,4 @@
-"""A node with a device that a person has to look at: drained where the job's user may, else told in the report."""
+"""Drain a node with a device that a person must check. If the user may not, the report names the command."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.platforms.slurm.text.scontrol_records import nodes
 if TYPE_CHECKING:
     from holdfast.reactor import News
 
-#: For each of two questions: the evidence of the attempt waits for the answer.
+#: Time limit of each of two commands, in seconds. The attempt's evidence waits for their answers.
 LIMIT_S = 2.0
 
 
 class NodeDrain:
-    """Of one job. A node is asked about once for each reason."""
+    """Drains nodes for one job, once for each node and reason."""
 
     def __init__(self, asking: SlurmCommands, say: Callable[[str], None]) -> None:
         self._asking = asking
@@ -29,11 +29,11 @@ class NodeDrain:
 
     @property
     def busy(self) -> bool:
-        """Slurm has not answered yet."""
+        """Whether an answer from Slurm is pending."""
         return self._open > 0
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
-        """Have Slurm place nothing more on this node; what it says is evidence of the attempt."""
+        """Have Slurm place no more jobs on this node. Its answer becomes evidence of the attempt."""
         if (node, reason) in self._asked:
             return
         self._asked.add((node, reason))
@@ -41,7 +41,7 @@ class NodeDrain:
 
         def seen(answer: CommandOutput, now: float) -> News:
             record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
-            # What Slurm does not know, or does not say now, the node's own check finds.
+            # If Slurm has no answer now, the node's own health check finds the trouble later.
             treatment = treat(record, (reason,), gives_back=False) if record is not None else None
             if treatment is None or treatment.doing is not SlurmNodeAction.DRAIN:
                 self._open -= 1

@@ -1,9 +1,9 @@
-"""An agent without an owner: where the node of the batch script is lost, no process is left that could end the job.
+"""Restart or end the job from an agent, after the node with the batch script and the owner is lost.
 
-Under `--no-kill` Slurm leaves such a job RUNNING. An agent that has dialled in vain looks at the job's record: where
-its script has gone with its node, the agent has Slurm start the job again, or end it where that may not be. Agents look
-one after the other, so that normally one of them acts; a job that has been started again meanwhile is left alone. The
-lost node is down, so that Slurm does without it until it is back.
+Under `--no-kill` Slurm leaves such a job RUNNING, and no other process could end it. An agent that cannot reach its
+owner reads the job's record. If the batch script is gone with its node, the agent has Slurm requeue the job, or cancel
+it if requeuing is not allowed. Agents look one after the other, so that normally one of them acts. A job that has been
+restarted meanwhile is left alone. The lost node is down, so Slurm does not use it until it is back.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import News, Reactor
 
-#: Each agent looks so long after the one before it.
+#: Delay between the first looks of neighbouring agents, in seconds.
 AFTER_S = 3.0
 LONGEST_AFTER_S = 30.0
 LOOKS_S = 5.0
-#: Between two looks while Slurm does not know yet that the node is lost (SlurmdTimeout, 300 s by default).
+#: Longest pause between two looks, in seconds. Slurm may notice a lost node late (SlurmdTimeout, 300 s by default).
 MOST_LOOKS_S = 60.0
-#: After that the agent leaves: the batch script's node answers Slurm all the time.
+#: After this many seconds the agent gives up: the batch script's node still answers Slurm.
 PATIENCE_S = 1800.0
-#: How long Slurm may take to end this agent once it was asked.
+#: How long Slurm may take to kill this agent after the request, in seconds.
 _ENDED_S = 60.0
 
 
 def orphan(
     reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
 ) -> OrphanAgent | None:
-    """Look after the job of this agent; `done` is called when nothing is left to do.
+    """Watch over the job of an agent without an owner. `done` is called when nothing is left to do.
 
-    None: Slurm's variables name no job that can be read.
+    None: Slurm's variables name no job, or cannot be read.
     """
     ids = ids_of(environment)
     return OrphanAgent(SlurmCommands(reactor, environment), ids, say, done) if ids is not None else None
 
 
 class OrphanAgent:
-    """One agent that no owner answers."""
+    """One agent whose owner does not answer."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], done: Callable[[], None]
@@ -98,7 +98,7 @@ class OrphanAgent:
         return None
 
     def _again(self, now: float) -> News:
-        """Slurm does not answer, or has not seen yet that the node is gone."""
+        """Look again later: Slurm does not answer, or has not noticed yet that the node is gone."""
         if now >= self._until:
             self._done()
             return None

@@ -1,4 +1,4 @@
-"""How the run before this one ended, in Slurm's words: asked once, when another run of a job takes it over."""
+"""Ask Slurm how the previous run ended. It is asked once, when another run of the job takes over."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.text.end_reasons import RunEnd, SacctRun, rows, run_end
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
 
-#: For each of two questions: a slurmctld that is away holds the next run up no longer.
+#: Time limit of each of two commands, in seconds, so that a slurmctld without an answer does not delay the run.
 LIMIT_S = 3.0
-#: So many nodes of the run before are asked about.
+#: Highest number of the previous run's nodes to ask about.
 MOST_NODES = 64
 
 
 def end_of_run(shown: str, before: GangView) -> tuple[RunEnd, tuple[PlatformSaid, ...]]:
-    """`shown`: the job as squeue shows it. `before`: the gang as the journal of the runs before leaves it."""
+    """Return how the previous run ended, and Slurm's statements about it.
+
+    `shown`: the job as squeue shows it. `before`: the gang's state after the journal.
+    """
     if before.phase is Phase.QUEUED:
         return RunEnd(reason=f"as asked: {before.asked}"), ()
     names = tuple(dict.fromkeys(seat.node for seat in before.seats))

@@ -1,14 +1,14 @@
-"""Slurm is asked to start the job again, and not to give it these nodes; at most once in each run of the job.
+"""Ask Slurm to restart the job without certain nodes, at most once in each run of the job.
 
-    scontrol show job J                        has it been started again already, may it be, which nodes does it exclude
-    scontrol show partition P                  are there enough nodes without those that are to be left out
-    scontrol update jobid=J nodelist=…         lost nodes leave the job first: it stays COMPLETING until they are down
+    scontrol show job J                        restarted already? may it be? which nodes does it exclude?
+    scontrol show partition P                  are there enough nodes without those to be excluded?
+    scontrol update jobid=J nodelist=…         remove lost nodes first: else the job is COMPLETING until they are down
     scontrol requeue J
-    scontrol update jobid=J excnodelist=…      only a job that is queued can exclude nodes; its own list is kept
+    scontrol update jobid=J excnodelist=…      only a queued job can exclude nodes; nodes excluded before stay so
 
-Slurm begins to kill this run with the fourth one: the fifth follows from its answer, some milliseconds later. Without
-accounting Slurm changes nothing more of a job that has lost nodes (it waits for a number that no database gives): there
-the third one is left out.
+Slurm begins to kill this run at the fourth command; the fifth follows within milliseconds of its answer. Without
+accounting the third command is left out: Slurm would block all further changes of a job that has lost nodes, because it
+waits for a number from the database.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     Done = Callable[[str, float], News]
 
-#: So long a slurmctld that is away is asked again.
+#: How long to retry while slurmctld does not answer, in seconds.
 PATIENCE_S = 120.0
 LIMIT_S = 5.0
-#: With a SlurmdTimeout of so many seconds or more, holdfast takes lost nodes out of the job before the requeue.
+#: From this SlurmdTimeout on, in seconds, holdfast removes lost nodes from the job before the requeue.
 SLOW_S = 30.0
 WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
-#: Tries to exclude nodes: between two states of the job Slurm refuses it.
+#: How often to try to exclude nodes. Slurm refuses it while the job changes its state.
 _EXCLUDING = 3
 _PAUSE_S = 0.3
 
 
 class RequeueRequests:
-    """Of one run of a job. `kill_s()`: until Slurm kills this run, in seconds; None: it does not."""
+    """Requeues one run of a job. `kill_s(now)`: seconds until Slurm kills this run; None: it does not."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class RequeueRequests:
         self._say = say
         self._kill_s = kill_s
         self.asked = False
-        """Slurm is asked to start the job again, or has said yes."""
+        """Slurm has been asked to restart the job, or has agreed to."""
         self.busy = False
-        """Slurm has said yes, and is being told which nodes are to be left out."""
+        """Slurm has agreed to the restart, and has yet to accept the nodes to exclude."""
 
     def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
-        """`done` gets why the job is not started again, or nothing, once. Asked again meanwhile: it is the same."""
+        """Ask once. `done` gets the reason for a refusal, or an empty string, once. Later calls change nothing."""
         if self.asked:
             return
         self.asked = True
         _Requeue(self, tuple(without), done).begin()
 
     def run(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
-        """A command of Slurm's. Where Slurm kills this run, it is tried no longer than that takes."""
+        """Run a Slurm command. If Slurm is about to kill this run, retry no longer than that takes."""
         left_s = self._kill_s(self._asking.reactor.now())
         patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
         self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
@@ -77,7 +77,7 @@ class RequeueRequests:
 
     @property
     def shrinks(self) -> bool:
-        """Whether it helps that lost nodes leave the job first."""
+        """Whether removing lost nodes first makes the requeue faster."""
         config = self._config()
         return config.accounting and config.slurmd_timeout_s >= SLOW_S
 
@@ -90,7 +90,7 @@ class RequeueRequests:
 
 
 class _Requeue:
-    """One question, from its first command to its last."""
+    """One requeue, from its first command to its last."""
 
     def __init__(self, requeues: RequeueRequests, without: tuple[str, ...], done: Done) -> None:
         self._requeues = requeues
@@ -111,7 +111,7 @@ class _Requeue:
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
-            # It has been started again: by an operator, by Slurm, or by an agent. Perhaps it runs already.
+            # An operator, Slurm or an agent has already requeued it. It may be running again.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := requeue_refusal(record, self._without):
             return self._done(why, now)
@@ -124,7 +124,7 @@ class _Requeue:
         assert self._record is not None, "it was shown before"
         record, found = self._record, partition(answer.out) if answer.ok else None
         if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
-            # A node that is down gets no job; the others may be well again by then.
+            # A node that is down gets no job, and the other nodes may be healthy again by then.
             self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {why}")
             self._without = ()
             return self._requeue(now)
@@ -135,7 +135,7 @@ class _Requeue:
         return None
 
     def _left(self, answer: CommandOutput, now: float) -> News:
-        return self._requeue(now)  # where that was refused, the job only stays COMPLETING for longer
+        return self._requeue(now)  # if Slurm refused to remove the nodes, the job only stays COMPLETING for longer
 
     def _requeue(self, now: float) -> News:
         self._requeues.run(("scontrol", "requeue", self._id), self._requeued)
@@ -144,7 +144,7 @@ class _Requeue:
     def _requeued(self, answer: CommandOutput, now: float) -> News:
         if not answer.ok:
             if answer.trouble is CommandTrouble.LATE:
-                # It may be on its way already: by whom does not matter.
+                # The job may already be requeued, no matter by whom.
                 self._requeues.run(("scontrol", "show", "job", self._id), self._looked)
                 return None
             return self._done(answer.said, now)
@@ -157,7 +157,7 @@ class _Requeue:
         return self._done("Slurm ends the job and does not start it again", now)
 
     def _exclude(self, now: float) -> News:
-        """Slurm starts it again."""
+        """Slurm will restart the job: exclude the nodes."""
         self._leave_out(now)
         return self._done("", now)
 

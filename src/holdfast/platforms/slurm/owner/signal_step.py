@@ -1,14 +1,14 @@
-"""A step that only listens: for a job that Slurm may preempt with a grace, and that has no step which would hear of it.
+"""A step that only detects preemption, for a job with a preemption grace period whose other processes would miss it.
 
-Slurm signals the *steps* of a job when the grace begins, and the batch script only when it is over. A job whose workers
-run below its batch script would learn of it too late to save. Two ways were weighed:
+Slurm signals the *steps* of a job when the grace period begins, and the batch script only when it is over. Workers that
+run directly below the batch script would get no time to save. Two solutions were weighed:
 
-- to read the job's record every few seconds: for a grace of 30 s at least every 5 s, so 10,000 jobs are 2,000 questions
-  a second to a slurmctld that also has to schedule;
-- a step of one task that sleeps: an srun and a slurmstepd on this node (about 15 MB together), and no question at all.
+- to poll the job's record: for a grace period of 30 s at least every 5 s, so 10,000 jobs make 2,000 queries a second
+  to a slurmctld that also has to schedule;
+- a step of one task that sleeps: an srun and a slurmstepd on this node (about 15 MB together), and no query at all.
   Slurm ends it within 0.1 s of the preemption.
 
-So the step it is, and only where the partition says that it preempts, with a grace.
+The step was chosen. It is created only if the partition preempts with a grace period.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.slurm_commands import SlurmCommands
     from holdfast.reactor import DescriptorWatch, News
 
-#: From here on srun's status tells of a signal that has ended the step; below it the step could not be made.
+#: srun's status from this value on means that a signal ended the step. Below, the step could not be created.
 _SIGNALLED = 128
 
 
 class SignalStep:
-    """`there(now)` when the step runs: of what Slurm did before it hears nothing. `heard(now)` when Slurm has ended
-    it."""
+    """The sleeping step.
+
+    `there(now)` is called when the step runs; it cannot detect a preemption before that. `heard(now)` is called when
+    Slurm has ended the step.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class SignalStep:
         )
         told, tells = os.pipe()
         try:
-            # A SIGTERM to all processes of the batch script must not look like the end of the step.
+            # A SIGTERM to all processes of the batch script must not look like Slurm's end of the step.
             self._child = start(
                 (*words, *quiet, "sh", "-c", "echo; exec sleep infinity"),
                 output=tells,
@@ -79,7 +82,7 @@ class SignalStep:
             os.close(tells)
 
     def close(self) -> None:
-        """End it."""
+        """End the step."""
         self._release()
         if self._watch is not None:
             self._watch.close()

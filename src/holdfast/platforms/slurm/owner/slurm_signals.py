@@ -1,7 +1,7 @@
-"""What Slurm's signals mean, and when the job's time is over: asked of Slurm, told to the owner as `StopRequested`.
+"""Find out from Slurm why a signal came and when the job's time is over, and send the owner `StopRequested`.
 
-The job's record is read when the owner begins, at each signal, every `LOOK_S`, and when the notice of the time limit is
-due: a limit can be moved. So a job costs slurmctld six questions an hour.
+The job's record is read when the owner starts, at each signal, every `LOOK_S`, and when the warning for the time limit
+is due, because a limit can be moved. A job costs slurmctld six queries an hour.
 """
 
 from __future__ import annotations
@@ -38,22 +38,25 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
-#: Between two looks at the job's record.
+#: Time between two reads of the job's record, in seconds.
 LOOK_S = 600.0
-#: How long Slurm may take to say what a signal means; at most a third of KillWait.
+#: Time limit for Slurm's explanation of a signal, in seconds; at most a third of KillWait.
 ANSWER_S = 2.0
-#: The part of the time that is left in which workers that listen may save; then SIGTERM, and SIGKILL at its end.
+#: Fraction of the remaining time for workers to save. Then they get SIGTERM, and SIGKILL at the end of the time.
 SAVE = 0.75
-#: slurmstepd's line is as old as the signal, or a little older. Slurm starts no job again within 5 s.
+#: Age limit of slurmstepd's log line about the signal, in seconds. Slurm restarts no job within 5 s.
 SAID_S = 4.0
 _END_BYTES = 1 << 16
-#: Types of process tracking under which Slurm's signals reach the workers by themselves.
+#: Slurm's process tracking types under which Slurm itself signals the workers.
 _WAYS = {"linuxproc", "pgid"}
 
 
 class SlurmSignals:
-    """One job's. `grace_s`: of the job, for a stop that Slurm sets no limit to. `leaving()`: the job itself has asked
-    Slurm to start it again. `at_limit`: it is to do so at its time limit."""
+    """Explains one job's signals.
+
+    `grace_s`: the job's grace period in seconds, if Slurm sets no limit. `leaving()`: whether holdfast itself has asked
+    for the requeue. `at_limit`: the job should be requeued at its time limit.
+    """
 
     def __init__(
         self,
@@ -73,17 +76,17 @@ class SlurmSignals:
         self._leaving = leaving
         self._at_limit = at_limit
         self._refused = ""
-        """Why Slurm starts the job not again, as the job was last told."""
+        """Why Slurm will not requeue the job at its time limit; the user has been warned of this reason."""
         self._known = SlurmFacts(asking, ids, self._listen, say)
         self._record: JobRecord | None = None
-        """The last that was read."""
+        """The last record read."""
         self._open: _OpenSignal | None = None
         self._said: SignalMeaning | None = None
-        """What the job was last told of."""
+        """The last meaning reported to the owner."""
         self._look: DueCall | None = None
         self._listener: SignalStep | None = None
         if ids.ends_at is not None and ids.started_at is not None:
-            # What newer versions say without a question.
+            # Newer versions give the times in variables, so no query is needed.
             self._record = JobRecord(
                 job=ids.job,
                 state="RUNNING",
@@ -95,11 +98,11 @@ class SlurmSignals:
 
     @property
     def asking(self) -> bool:
-        """Slurm has not said yet what a signal means."""
+        """Whether Slurm has yet to explain a signal."""
         return self._open is not None
 
     def begin(self, now: float) -> News:
-        """Learn what is needed before a signal comes."""
+        """Start to read what is needed to explain a signal later."""
         self._known.begin()
         self._look_again(now)
         return None
@@ -114,20 +117,23 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------------------ what comes in
 
     def signalled(self, number: int, node: str, now: float) -> News:
-        """A signal of Slurm's has come, or one by hand."""
+        """A signal has come: from Slurm, or from a person."""
         if number != signal.SIGTERM:
             record = self._record
             if record is None or not is_warning(number, now, record, self._known.warned):
-                return None  # it is the workers' own
+                return None  # it is meant for the workers
         if self._open is not None:
-            # The answer that is on its way is younger than this signal's cause.
+            # The pending answer is newer than this signal, so it covers the signal too.
             self._open.came |= number == self._open.number
             return None
         self._begin_to_ask(_OpenSignal(number, now))
         return None
 
     def felled(self, since: float) -> None:
-        """Workers have died of SIGTERM: Slurm may have sent it to all processes of the job, and holdfast's comes."""
+        """Workers have died of SIGTERM.
+
+        Slurm may have sent it to all processes of the job, and holdfast's is still to come.
+        """
         if self._open is None:
             self._begin_to_ask(_OpenSignal(int(signal.SIGTERM), since, came=False))
 
@@ -142,7 +148,10 @@ class SlurmSignals:
         return self._ask_more(now)
 
     def _ask_more(self, now: float) -> News:
-        """A preemption and `scontrol requeue` leave the same record: ask what tells them apart, one after the other."""
+        """Run one more query.
+
+        A preemption and `scontrol requeue` leave the same record; other data tells them apart.
+        """
         opened = self._open
         assert opened is not None, "it was asked for"
         found = self._judge(opened)
@@ -163,7 +172,7 @@ class SlurmSignals:
         return None
 
     def _accounted(self, answer: CommandOutput, now: float) -> News:
-        """`sacct -D` has a line for each run of the job, and may have this run's end only later."""
+        """Read the runs' states: `sacct -D` prints one line per run. The end of this run may appear only later."""
         assert self._open is not None, "it was asked for"
         states = [line.strip() for line in answer.out.splitlines() if line.strip()] if answer.ok else []
         ended = [state for state in states if not state.startswith(("PENDING", "RUNNING"))]
@@ -171,7 +180,7 @@ class SlurmSignals:
         return self._ask_more(now)
 
     def _line(self, opened: _OpenSignal) -> str:
-        """What slurmstepd has written below the output of the batch script, on its node."""
+        """Read slurmstepd's line at the end of the batch script's output, on the script's node."""
         path = opened.record.fields.get("StdErr", "") if opened.record is not None else ""
         try:
             end = end_of_file(path, _END_BYTES) if path.startswith("/") else b""
@@ -200,7 +209,7 @@ class SlurmSignals:
 
     @property
     def config(self) -> Config:
-        """Slurm's, as far as it has told it."""
+        """Slurm's configuration, or default values until it has been read."""
         return self._known.config
 
     @property
@@ -217,11 +226,11 @@ class SlurmSignals:
         if opened.record is not None and not found.hard:
             self._record = opened.record
         if not opened.came and not found.hard and found.meaning is not Meaning.PREEMPTING:
-            return None  # the workers' SIGTERM was not Slurm's
+            return None  # the workers' SIGTERM did not come from Slurm
         if opened.number == signal.SIGTERM:
             return self._tell(found, opened.number, opened.at, now, everywhere=self._known.config.proctrack in _WAYS)
         if found.meaning in (Meaning.SIGNALLED, Meaning.UNKNOWN):
-            return None  # the limit has been moved: it is the workers' own
+            return None  # the limit has been moved: the signal is meant for the workers
         return self._tell(found, None, opened.at, now, everywhere=False)
 
     # ------------------------------------------------------------------------------------------ what it tells
@@ -231,10 +240,10 @@ class SlurmSignals:
             return None
         self._said = found
         if found.again and self._leaving():
-            return None  # the job knows why it ends here
+            return None  # holdfast asked for this end itself
         left = None if found.ends_at is None else left_s(found.ends_at, now)
         if found.meaning is Meaning.UNKNOWN:
-            # It may be the end of the job: then so much is left.
+            # It may be the end of the job, and then this much time is left.
             left = left_s(now + self._known.config.kill_wait_s, now)
         save_s = SAVE * left if left is not None else min(self._grace_s, SAVE * self._known.config.kill_wait_s)
         refused = f"; not queued again: {self._refused}" if found.meaning is Meaning.TIME_WARNING else ""
@@ -255,7 +264,7 @@ class SlurmSignals:
         return [ev.StopRequested(request=request)]
 
     def _is_news(self, found: SignalMeaning) -> bool:
-        """Steps get one SIGTERM after another: what has been told already is not told again."""
+        """Whether the owner does not know this yet. Steps get several SIGTERMs in a row."""
         said = self._said
         if said is None:
             return True
@@ -267,7 +276,7 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------------------ the time limit
 
     def _look_again(self, now: float) -> News:
-        """Read the record: the limit may have been moved."""
+        """Read the job's record again: its time limit may have been moved."""
         self._look = None
         self._asking.ask(self._show(), self._seen, patience_s=PATIENCE_S)
         return None
@@ -287,7 +296,7 @@ class SlurmSignals:
         return None
 
     def _warn_of_the_limit(self, record: JobRecord) -> None:
-        """Where Slurm would not start the job again at its time limit, although the job asks for that."""
+        """Warn if the job should be requeued at its time limit, and Slurm would refuse."""
         refused, self._refused = self._refused, requeue_refusal(record) if self._at_limit and record.limit_s else ""
         if self._refused and self._refused != refused:
             hint = f"\n  try: scontrol update jobid={self._ids.shown} requeue=1" if record.batch else ""
@@ -304,7 +313,7 @@ class SlurmSignals:
         return self._in_its_grace(record, now)
 
     def _in_its_grace(self, record: JobRecord, now: float) -> News:
-        """Slurm wants the nodes, and its signal has reached no process of holdfast's."""
+        """Slurm is preempting the job, and its signal has not reached any holdfast process."""
         asked = SignalFacts(
             job=self._ids.shown,
             number=int(signal.SIGTERM),
@@ -332,17 +341,17 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------------------ the step that listens
 
     def _listen(self) -> None:
-        """Where the job can be preempted with a grace, and no step of it would hear of that, one is made that does."""
+        """Create the step that detects preemption, if the job has a grace period and no step of its own."""
         if self._known.has_grace and not self._ids.in_step and self._listener is None:
             self._listener = SignalStep(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
 
     def _listens(self, now: float) -> News:
-        """The grace may have begun before the step that listens."""
+        """Read the job's record: the grace period may have begun before this step ran."""
         self._asking.ask(self._show(), self._looked, patience_s=PATIENCE_S)
         return None
 
     def _heard_by_step(self, now: float) -> News:
-        """Slurm has ended the step that listens: as it does first of all when it wants the nodes."""
+        """Slurm has ended the step, which is the first thing it does in a preemption."""
         return self.signalled(int(signal.SIGTERM), self._ids.node, now)
 
     def _show(self) -> tuple[str, ...]:
@@ -350,13 +359,13 @@ class SlurmSignals:
 
 
 class _OpenSignal:
-    """A signal whose meaning is being asked for."""
+    """A signal that Slurm has yet to explain."""
 
     def __init__(self, number: int, at: float, *, came: bool = True) -> None:
         self.number = number
         self.at = at
         self.came = came
-        """holdfast has it; else it has ended workers, and may be on its way."""
+        """holdfast received the signal. Otherwise it only killed workers, and may still reach holdfast."""
         self.record: JobRecord | None = None
         self.trouble = ""
         self.accounted = ""
@@ -364,7 +373,7 @@ class _OpenSignal:
         self._asked: set[str] = set()
 
     def first(self, what: str) -> bool:
-        """Whether this has not been asked for yet; it is now."""
+        """Whether `what` is asked for the first time. It counts as asked from now on."""
         asked_before = what in self._asked
         self._asked.add(what)
         return not asked_before

@@ -1,4 +1,4 @@
-"""The owner's watch over a job of Slurm: the parts that ask Slurm, each for its own subject, under one roof."""
+"""The owner's watch over a Slurm job. It forwards each event to the part that handles its subject."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> SlurmWatch | None:
-    """The watch over this process's job; None where Slurm's variables name no job that can be read."""
+    """Return the watch over this process's job. None: Slurm's variables name no job, or cannot be read."""
     ids = ids_of(environment)
     return SlurmWatch(spec, SlurmCommands(reactor, environment), ids, say) if ids is not None else None
 
 
 class SlurmWatch(JobWatch):
-    """A `JobWatch`.
+    """Watches one Slurm job.
 
-    An allocation has its nodes from the start, and each agent has its neighbourhood in its environment. The journal is
-    on a file system that all runs of the job share.
+    An allocation has its nodes from the start, and each agent has its topology labels in its environment. The journal
+    is on a file system that all runs of the job share.
     """
 
     def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
@@ -57,7 +57,7 @@ class SlurmWatch(JobWatch):
         )
 
     def _kill_s(self, now: float) -> float | None:
-        """Until Slurm kills this run of the job, where it has begun to end it."""
+        """Return the seconds until Slurm kills this run of the job; None: it has not begun to end it."""
         ends_at = self._signals.ends_at
         return None if ends_at is None else ends_at - now
 
