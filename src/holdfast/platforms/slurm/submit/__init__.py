@@ -1,1 +1,1 @@
-"""`holdfast submit --platform slurm`: a job file becomes a batch script; jobs in the queue."""
+"""`holdfast submit --platform slurm` turns a job file into a batch script. `slurm_queue` reads Slurm's queue."""

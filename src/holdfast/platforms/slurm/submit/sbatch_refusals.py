@@ -1,4 +1,4 @@
-"""Why sbatch took no job, and what to change: its own words, the name that they are about, and what to type."""
+"""Explain why sbatch refused a job: its message, the key at fault, and a command to try."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.platforms.slurm.text.slurm_options import nearest
 
 
 class SbatchRefusal(Noun, frozen=True, kw_only=True):
-    """`key`: of the section, where the refusal is about one."""
+    """One refusal. `key`: the section's key at fault, if known."""
 
-    #: sbatch's own words, in one line.
+    #: sbatch's message, in one line.
     said: str
     key: str = ""
     advice: str = ""
     hint: str = ""
-    #: The machine or slurmctld is in trouble, not what was asked.
+    #: The machine or slurmctld is in trouble, not the job.
     ours: bool = False
 
 
@@ -93,7 +93,7 @@ _HINTS = {
 
 
 def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefusal:
-    """What an answer of sbatch that is no job id means. `keys`: where each of the section's keys was said."""
+    """Interpret an answer of sbatch that is not a job id. `keys`: the origin of each key's value in the section."""
     if answer.trouble in _OURS:
         said = _words(answer.err)
         return SbatchRefusal(said=said, advice=_OURS[answer.trouble], hint=_HINTS[answer.trouble], ours=True)
@@ -122,20 +122,20 @@ def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefu
 
 
 def _stated(key: str, keys: Mapping[str, str]) -> str:
-    """The key that was stated, of those that may be meant."""
+    """Return the key that the user set, of those that this refusal can be about."""
     if key == "exclude" and key not in keys and "nodelist" in keys:
         return "nodelist"
     return key
 
 
 def _words(err: str) -> str:
-    """sbatch's own words: its last lines say what the first are only the sign of."""
+    """Return sbatch's last two lines, because the cause comes after its symptoms."""
     lines = [re.sub(r"^sbatch: (error: |fatal: )?", "", line).strip() for line in err.splitlines()]
     lines = [line for line in lines if line and not line.startswith("Try ")]
     return "; ".join(lines[-2:])[:400]
 
 
-#: Reasons for which a job waits that does not start unless something is changed: the key, in words, the command.
+#: Reasons for which a job waits for ever unless it is changed, each with its key, an explanation and a command.
 NEVER = {
     "PartitionNodeLimit": ("nodes", "the partition has, or allows, fewer nodes", _SHOW_NODES),
     "PartitionConfig": ("", "no node of the partition has all that is asked for", _SHOW_NODES),

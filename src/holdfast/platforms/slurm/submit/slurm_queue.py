@@ -13,17 +13,17 @@ from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.slurm_commands import TEMPORARY, CommandOutput
 from holdfast.reactor import Reactor
 
-#: How long a list of jobs waits for slurmctld.
+#: Time limit for the list of jobs, in seconds.
 LOOK_S = 2.0
 CANCEL_S = 15.0
 BESIDE_S = 30.0
-#: States of a job that Slurm will start, or may put back into its queue.
+#: States of a job that Slurm will start, or may requeue.
 _COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
 _BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
 
 class SlurmQueue:
-    """A `JobQueue`."""
+    """Reads Slurm's queue and cancels jobs."""
 
     def __init__(self) -> None:
         self._entries: Mapping[str, QueueEntry] | QueueUnknown | None = None
@@ -53,7 +53,7 @@ class SlurmQueue:
         return state is not None and state.state in _BEGUN
 
     def wait(self, seconds: float) -> None:
-        """Slurm tells no user when a job begins."""
+        """Sleep, because Slurm does not notify a user when a job starts."""
         reactor = Reactor(Clock().now)
         over: list[float] = []
         try:
@@ -65,7 +65,7 @@ class SlurmQueue:
         self._entries = None
 
     def beside(self, number: str, node: str, words: Sequence[str]) -> CommandOutput:
-        """As a further step of the job."""
+        """Run the command in another step of the job."""
         step = ["srun", f"--jobid={number}", "--overlap", "--mem=0", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
         return query([*step, "--quiet", sys.executable, "-P", "-m", "holdfast", *words], limit_s=BESIDE_S)
 
@@ -98,7 +98,7 @@ def _queue() -> Mapping[str, QueueEntry] | QueueUnknown:
 
 
 def cluster() -> str:
-    """The name of the cluster whose queue is asked; empty where Slurm does not give it."""
+    """Return the cluster's name; empty if Slurm does not say."""
     answer = query(["scontrol", "show", "config"], limit_s=LOOK_S)
     found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.out, re.MULTILINE) if answer.ok else None
     return found[1] if found else ""

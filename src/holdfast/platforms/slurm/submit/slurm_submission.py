@@ -1,4 +1,4 @@
-"""`holdfast submit --platform slurm`, step by step: the script, sbatch, and what a person reads of it."""
+"""`holdfast submit --platform slurm`, step by step: the script, sbatch, and the lines printed for the user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.settings.resolved_settings import Settings
 
 
 class SlurmSubmission(Submission):
-    """A `Submission`."""
+    """A job file to be submitted to Slurm."""
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
-        """Raises `BadUsage`."""
+        """Prepare the batch script. Raises `BadUsage`."""
         self._prepared = prepare(request, settings, text, cwd=Path.cwd())
         self.notes = self._prepared.notes
         copy = self._prepared.order.job_file

@@ -1,4 +1,4 @@
-"""`holdfast submit --platform slurm`: the batch script of a job file, handed to Slurm's queue."""
+"""Submit a job file's batch script to Slurm's queue: `holdfast submit --platform slurm`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from holdfast.settings.yaml_sections import defaults, section
 from holdfast.untrusted import Malformed, yaml_value
 from holdfast.version import __version__
 
-#: How long sbatch may take: it tries again by itself while slurmctld is busy.
+#: Time limit of sbatch, in seconds. It retries by itself while slurmctld is busy.
 SBATCH_S = 60.0
-#: How long a look at what became of a job may take: it is a help, and no more.
+#: Time limit of optional queries after the submission, in seconds.
 LOOK_S = 2.0
 
 _OF_A_JOB = ("SLURM_", "PMI_", "PMIX_")
@@ -36,18 +36,18 @@ _VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", 
 
 
 class PreparedScript(Noun, frozen=True, kw_only=True):
-    """All that is needed to hand the job over."""
+    """Everything that is needed to submit the job."""
 
     order: SbatchScriptSpec
     script: str
-    #: Of the job file.
+    #: Contents of the job file.
     text: bytes
     home: Path
     notes: tuple[str, ...] = ()
 
 
 def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Path) -> PreparedScript:
-    """The script of a job. Raises `BadUsage`; nothing is written and nothing asked."""
+    """Write the job's script. Nothing is stored yet, and Slurm is not asked. Raises `BadUsage`."""
     path = request.path
     job = parsed(path, text, here=False)
     hint = f"{os.environ.get('EDITOR') or 'vi'} {path}"
@@ -80,7 +80,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
         words=request.run_words,
         version=__version__,
     )
-    data = yaml_value(text)  # a mapping, as it has been read
+    data = yaml_value(text)  # the file was parsed above, so it is a mapping
     must_know_its_names(path, job, data.get("secrets") or (), os.environ)
     made = script(order)
     chdir = dict(asked.further).get("chdir")
@@ -98,7 +98,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
 
 
 def _no_image(path: Path, spec: JobSpec, hint: str) -> None:
-    """Slurm starts no containers by itself, and to leave out what a job was built for would be worse than to refuse."""
+    """Refuse jobs with an image. Slurm starts no containers by itself, and a run without the image would be worse."""
     image = next(filter(None, (spec.image, *(role.image for role in spec.roles))), "")
     if image:
         raise BadUsage(
@@ -124,19 +124,19 @@ def _defaults(home: Path) -> list[dict[str, SlurmValue]]:
 
 
 def _spares(asked: SlurmOptions, settings: Settings) -> int:
-    """As `holdfast run` counts them: what settings say of jobs over nodes does not make this one."""
+    """Count spares as `holdfast run` does. A default from the settings applies only to jobs on several nodes."""
     if asked.spares is not None:
         return asked.spares
     return (settings.count("spares") or 0) if asked.nodes[1] > 1 else 0
 
 
 def _harmless(path: Path) -> str:
-    """For a comment: a path may have line ends."""
+    """Make a path safe for a comment in the script, because it may contain line ends."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(path))
 
 
 def _must_be_there(asked: SlurmOptions, key: str, cwd: Path) -> None:
-    """Where a directory is missing, Slurm drops the output without a word, and a report has no place in the end."""
+    """Require the directory of an output or report: without it Slurm drops output silently, and the report is lost."""
     pattern = asked.text(key)
     if pattern is None:
         return
@@ -164,10 +164,10 @@ def submit(
     environment: Mapping[str, str],
     told: Callable[[PlatformJob], None],
 ) -> int:
-    """Hand the job over; `told` gets its id as soon as it is known. `now`: seconds since the epoch.
+    """Submit the job; `told` is called with its id as soon as it is known. `now`: seconds since the epoch.
 
-    The status: 0, or with `wait` the job's own. Raises `BadUsage` where sbatch refuses it, HoldfastError where it could
-    not be asked.
+    Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage` if sbatch refuses the job, HoldfastError
+    if it could not be asked.
     """
     from msgspec.structs import replace
 
@@ -211,7 +211,7 @@ def submit(
 
 
 def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
-    """Where Slurm says at once that the job cannot start as it is: what to change. Else nothing."""
+    """Return what to change if Slurm says at once that the job can never start; otherwise an empty string."""
     from holdfast.platforms.slurm.blocking_query import query
 
     answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
@@ -226,7 +226,7 @@ def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
 
 
 def _keep_script(prepared: PreparedScript) -> Path:
-    """Where the script lies: Slurm has a copy of its own, and names this file."""
+    """Store the script in the state directory. Slurm runs a copy of its own, but its records name this file."""
     import hashlib
 
     from holdfast.safe_files import replace_file
@@ -253,11 +253,11 @@ def _note(prepared: PreparedScript, job: PlatformJob, now: float) -> None:
     try:
         write_submission(prepared.home, said)
     except OSError:
-        pass  # the job is in the queue; until it has begun, `holdfast jobs` does not show it
+        pass  # the job is queued, but `holdfast jobs` does not show it before its start
 
 
 def _id_of(line: str) -> PlatformJob | None:
-    """`42`, or `42;cluster`."""
+    """Parse sbatch's answer: `42`, or `42;cluster`."""
     number, _, cluster = line.strip().partition(";")
     if not (number.isascii() and number.isdigit()):
         return None
@@ -265,9 +265,10 @@ def _id_of(line: str) -> PlatformJob | None:
 
 
 def _handed_on(environment: Mapping[str, str], order: SbatchScriptSpec) -> dict[str, str]:
-    """The user's environment, which the job gets: without a surrounding job's, and without what would beat the script.
+    """Return the user's environment for the job, without a surrounding job's variables.
 
-    For sbatch a variable wins over the script; here it is the weakest, as a site's default is meant.
+    To sbatch a variable is stronger than the script. SBATCH variables for options in the script are therefore removed,
+    so that a site's defaults in variables are the weakest.
     """
     stated = {option for option, _ in directives(order)}
     stated |= {"requeue", "no-requeue", "wait", "parsable", "debug"}
@@ -293,7 +294,7 @@ def _refused(prepared: PreparedScript, why: SbatchRefusal, answer: CommandOutput
 
 
 def _nearest_partition(text: str | None) -> str:
-    """The partitions that there are, as far as Slurm tells it soon."""
+    """Return the known partitions for the message, if Slurm answers in time."""
     from holdfast.platforms.slurm.blocking_query import query
 
     answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)

@@ -1,1 +1,1 @@
-"""Slurm, pure: an allocation, what the commands of Slurm print, and what that means."""
+"""Read the output of Slurm's commands and variables, and interpret it. Nothing is run in this folder."""

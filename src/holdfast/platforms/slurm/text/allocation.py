@@ -1,4 +1,4 @@
-"""What Slurm's variables say of the job that this process belongs to. Slurm itself is not asked."""
+"""Read this process's Slurm job from the environment. Slurm itself is not asked."""
 
 from __future__ import annotations
 
@@ -7,70 +7,70 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.hostlist import counts_in, hosts_in
 
-#: From here on a step's number names a kind of step: the batch script's, salloc's interactive one.
+#: Step numbers from here on denote special steps: the batch script's, salloc's interactive one.
 _SPECIAL_STEPS = 0xFFFFFFF0
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
 class SlurmStep(Noun, frozen=True, kw_only=True):
-    """The step (`srun`) that this process is a task of."""
+    """The step (`srun`) of which this process is a task."""
 
     number: int
     nodes: tuple[str, ...]
     tasks: int
-    #: Of this task, SLURM_PROCID.
+    #: Rank of this task, SLURM_PROCID.
     rank: int
-    #: Of its node among the step's, SLURM_NODEID.
+    #: Index of this node in the step, SLURM_NODEID.
     node_index: int
-    #: Of this task on its node, SLURM_LOCALID.
+    #: Index of this task on its node, SLURM_LOCALID.
     local_id: int
-    #: It is a shell that a user has asked for (`srun --pty`).
+    #: The step is an interactive shell (`srun --pty`).
     terminal: bool
 
 
 class Allocation(Noun, frozen=True, kw_only=True):
-    """A job of Slurm, as one of its processes sees it."""
+    """A Slurm job, as one of its processes sees it."""
 
     job: str
-    #: `12_3`: the job array and the index in it; empty: the job is of none.
+    #: Job array and index: `12_3`; empty: the job is not part of an array.
     array: str = ""
     name: str = ""
     nodes: tuple[str, ...]
-    #: What Slurm calls this machine; empty: it is none of the job's (salloc on a login node).
+    #: Slurm's name for this machine; empty: it is not a node of the job (salloc on a login node).
     node: str = ""
-    #: None: the batch script, or salloc's shell.
+    #: The step of this process; None: the batch script, or salloc's shell.
     step: SlurmStep | None = None
-    #: How often Slurm has started the job again.
+    #: How often Slurm has restarted the job.
     restarts: int = 0
-    #: Of the job on this node; 0: Slurm's variables do not say.
+    #: The job's GPUs on this node; 0: Slurm's variables do not say.
     gpus: int = 0
-    #: GPUs of each node, where sbatch was asked for them by the job (--gpus) or by the task (--gpus-per-task) and all
-    #: nodes have equally many; 0: asked for by the node, not known, or not equal.
+    #: GPUs per node, if sbatch requested them per job (--gpus) or per task (--gpus-per-task) and all nodes have equally
+    #: many. 0: requested per node, unknown, or unequal.
     even_gpus: int = 0
-    #: All GPUs of the job, where sbatch was asked for so many (--gpus) and not all nodes have as many; else 0.
+    #: All GPUs of the job, if sbatch requested a total (--gpus) that is spread unequally; else 0.
     uneven_gpus: int = 0
-    #: Of the job on this node; 0: Slurm's variables do not say.
+    #: The job's cores on this node; 0: Slurm's variables do not say.
     cpus: int = 0
-    #: As many as the user has asked for, where it is the same on each node; 0: no number was asked for.
+    #: The user's requested tasks per node, if equal on all nodes; 0: no number was requested.
     tasks_per_node: int = 0
-    #: Of a heterogeneous job; `nodes` are those of one of them.
+    #: Number of components of a heterogeneous job. `nodes` are those of one component.
     components: int = 1
-    #: Switches or blocks above this node, the outermost first, as Slurm's topology has them.
+    #: Switches or blocks above this node in Slurm's topology, the outermost first.
     labels: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
-        """The number as squeue shows it."""
+        """The job's number as squeue shows it."""
         return self.array or self.job
 
     @property
     def own_nodes(self) -> tuple[str, ...]:
-        """The nodes that this process may use: those of its step, else all of the job's."""
+        """The nodes that this process may use: its step's, else all of the job's."""
         return self.step.nodes if self.step is not None else self.nodes
 
 
 def allocation(env: Mapping[str, str]) -> Allocation | None:
-    """The allocation; None outside of one, and in a worker of holdfast's. Raises ValueError with what is wrong."""
+    """Read the allocation. None outside of one, and in a worker of holdfast's. Raises ValueError with the mistake."""
     job = env.get("SLURM_JOB_ID", "")
     listed = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
     if not job or not listed or _IN_A_WORKER in env:
@@ -119,7 +119,7 @@ def _hosts(env: Mapping[str, str], name: str, listed: str) -> tuple[str, ...]:
 
 
 def _tasks(env: Mapping[str, str]) -> int:
-    """Without a number of tasks that was asked for, Slurm fills SLURM_TASKS_PER_NODE from the cores."""
+    """Return the tasks per node. If none were requested, Slurm fills SLURM_TASKS_PER_NODE from the cores: return 0."""
     if "SLURM_NTASKS" not in env and "SLURM_NTASKS_PER_NODE" not in env:
         return 0
     try:
@@ -130,12 +130,15 @@ def _tasks(env: Mapping[str, str]) -> int:
 
 
 def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
-    """What the agents' step has to ask for. Slurm gives a step fewer than the job has where these are not counted by
-    the node: one for its task, or so few that the sum fits. The first node has the most; the sum tells of the rest."""
+    """Return the GPUs per node that the agents' step must request.
+
+    If the job's GPUs are not counted per node, Slurm gives a step fewer by default: one per task, or just enough for
+    the sum. This node is the first, which has the most GPUs; the total shows whether the others have as many.
+    """
     here = _number(env, "SLURM_GPUS_ON_NODE")
     by_job, by_task = env.get("SLURM_GPUS", ""), env.get("SLURM_GPUS_PER_TASK", "")
     if "SLURM_GPUS_PER_NODE" in env or "," in by_job + by_task:
-        return 0  # "," stands between GPUs of several kinds
+        return 0  # "," separates GPUs of several kinds
     of_job, of_task = (_number({"": text.rpartition(":")[2]}, "") for text in (by_job, by_task))
     if of_job:
         return here if here * nodes == of_job else 0
@@ -152,10 +155,10 @@ def _uneven_gpus(env: Mapping[str, str], nodes: int) -> int:
 
 
 def _labels(env: Mapping[str, str]) -> tuple[str, ...]:
-    """`s0.s4.n3` with the pattern `switch.switch.node`: s0 and s4."""
+    """Return s0 and s4 for `s0.s4.n3` with the pattern `switch.switch.node`."""
     names, kinds = (env.get(f"SLURM_TOPOLOGY_ADDR{of}", "").split(".") for of in ("", "_PATTERN"))
     if len(names) != len(kinds):
-        return ()  # a node's name with a dot in it: nothing is sure
+        return ()  # a dot in the node's name makes the parts ambiguous
     return tuple(name for name, kind in zip(names, kinds, strict=True) if kind != "node" and name)
 
 

@@ -1,7 +1,7 @@
-"""The line that holdfast leaves in the comment of a job of Slurm's: what an attempt died of. Pure.
+"""holdfast's line in a Slurm job's comment: the cause of a failed attempt.
 
-`holdfast: CudaOutOfMemory: rank 3 on gpu-7: … (205)` stands behind what the user has written there, `; ` in between. A
-later line takes the place of an earlier one; nothing of the user's is ever cut or changed.
+`holdfast: CudaOutOfMemory: rank 3 on gpu-7: … (205)` follows the user's own comment after `; `. A new line replaces
+holdfast's earlier one. The user's text is never cut or changed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from holdfast.platforms.slurm.text.node_treatment import cut
 from holdfast.safe_text import one_line
 
 OWN_BYTES = 256
-#: Of the whole comment. Where the user's own leaves no room for a line of holdfast's, it stays as it is.
+#: Limit of the whole comment. If holdfast's line does not fit, the comment is not changed.
 MOST_BYTES = 1024
-#: No bar: `sacct -P` sets its columns apart by bars.
+#: The separator has no `|`, because `sacct -P` separates its columns with that.
 BETWEEN = "; "
 _OURS = Lazy(r"(?:^|.*; |.*\n)(?P<line>holdfast: [A-Z][A-Za-z]+\b.* \(\d{1,3}\))\s*$")
 
 
 def line(report: ExitReport) -> str:
-    """Class, reason and final code, bounded, without control characters."""
+    """Return the failure class, reason and final code, bounded in length and without control characters."""
     who = ""
     if report.first is not None and f"rank {report.first.rank}" not in report.reason:
         who = f"rank {report.first.rank}{f' on {report.first.node}' if report.first.node else ''}: "
@@ -30,18 +30,18 @@ def line(report: ExitReport) -> str:
 
 
 def users(comment: str) -> str:
-    """The comment without holdfast's line."""
+    """Return the comment without holdfast's line."""
     found = _OURS.search(comment)
     return comment if found is None else comment[: found.start("line")].removesuffix(BETWEEN).rstrip("\n")
 
 
 def with_line(comment: str, own: str) -> str:
-    """The comment with this line; the same where there is no room for it."""
+    """Return the comment with this line, or unchanged if there is no room."""
     kept = users(comment)
     whole = f"{kept}{BETWEEN}{own}" if kept else own
     return whole if len(whole.encode()) <= MOST_BYTES else comment
 
 
 def update(job: int, comment: str) -> tuple[str, ...]:
-    """The command."""
+    """Return the command that sets the comment."""
     return ("scontrol", "update", f"jobid={job}", f"comment={comment}")

@@ -1,4 +1,4 @@
-"""Why Slurm has started a job again, from what it says of the run before and of its nodes. Pure."""
+"""Determine why Slurm restarted a job, from its accounting of the previous run and from its nodes' states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord
 
-#: So many bad nodes are told of.
+#: Highest number of bad nodes in a report.
 SAID = 8
 
 
@@ -20,28 +20,31 @@ class SacctRun(Noun, frozen=True, kw_only=True):
 
 
 class RunEnd(Noun, frozen=True, kw_only=True):
-    """How a run ended. `reason`: a clause. `phrase`: what the attempt that it cut short died of."""
+    """How a run ended. `reason`: a clause. `phrase`: the cause of the attempt that was cut short."""
 
     reason: str
     phrase: Phrase = Phrase.PREEMPTED
-    #: Nodes of that run which Slurm does not use now, each with its state and reason.
+    #: Nodes of that run that Slurm does not use now, each with its state and reason as text.
     bad: tuple[tuple[NodeRecord, str], ...] = ()
 
 
 def rows(text: str) -> tuple[SacctRun, ...]:
-    """What `sacct -D -X -n -P -o State,NodeList,End` has printed, the first run first."""
+    """Parse the output of `sacct -D -X -n -P -o State,NodeList,End`, the first run first."""
     parts = [line.split("|") for line in text.splitlines() if "|" in line]
     return tuple(SacctRun(state=part[0].partition(" ")[0], nodes=part[1]) for part in parts if len(part) >= 2)
 
 
 def node_words(node: NodeRecord) -> str:
-    """`DOWN+NOT_RESPONDING (Not responding)`: its state, and why it is so where Slurm says it."""
+    """Describe a node's state with its reason, if any: `DOWN+NOT_RESPONDING (Not responding)`."""
     state = "+".join(sorted(node.states)) or "no state"
     return f"{state} ({node.reason})" if node.reason else state
 
 
 def run_end(shown: str, accounted: Sequence[SacctRun], found: Sequence[NodeRecord]) -> RunEnd:
-    """`accounted`: the job's runs in accounting, empty where there is none. `found`: nodes of the run before."""
+    """Determine how the previous run ended.
+
+    `accounted`: the job's runs in accounting, empty if there is none. `found`: the previous run's nodes.
+    """
     bad = tuple((node, node_words(node)) for node in found if node.down or node.silent)[:SAID]
     again = f"and Slurm has started job {shown} again"
     before = accounted[-2].state if len(accounted) > 1 else ""

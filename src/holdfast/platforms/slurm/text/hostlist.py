@@ -1,16 +1,19 @@
-"""Slurm's lists of hosts, written out: `n[001-003,7],m5` is n001, n002, n003, n7 and m5. Pure."""
+"""Expand Slurm's host lists: `n[001-003,7],m5` is n001, n002, n003, n7 and m5."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: What Slurm itself takes as the most nodes of a cluster.
+#: Slurm's own limit for the nodes of a cluster.
 MOST_HOSTS = 65_536
 _DIGITS = 9
 
 
 def hosts_in(text: str) -> tuple[str, ...]:
-    """The hosts, in the order of the list; one name may have several brackets. Raises ValueError in a sentence."""
+    """Return the hosts, in the order of the list.
+
+    A name may have several brackets. Raises ValueError with a message.
+    """
     found: list[str] = []
     for entry in _entries(text):
         for name in _written_out(entry):
@@ -21,7 +24,7 @@ def hosts_in(text: str) -> tuple[str, ...]:
 
 
 def _entries(text: str) -> Iterator[str]:
-    """The list at its commas, but for those within brackets."""
+    """Split the list at its commas, except those within brackets."""
     begin = depth = 0
     for at, letter in enumerate(text):
         if letter == "[":
@@ -44,7 +47,7 @@ def _entry(text: str) -> Iterator[str]:
 
 
 def _written_out(entry: str) -> Iterator[str]:
-    """All names of one entry: the last bracket counts fastest."""
+    """Yield all names of one entry. The last bracket varies fastest."""
     head, bracket, rest = entry.partition("[")
     if not bracket:
         yield head
@@ -56,7 +59,7 @@ def _written_out(entry: str) -> Iterator[str]:
 
 
 def _numbers(ranges: str) -> Iterator[str]:
-    """`001-003,7` → 001, 002, 003, 7: as many digits as the first number of a range has."""
+    """Expand `001-003,7` to 001, 002, 003, 7. Numbers are padded to the width of the range's first number."""
     for part in ranges.split(","):
         first, hyphen, last = part.strip().partition("-")
         last = last if hyphen else first
@@ -71,7 +74,7 @@ def _is_number(text: str) -> bool:
 
 
 def counts_in(text: str) -> tuple[int, ...]:
-    """Slurm's numbers for each node, written out: `2(x3),1` is 2, 2, 2, 1. Raises ValueError."""
+    """Expand Slurm's per-node numbers: `2(x3),1` is 2, 2, 2, 1. Raises ValueError."""
     found: list[int] = []
     for part in text.split(","):
         count, times, many = part.strip().partition("(x")

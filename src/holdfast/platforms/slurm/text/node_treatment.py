@@ -1,7 +1,7 @@
-"""What is done with a node of Slurm's whose checks fail, or pass again. Pure.
+"""Decide whether to drain or resume a Slurm node after its checks.
 
-A drain is holdfast's where its reason begins with `holdfast:`. A node that an operator, or Slurm itself, has drained or
-taken down keeps its state and its reason, also where the checks fail.
+A drain is holdfast's if its reason begins with `holdfast:`. A node that an operator or Slurm has drained or taken down
+keeps its state and reason, even if its checks fail.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from holdfast.platforms.slurm.text.scontrol_records import NodeRecord
 from holdfast.safe_text import one_line
 
 OURS = "holdfast:"
-#: sinfo -R and sview show a reason in one column; what holdfast prints has the rest.
+#: Length limit of a drain's reason in bytes: sinfo -R and sview show it in one column. Logs have the full text.
 REASON_LETTERS = 200
 _BEFORE_LETTERS = 80
-#: What is a node's own affair, with jobs on it or without: memory and ports in use are a job's good right.
+#: Checks of the node itself, valid while jobs run. Memory and ports in use are left out, because jobs may use them.
 NODE_CHECKS = ("disk", "mounts", "clock", "standing", "driver", "processes:failure=warn", "cpu:failure=warn")
 
 
 class SlurmNodeAction(enum.StrEnum):
-    """What is to be done with the node."""
+    """The action for the node."""
 
     NOTHING = "nothing"
     DRAIN = "drain"
@@ -30,44 +30,47 @@ class SlurmNodeAction(enum.StrEnum):
 
 
 class Treatment(Noun, frozen=True, kw_only=True):
-    """What follows from the checks and from what Slurm says of the node."""
+    """The action that follows from the checks and the node's state in Slurm."""
 
     doing: SlurmNodeAction
-    #: Why, in one sentence; empty where all is well and was.
+    #: The reason in one sentence; empty if the node is and was healthy.
     said: str = ""
-    #: What does it.
+    #: The command that carries out the action.
     command: tuple[str, ...] = ()
 
 
 def is_ours(record: NodeRecord) -> bool:
-    """Whether holdfast has drained the node, and no one has written another reason since."""
+    """Whether holdfast has drained the node, and nobody has changed the reason since."""
     return record.drained and record.reason.startswith(OURS)
 
 
 def reason_of(troubles: Iterable[str]) -> str:
-    """The reason of a drain: one line, of a bounded length, without what a shell or Slurm would take for its own."""
+    """Return a drain's reason: one line of bounded length, without characters special to a shell or Slurm."""
     text = "; ".join(one_line(trouble).strip() for trouble in troubles).replace('"', "'").replace("\\", "/")
     return cut(f"{OURS} {' '.join(text.split())}", REASON_LETTERS)
 
 
 def cut(text: str, letters: int) -> str:
-    """At most so many bytes of UTF-8."""
+    """Cut the text to this many bytes of UTF-8."""
     data = text.encode()
     return text if len(data) <= letters else data[: letters - 3].decode(errors="ignore").rstrip() + "…"
 
 
 def drain(node: str, reason: str) -> tuple[str, ...]:
-    """The command."""
+    """Return the command that drains the node."""
     return ("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
 
 def resume(node: str) -> tuple[str, ...]:
-    """The command. Slurm forgets the reason with it."""
+    """Return the command that resumes the node. Slurm then deletes the reason."""
     return ("scontrol", "update", f"nodename={node}", "state=resume")
 
 
 def treat(record: NodeRecord, troubles: Sequence[str], *, gives_back: bool) -> Treatment:
-    """`troubles`: what is wrong with the node; empty: nothing is. `gives_back`: holdfast's own drain may end."""
+    """Decide on the action.
+
+    `troubles`: failed checks' messages; empty: all passed. `gives_back`: holdfast's drain may end.
+    """
     name = record.name
     by = f" by {record.reason_by}" if record.reason_by else ""
     if troubles:

@@ -1,4 +1,4 @@
-"""What a job may ask of Slurm when it wants to be started again: from its record and those of nodes. Pure."""
+"""Determine from the records of a job and its nodes whether Slurm would restart the job."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord
 
 
 def requeue_refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
-    """Why Slurm would not start the job again without these nodes; empty: it would."""
+    """Return why Slurm would not restart the job without these nodes; empty: it would."""
     if not record.batch:
         return "Slurm starts only batch jobs again, and this one is of salloc or srun"
     if not record.requeue:
         return "Slurm's Requeue=0 for this job (sbatch --requeue, or JobRequeue=1 in slurm.conf)"
     wanted = hosts(record.required)
     if pinned := [name for name in without if name in wanted]:
-        # Slurm would keep it in the queue for ever.
+        # Slurm would keep such a job in the queue for ever.
         return f"the job asks for {', '.join(pinned)} by name (sbatch --nodelist), and is not to run there again"
     return ""
 
 
 def hosts(listed: str) -> tuple[str, ...]:
-    """The names of a list as Slurm prints it; none where it cannot be read."""
+    """Return the names of a list as Slurm prints it; () if it cannot be parsed."""
     try:
         return hosts_in(listed) if listed else ()
     except ValueError:
@@ -30,8 +30,11 @@ def hosts(listed: str) -> tuple[str, ...]:
 
 
 def shrunk(record: JobRecord, without: Iterable[str]) -> str:
-    """The job's nodes without these, for `nodelist=`; empty where there is nothing to change, or where Slurm would not:
-    the node of the batch script stays."""
+    """Return the job's nodes without these, for `nodelist=`.
+
+    Empty if nothing changes, if no node is left, or if the node of the batch script would go, which Slurm does not
+    allow.
+    """
     mine, gone = hosts(record.nodes), set(without)
     rest = [name for name in mine if name not in gone]
     if len(rest) in (0, len(mine)) or record.batch_host in gone:
@@ -40,9 +43,9 @@ def shrunk(record: JobRecord, without: Iterable[str]) -> str:
 
 
 def too_few(record: JobRecord, partition: Partition, needed: int, without: Iterable[str]) -> str:
-    """Why these nodes cannot be left out: Slurm would keep the job in the queue for ever. Empty: they can.
+    """Return why these nodes cannot be excluded: the job would wait in the queue for ever. Empty: they can be.
 
-    `needed`: how many nodes the job has been given at its start.
+    `needed`: number of nodes that the job had at its start.
     """
     there = hosts(partition.nodes)
     left_out = {*hosts(record.excluded), *without}
@@ -53,16 +56,16 @@ def too_few(record: JobRecord, partition: Partition, needed: int, without: Itera
 
 
 def excluded(record: JobRecord, without: Iterable[str]) -> str:
-    """For `excnodelist=`: the user's own list with these; empty where that has them all."""
+    """Return the list for `excnodelist=`: the user's own and these nodes. Empty if the user's list has them all."""
     own = hosts(record.excluded)
     more = [name for name in without if name not in own]
     return ",".join((*own, *more)) if more else ""
 
 
 def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bool:
-    """Whether the job runs on though the node of its batch script is lost.
+    """Whether the job goes on although the node of its batch script is lost.
 
-    `batch_host`: that node; None: not asked yet, and then only the job's own record counts.
+    `batch_host`: that node's record; None: not read yet, and only the job's record counts.
     """
     if record.state not in ("RUNNING", "RESIZING", "SUSPENDED") or not record.batch or not record.batch_host:
         return False

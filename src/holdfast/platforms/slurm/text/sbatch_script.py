@@ -1,7 +1,7 @@
-"""The batch script of a job: `#SBATCH` lines, and `exec holdfast run` as the last line.
+"""Write the batch script of a job: `#SBATCH` lines, and `exec holdfast run` as the last line.
 
-`exec`, for Slurm's signals reach the batch shell only, and a shell passes none on. Nothing that a user gives is read
-by bash as more than one word, nor by sbatch as more than one value.
+Slurm's signals reach only the batch shell, and a shell does not forward them: hence `exec`. Values from the user are
+quoted, so that bash reads each as one word and sbatch as one value.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions
 
-#: What sbatch takes as it is. `#` begins a comment there, a backslash escapes, and quotes group.
+#: Characters that sbatch takes literally. In its lines `#` begins a comment, a backslash escapes, and quotes group.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]^~&|()*-]+")
 
 
 class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
-    """All that a script is made of. Paths are absolute."""
+    """The contents of a script. Paths are absolute."""
 
     name: str
     wanted: SlurmOptions
     spares: int
     #: The state directory.
     home: str
-    #: The copy that the job runs from.
+    #: The copy of the job file from which the job runs.
     job_file: str
-    #: The job file that the user named, for the comment.
+    #: The job file that the user named; it appears in a comment of the script.
     source: str
     python: str
     #: Further options of `holdfast run`.
@@ -41,11 +41,11 @@ class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
 
 
 def script(order: SbatchScriptSpec) -> str:
-    """The text of the script. Raises `BadUsage` for a pattern of `report` that Slurm or bash could not fill in."""
+    """Return the script. Raises `BadUsage` for a `report` pattern that Slurm or bash could not expand."""
     lines = ["#!/bin/bash", *(f"#SBATCH {_directive(option, value)}" for option, value in directives(order)), ""]
     lines.append(f"# Written by holdfast {order.version} from {order.source}.".replace("  ", " "))
     lines += [f"export HOLDFAST_HOME={shlex.quote(order.home)}", *order.wanted.setup]
-    # -P: a file in the working directory that is called like a module is not imported.
+    # -P: do not import a file in the working directory that has the name of a module.
     run = [order.python, "-P", "-m", "holdfast", "run", "--job", order.job_file, *_over(order)]
     words = [shlex.quote(word) for word in run]
     if pattern := order.wanted.text("report"):
@@ -59,7 +59,7 @@ def script(order: SbatchScriptSpec) -> str:
 
 
 def directives(order: SbatchScriptSpec) -> Iterator[tuple[str, str | None]]:
-    """The options of sbatch, in the order of the script; None: a flag."""
+    """Yield sbatch's options in the order of the script. The value None means a flag."""
     wanted = order.wanted
     yield "job-name", order.name
     for own in OWN:
@@ -76,17 +76,17 @@ def directives(order: SbatchScriptSpec) -> Iterator[tuple[str, str | None]]:
         elif own.sbatch and (text := wanted.text(own.key)) is not None:
             yield own.sbatch, text
     if order.many:
-        # Of one node nothing is left when it fails: there Slurm has to see to the job itself.
+        # A job on one node cannot survive that node's failure, so Slurm must handle it and --no-kill would not help.
         yield "no-kill", None
     yield from wanted.further
 
 
 def _over(order: SbatchScriptSpec) -> Sequence[str]:
-    """What `holdfast run` has to know of the nodes."""
+    """Return the options that tell `holdfast run` about the nodes."""
     if not order.many:
         return ()
     least, most = order.wanted.nodes
-    # One node and spares: `--nnodes 1` would be one machine.
+    # For one node and spares leave out `--nnodes`: `--nnodes 1` would mean a job on one machine.
     words = [] if most == 1 else ["--nnodes", f"{least}" if least == most else f"{least}:{most}"]
     return [*words, "--spares", str(order.spares)] if order.spares or order.wanted.spares is not None else words
 
@@ -107,7 +107,7 @@ _FILLED = {
 
 
 def filled_in(pattern: str, order: SbatchScriptSpec) -> str:
-    """A path with Slurm's `%j`, `%A`, `%a`, `%x` and `%%` as one word of bash, which has the same in variables."""
+    """Return a path with `%j`, `%A`, `%a`, `%x` and `%%` expanded, as one word of bash with Slurm's variables."""
     array, origin = order.wanted.text("array"), order.wanted.origins.get("report", "--report")
     names = re.findall(r"%(.?)", pattern)
     if bad := [name for name in names if name not in ("j", "A", "a", "x", "%")]:

@@ -1,9 +1,9 @@
-"""What `scontrol show job`, `show node` and `show config` print, as values. Pure; the same text from 22.05 to 25.x.
+"""Parse the output of `scontrol show job`, `show node`, `show partition` and `show config`, from 22.05 to 25.x.
 
-The form of several lines is read, not `-o`: there a free text (a job's name, a comment) ends with its line, and one
-that holds ` JobState=…` can fool no reader. Times are seconds since the epoch: `slurm_commands.py` has Slurm's commands
-print them so (SLURM_TIME_FORMAT=%s). A field that is missing, `(null)`, `N/A`, `None` or `Unknown` is None or
-empty; one that is not known here is kept in `fields`.
+The form of several lines is parsed, not `-o`: in it a free text (a job's name, a comment) ends with its line, so a text
+that contains ` JobState=…` cannot be mistaken for a field. Times are in seconds since the epoch, because
+`slurm_commands.py` sets SLURM_TIME_FORMAT=%s. A field that is missing, `(null)`, `N/A`, `None` or `Unknown` is None or
+empty. Unknown fields are in `fields`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from holdfast.model.noun_base import Noun
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.]*)=")
-#: Fields whose value goes on to the end of its line. A job's Reason is one word, a node's is a sentence.
+#: Fields whose value extends to the end of the line. A job's Reason is one word, a node's is a sentence.
 _FREE = frozenset(
     {
         "JobName",
@@ -40,43 +40,43 @@ _CONFIG = re.compile(r"^(\S+)\s+=\s?(.*)$")
 
 
 class JobRecord(Noun, frozen=True, kw_only=True):
-    """One job, or one job of an array, as slurmctld knew it at that moment."""
+    """One job, or one task of a job array, as slurmctld printed it."""
 
-    #: Its own number (SLURM_JOB_ID), also for a job of an array.
+    #: The job's own number (SLURM_JOB_ID), also for a task of an array.
     job: int
     array: int | None = None
     index: int | None = None
     name: str = ""
-    #: RUNNING, COMPLETING, PENDING … The transient ones too: SIGNALING, RESIZING, REQUEUED.
+    #: State: RUNNING, COMPLETING, PENDING …, and the transient SIGNALING, RESIZING, REQUEUED.
     state: str = ""
-    #: One word of Slurm's: TimeLimit, Preempted … Empty for None.
+    #: Slurm's reason, one word: TimeLimit, Preempted …; empty for None.
     reason: str = ""
-    #: Slurm may start it again.
+    #: Slurm may requeue the job.
     requeue: bool = False
     restarts: int = 0
-    #: It has a batch script; a job of salloc has none, and is never requeued.
+    #: The job has a batch script. A job of salloc has none, and is never requeued.
     batch: bool = False
     user: str = ""
     partition: str = ""
     qos: str = ""
-    #: As Slurm lists them: n[1-3].
+    #: The job's nodes as a Slurm host list: n[1-3].
     nodes: str = ""
     batch_host: str = ""
     excluded: str = ""
-    #: Nodes that the job asks for by name (--nodelist).
+    #: Nodes that the job requests by name (--nodelist).
     required: str = ""
     started_at: float | None = None
-    #: When its time is over; after a preemption the end of the grace; of a job that is over, when it ended.
+    #: End of the time limit; after a preemption the end of the grace period; of an ended job the time of its end.
     ends_at: float | None = None
-    #: None: it has no time limit.
+    #: Time limit in seconds; None: no limit.
     limit_s: float | None = None
-    #: Slurm wants the nodes since then, and the grace runs.
+    #: When Slurm preempted the job; its grace period runs from then.
     preempted_at: float | None = None
-    #: When Slurm last let it go on that had suspended it; while it is SUSPENDED, since when it is.
+    #: When Slurm last resumed the suspended job; while it is SUSPENDED, when it was suspended.
     resumed_at: float | None = None
     comment: str = ""
     admin_comment: str = ""
-    #: Every field as it was printed.
+    #: Every field as printed.
     fields: Mapping[str, str] = {}
 
 
@@ -85,9 +85,9 @@ class NodeRecord(Noun, frozen=True, kw_only=True):
 
     name: str
     address: str = ""
-    #: IDLE, ALLOCATED, DOWN, DRAIN …; a `*` of Slurm's (it does not answer) is NOT_RESPONDING here.
+    #: IDLE, ALLOCATED, DOWN, DRAIN …; Slurm's `*` (no answer from the node) becomes NOT_RESPONDING.
     states: frozenset[str] = frozenset()
-    #: Why it is down or drained, in the words of who did it.
+    #: Why the node is down or drained, in the words of the person or program that did it.
     reason: str = ""
     reason_by: str = ""
     reason_at: float | None = None
@@ -103,24 +103,24 @@ class NodeRecord(Noun, frozen=True, kw_only=True):
 
     @property
     def silent(self) -> bool:
-        """slurmctld has no answer of its slurmd."""
+        """Whether slurmctld gets no answer from the node's slurmd."""
         return "NOT_RESPONDING" in self.states
 
     @property
     def drained(self) -> bool:
-        """It gets no new work: drained already, or as soon as its jobs have ended."""
+        """Whether the node gets no new jobs: it is drained, or will be when its jobs end."""
         return bool(self.states & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
 
 
 class Config(Noun, frozen=True, kw_only=True):
-    """What holdfast needs of slurm.conf. Times in seconds."""
+    """The settings of slurm.conf that holdfast needs. Times in seconds."""
 
     version: str = ""
-    #: From SIGTERM to SIGKILL.
+    #: Time from SIGTERM to SIGKILL.
     kill_wait_s: float = 30.0
-    #: A node that is silent for so long is down.
+    #: A node without an answer for this time is down.
     slurmd_timeout_s: float = 300.0
-    #: OverTimeLimit: SIGTERM comes so long after the end of a time limit. Without a limit: a year.
+    #: OverTimeLimit: SIGTERM comes this long after the end of the time limit. UNLIMITED is read as a year.
     over_time_s: float = 0.0
     job_requeue: bool = True
     preempt_mode: str = ""
@@ -128,15 +128,15 @@ class Config(Noun, frozen=True, kw_only=True):
     preempt_type: str = ""
     proctrack: str = ""
     health_program: str = ""
-    #: AccountingStoreFlags: the comment reaches sacct.
+    #: AccountingStoreFlags: comments reach sacct.
     job_comment: bool = False
-    #: There is a slurmdbd.
+    #: A slurmdbd is configured.
     accounting: bool = False
     fields: Mapping[str, str] = {}
 
     @property
     def preempts(self) -> bool:
-        """Some jobs may preempt others."""
+        """Whether jobs can preempt others on this cluster."""
         return bool(self.preempt_type) and self.preempt_mode not in ("", "OFF")
 
 
@@ -144,33 +144,33 @@ class Partition(Noun, frozen=True, kw_only=True):
     """One partition."""
 
     name: str
-    #: From the notice of a preemption to its end.
+    #: Grace period of a preemption, in seconds.
     grace_s: float = 0.0
-    #: OFF: its jobs cannot be preempted.
+    #: Preemption mode; OFF: the partition's jobs cannot be preempted.
     preempt_mode: str = ""
     limit_s: float | None = None
-    #: As Slurm lists them: n[1-4].
+    #: The partition's nodes as a Slurm host list: n[1-4].
     nodes: str = ""
     fields: Mapping[str, str] = {}
 
 
 def jobs(text: str) -> tuple[JobRecord, ...]:
-    """Every job that `scontrol show job` has printed."""
+    """Parse the output of `scontrol show job`."""
     return tuple(_job(fields) for fields in _records(text, "JobId"))
 
 
 def job(text: str, number: int) -> JobRecord | None:
-    """That one job; of an array `scontrol show job N` prints all jobs that there are."""
+    """Return the job of this number. For a job array, `scontrol show job N` prints all its jobs."""
     return next((each for each in jobs(text) if each.job == number), None)
 
 
 def nodes(text: str) -> tuple[NodeRecord, ...]:
-    """Every node that `scontrol show node` has printed."""
+    """Parse the output of `scontrol show node`."""
     return tuple(_node(fields) for fields in _records(text, "NodeName"))
 
 
 def partition(text: str) -> Partition | None:
-    """What `scontrol show partition NAME` has printed."""
+    """Parse the output of `scontrol show partition NAME`."""
     fields = next(_records(text, "PartitionName"), None)
     if fields is None:
         return None
@@ -185,7 +185,7 @@ def partition(text: str) -> Partition | None:
 
 
 def config(text: str) -> Config:
-    """What `scontrol show config` has printed."""
+    """Parse the output of `scontrol show config`."""
     fields = {found[1]: found[2].strip() for line in text.splitlines() if (found := _CONFIG.match(line.strip()))}
     over = fields.get("OverTimeLimit", "0 min")
     own = Config()
@@ -206,7 +206,10 @@ def config(text: str) -> Config:
 
 
 def span_s(text: str) -> float | None:
-    """`1-02:03:04`, `02:03:04`, `03:04` (minutes, seconds) or `4` (minutes) in seconds; None: no limit, or no span."""
+    """Return the seconds of `1-02:03:04`, `02:03:04`, `03:04` (minutes, seconds) or `4` (minutes).
+
+    None: no limit, or invalid.
+    """
     found = _SPAN.match(text)
     if found is None:
         return None
@@ -220,7 +223,7 @@ def span_s(text: str) -> float | None:
 
 
 def _records(text: str, first: str) -> Iterator[dict[str, str]]:
-    """The fields of each record: a line that begins with `first=` begins one."""
+    """Yield the fields of each record. A record begins with a line that starts with `first=`."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(f"{first}=") and fields:
@@ -307,13 +310,13 @@ def _whole(fields: Mapping[str, str], name: str) -> int | None:
 
 
 def _number(text: str | None, otherwise: float) -> float:
-    """The number at the start: `30 sec`."""
+    """Return the number at the start of a text such as `30 sec`."""
     found = re.match(r"\d+", text or "")
     return float(found[0]) if found else otherwise
 
 
 def slurm_time(text: str | None) -> float | None:
-    """Seconds since the epoch; also Slurm's own form, which is local time."""
+    """Parse a time to seconds since the epoch. Slurm's own format is local time."""
     if text is None or text in _NONE:
         return None
     if text.isdecimal():

@@ -1,20 +1,19 @@
-"""What a signal of Slurm's meant, from the job's record at that time. Pure: records and numbers in, a `SignalMeaning`
-out.
+"""Determine the meaning of a signal from Slurm, from the job's record at that time.
 
-Slurm does not say why it sends a signal. What `scontrol show job` prints in that moment does, nearly always:
+Slurm does not say why it sends a signal. Nearly always `scontrol show job` at that moment shows it:
 
 | the record | means |
 |---|---|
-| RUNNING, PreemptTime set | a preemption whose grace runs: EndTime is its end |
+| RUNNING, PreemptTime set | a preemption in its grace period, which ends at EndTime |
 | COMPLETING, Reason TimeLimit | the time limit |
 | COMPLETING, PreemptTime set | a preemption that ends the job |
-| COMPLETING or PENDING, Restarts is higher | Slurm starts it again: preemption, `scontrol requeue`, a lost node |
+| COMPLETING or PENDING, Restarts is higher | Slurm requeues it: preemption, `scontrol requeue`, a lost node |
 | COMPLETING, none of these | `scancel` |
 | RUNNING, none of these | `scancel --signal` |
 
-A preemption without a grace and `scontrol requeue` leave the same record. What tells them apart, in this order: a grace
-that was seen before, accounting (`sacct -D`), the line that slurmstepd writes to the batch script's stderr before it
-signals anything, and the partition: a job that can be preempted is far more often preempted than requeued by hand.
+A preemption without a grace period and `scontrol requeue` leave the same record. They are told apart by, in this order:
+a grace period seen before, accounting (`sacct -D`), the line that slurmstepd writes to the batch script's stderr before
+it sends a signal, and the partition. A preemptable job is far more often preempted than requeued by hand.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, slurm_time
 
-#: The part of what Slurm leaves of time that holdfast keeps for the report and for its own commands.
+#: Fraction of the remaining time that holdfast keeps for its report and its own commands.
 MARGIN = 0.3
 MOST_MARGIN_S = 5.0
-#: Slurm looks at time limits every 30 s, and sends what `--signal` asks for up to a minute early.
+#: Slurm checks time limits every 30 s, and sends the signal of `--signal` up to a minute early.
 LATE_S = 60.0
 
 _CANCELLED = re.compile(
@@ -44,55 +43,55 @@ _OVER = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "REVOKED
 
 
 class Meaning(enum.Enum):
-    """What a signal of Slurm's came for."""
+    """The reason for a signal from Slurm."""
 
     CANCELLED = enum.auto()
     #: `scancel --signal`, or the end of a step: the job itself goes on.
     SIGNALLED = enum.auto()
     TIME_LIMIT = enum.auto()
-    #: The signal that `--signal` has ordered for some time before the time limit.
+    #: The signal that the user's `--signal` requests before the time limit.
     TIME_WARNING = enum.auto()
-    #: Slurm takes the nodes at the end of the grace.
+    #: A preemption whose grace period still runs; Slurm takes the nodes at its end.
     PREEMPTING = enum.auto()
     PREEMPTED = enum.auto()
     #: `scontrol requeue`.
     REQUEUED = enum.auto()
     NODE_FAILED = enum.auto()
-    #: The job has ended by itself: its script has, which started holdfast beside it.
+    #: The job has ended because its batch script has, which ran holdfast in the background.
     OVER = enum.auto()
     #: Slurm does not answer.
     UNKNOWN = enum.auto()
 
 
 class WarningSignal(Noun, frozen=True, kw_only=True):
-    """`--signal=[B:]USR1@60`: what the job's user asked Slurm for."""
+    """The user's `--signal=[B:]USR1@60`: a signal some seconds before the time limit."""
 
     number: int
     before_s: float
 
 
 class SignalFacts(Noun, frozen=True, kw_only=True):
-    """What there is to judge by. Times are seconds since the epoch."""
+    """The facts from which a signal is explained. Times are in seconds since the epoch."""
 
-    #: As squeue shows it: `42`, `42_3`.
+    #: The job's number as squeue shows it: `42`, `42_3`.
     job: str
-    #: The signal.
+    #: The signal's number.
     number: int
-    #: When it came.
+    #: When the signal came.
     at: float
-    #: The record since; None: Slurm did not answer.
+    #: The job's record after the signal; None: Slurm did not answer.
     now: JobRecord | None
-    #: The last record from before the signal.
+    #: The job's last record from before the signal.
     before: JobRecord | None = None
-    #: How often the job had been started again when this run of it began (SLURM_RESTART_COUNT).
+    #: How often the job had been restarted before this run (SLURM_RESTART_COUNT).
     restarts: int = 0
     config: Config = Config()
     warned: WarningSignal | None = None
-    #: The State of the run in `sacct -D`; empty: not asked, or not told.
+    #: State of the run in `sacct -D`; empty: not asked, or no answer.
     accounted: str = ""
-    #: Why slurmstepd has said that the batch script is cancelled: `PREEMPTION`, `JOB REQUEUE`; empty: not known.
+    #: The reason in slurmstepd's line about the cancelled script: `PREEMPTION`, `JOB REQUEUE`; empty: unknown.
     line: str = ""
-    #: The job's partition or QOS lets others preempt it.
+    #: Other jobs can preempt this job, by its partition or QOS.
     preemptable: bool = False
     #: Why there is no record.
     trouble: str = ""
@@ -100,26 +99,27 @@ class SignalFacts(Noun, frozen=True, kw_only=True):
 
 
 class SignalMeaning(Noun, frozen=True, kw_only=True):
-    """What it meant, and what follows."""
+    """The reason for a signal, and its consequences."""
 
     meaning: Meaning
     phrase: Phrase
     reason: str
-    #: When Slurm kills what is left, in seconds since the epoch. None: it will not for this.
+    #: When Slurm kills the remaining processes, in seconds since the epoch. None: it does not, on account of this
+    #: signal.
     ends_at: float | None = None
-    #: Slurm has the job in its queue again already.
+    #: Slurm has already requeued the job.
     again: bool = False
-    #: Slurm would start the job again if it were asked now.
+    #: Slurm would requeue the job on request.
     may_requeue: bool = False
 
     @property
     def hard(self) -> bool:
-        """Slurm has begun to end the job: nothing that this run of it does keeps it."""
+        """Whether Slurm has begun to end the job, and this run cannot prevent that."""
         return self.meaning not in (Meaning.SIGNALLED, Meaning.TIME_WARNING, Meaning.PREEMPTING, Meaning.UNKNOWN)
 
 
 def signal_meaning(asked: SignalFacts) -> SignalMeaning:
-    """What the signal meant."""
+    """Explain a signal."""
     record, before = asked.now, asked.before
     if record is None:
         return _unanswered(asked)
@@ -161,14 +161,14 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
 
 
 def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal | None) -> bool:
-    """Whether a signal is the one that the job's user has ordered for some time before the limit."""
+    """Whether a signal is the one that the user's `--signal` requested before the time limit."""
     if warned is None or warned.number != number or record.ends_at is None:
         return False
     return record.ends_at - at <= warned.before_s + LATE_S
 
 
 def limit_words(asked: SignalFacts, how: str, *, ends_at: float | None = None) -> str:
-    """`Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`. `ends_at`: where it is still to come."""
+    """Return `Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`. `ends_at`: for a limit in the future."""
     record = asked.now or asked.before
     limit = f" of {hours(record.limit_s)}" if record is not None and record.limit_s is not None else ""
     at = f" at {clock(ends_at, lambda _: asked.utc_offset_s)}" if ends_at is not None else ""
@@ -181,22 +181,22 @@ def preempting_words(asked: SignalFacts, record: JobRecord) -> str:
 
 
 def hours(seconds: float) -> str:
-    """As Slurm writes it: `1:00:00`, `2-00:30:00`."""
+    """Format a duration as Slurm does: `1:00:00`, `2-00:30:00`."""
     minutes, rest = divmod(int(seconds), 60)
     days, minutes = divmod(minutes, 1440)
     return f"{f'{days}-' if days else ''}{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def left_s(ends_at: float, now: float) -> float:
-    """What there is of time until Slurm kills, less what holdfast keeps for its report."""
+    """Return the seconds until Slurm kills the job, less those that holdfast keeps for its report."""
     whole = max(0.0, ends_at - now)
     return whole - min(MARGIN * whole, MOST_MARGIN_S)
 
 
 def notice_at(record: JobRecord, grace_s: float) -> float | None:
-    """When the workers are to learn of the time limit: `max(grace, 30 s)` before it, and not in its first half.
+    """Return when to warn the workers of the time limit, in seconds since the epoch.
 
-    In seconds since the epoch; None: there is no limit.
+    It is `max(grace_s, 30 s)` before the limit, but not in the first half of the job's time. None: there is no limit.
     """
     if record.ends_at is None or record.started_at is None or record.limit_s is None:
         return None
@@ -204,9 +204,9 @@ def notice_at(record: JobRecord, grace_s: float) -> float | None:
 
 
 def cancelled_for(printed: str, job: int, since: float) -> str:
-    """The reason in the last line of slurmstepd's that says the batch script is cancelled; empty: there is none.
+    """Return the reason in slurmstepd's last line about the batch script's cancellation; empty: there is none.
 
-    `printed`: the end of the script's stderr. `since`: in seconds since the epoch; the lines of runs before are older.
+    `printed`: the end of the script's stderr. `since`: seconds since the epoch; older lines are from earlier runs.
 
         slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-23T01:16:29 DUE TO PREEMPTION ***
     """
@@ -218,7 +218,10 @@ def cancelled_for(printed: str, job: int, since: float) -> str:
 
 
 def warned_by(script: str) -> WarningSignal | None:
-    """The `--signal` of a batch script's `#SBATCH` lines, or of a command line (`SubmitLine`); the last one counts."""
+    """Return the `--signal` in a batch script's `#SBATCH` lines, or in a command line (`SubmitLine`).
+
+    The last one counts.
+    """
     words = script.split() if not script.startswith("#!") else _of_sbatch(script)
     found: WarningSignal | None = None
     for at, word in enumerate(words):
@@ -233,7 +236,7 @@ def warned_by(script: str) -> WarningSignal | None:
 
 
 def _of_sbatch(script: str) -> list[str]:
-    """The words of its `#SBATCH` lines: sbatch reads them up to the first command."""
+    """Return the words of the `#SBATCH` lines. sbatch reads none below the first command."""
     words: list[str] = []
     for line in script.splitlines():
         if line.startswith("#SBATCH"):
@@ -244,7 +247,7 @@ def _of_sbatch(script: str) -> list[str]:
 
 
 def _warned(text: str) -> WarningSignal | None:
-    """`[{R|B}:]<signal>[@<seconds>]`; 60 s where no time is given."""
+    """Parse `[{R|B}:]<signal>[@<seconds>]`. The default time is 60 s."""
     name, _, seconds = text.strip("\"'").rpartition(":")[2].partition("@")
     name = name.upper().removeprefix("SIG")
     number = int(name) if name.isdecimal() else getattr(Signals, f"SIG{name}", 0)
@@ -258,7 +261,7 @@ def _found(meaning: Meaning, phrase: Phrase, reason: str, kill_at: float, *, aga
 
 
 def _started_again(asked: SignalFacts, kill_at: float, *, preempted: bool) -> SignalMeaning:
-    """Slurm has put the job back into its queue."""
+    """Explain the signal of a job that Slurm has requeued."""
     told = asked.accounted.partition(" ")[0]
     back = f"Slurm has job {asked.job} in its queue again"
     if preempted or told == "PREEMPTED" or (not told and asked.line == "PREEMPTION"):
@@ -287,7 +290,7 @@ def _warning(asked: SignalFacts, record: JobRecord) -> SignalMeaning:
 
 
 def _unanswered(asked: SignalFacts) -> SignalMeaning:
-    """Slurm does not say. What was known before may be enough."""
+    """Explain a signal without an answer from Slurm, from the last record before it."""
     before, name = asked.before, Signals(asked.number).name
     cannot = f" (Slurm did not say more: {asked.trouble})" if asked.trouble else ""
     if before is not None and is_warning(asked.number, asked.at, before, asked.warned):

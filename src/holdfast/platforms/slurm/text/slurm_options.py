@@ -1,7 +1,7 @@
-"""What a user wants of Slurm, from options, a job file's `slurm:` section and settings, to options of sbatch.
+"""Turn the user's Slurm settings, from options, a job file's `slurm:` section and settings files, into sbatch options.
 
-Names of holdfast's own have one meaning each and are judged here; any other word becomes the option of sbatch of that
-name, and sbatch judges it.
+holdfast's own keys have a fixed meaning and are validated here. Any other key becomes the sbatch option of that name,
+and sbatch validates it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Said = str | bool | tuple[str, ...] | None
 
 
 class SlurmValue(Noun, frozen=True, kw_only=True):
-    """One value, and where it was said: "--partition", "job file train.yaml: `slurm.partition`"."""
+    """One value and its origin, for messages: "--partition", "job file train.yaml: `slurm.partition`"."""
 
     value: Said
     origin: str
@@ -24,17 +24,17 @@ class SlurmValue(Noun, frozen=True, kw_only=True):
 
 
 class SlurmKey(Noun, frozen=True, kw_only=True):
-    """A name of holdfast's own."""
+    """One of holdfast's own keys."""
 
     key: str
-    #: For the table of names in the documentation.
+    #: Description for the documentation's table of keys.
     what: str
     expected: str
-    #: What its text has to be; empty: any text.
+    #: Regular expression for the value; empty: any text.
     pattern: str = ""
-    #: The option of sbatch that it becomes; empty: none of its own name.
+    #: The sbatch option for this key; empty: none of its own.
     sbatch: str = ""
-    #: Other names that mean the same.
+    #: Other names of the key.
     also: tuple[str, ...] = ()
 
 
@@ -42,7 +42,7 @@ _COUNT = r"[1-9][0-9]{0,5}"
 _TIME = r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|(?i:infinite|unlimited)"
 _RANGE = r"[0-9]+(-[0-9]+(:[0-9]+)?)?"
 
-#: In the order of the documentation, and of the lines of the script.
+#: Keys in the order of the documentation, and of the script's lines.
 # fmt: off
 OWN: tuple[SlurmKey, ...] = (
     SlurmKey(key="nodes", what="nodes that take part, or a range MIN:MAX; 1 unless given", expected="a number of nodes, 1 or more, or MIN:MAX", pattern=rf"{_COUNT}([:-]{_COUNT})?", sbatch="nodes"),
@@ -72,7 +72,7 @@ OWN: tuple[SlurmKey, ...] = (
 
 BY_KEY: dict[str, SlurmKey] = {name: own for own in OWN for name in (own.key, *own.also)}
 
-#: Options of sbatch that cannot stand in a section, each with the reason.
+#: sbatch options that a section must not contain, each with the reason.
 REFUSED: dict[str, str] = {
     "job-name": "the job's `name` is the name in Slurm too",
     "ntasks": "holdfast starts one task on each node; `count` of a role says how many workers there are",
@@ -93,7 +93,7 @@ REFUSED: dict[str, str] = {
 
 WORD = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST = 2000
-#: What sbatch has beside the names above, from 22.05 to 25.11: for what was probably meant.
+#: All other options of sbatch from 22.05 to 25.11, to suggest the intended one after a typo.
 _OF_SBATCH = (
     "acctg-freq batch bb bbf begin clusters cluster-constraint container contiguous core-spec cores-per-socket "
     "cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclusive export export-file "
@@ -107,21 +107,21 @@ _OF_SBATCH = (
 
 
 class SlurmOptions(Noun, frozen=True, kw_only=True):
-    """What a job wants of Slurm, judged."""
+    """A job's validated Slurm options."""
 
-    #: At least, at most; without spares.
+    #: Minimum and maximum number of nodes, without spares.
     nodes: tuple[int, int] = (1, 1)
-    #: None: nothing says it.
+    #: Number of spares; None: not set.
     spares: int | None = None
     requeue: bool = True
-    #: Whether it is to be started again at the time limit; None: nothing says it.
+    #: Whether to requeue the job at its time limit; None: not set.
     at_limit: bool | None = None
-    #: Of the other own names, by key.
+    #: Values of holdfast's other keys, by key.
     texts: dict[str, str] = {}
     setup: tuple[str, ...] = ()
-    #: Further options of sbatch; None: a flag.
+    #: Further options of sbatch; the value None means a flag.
     further: tuple[tuple[str, str | None], ...] = ()
-    #: Where each was said, by key, for messages about what sbatch says of it.
+    #: The origin of each key's value, for messages about sbatch's errors.
     origins: dict[str, str] = {}
 
     def text(self, key: str) -> str | None:
@@ -129,7 +129,7 @@ class SlurmOptions(Noun, frozen=True, kw_only=True):
 
 
 def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
-    """Judge what was said, the strongest layer first. Raises `BadUsage` for the first thing that cannot be right."""
+    """Validate and merge the settings, the strongest layer first. Raises `BadUsage` for the first mistake."""
     found: dict[str, SlurmValue] = {}
     for layer in reversed(layers):
         seen: dict[str, str] = {}
@@ -160,12 +160,14 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
     )
 
 
-#: Own names that are no plain text.
+#: Own keys whose value is not plain text.
 _JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "setup")
 
 
 def nearest(word: str) -> str:
-    """The name, of holdfast's or of sbatch's, that was probably meant; empty: it is one, or none is near."""
+    """Return the holdfast key or sbatch option that a misspelt word probably means; empty: it is valid, or none is
+    near.
+    """
     import difflib  # for what may be a mistake only
 
     names = [*BY_KEY, *REFUSED, *_OF_SBATCH.split()]
@@ -174,7 +176,7 @@ def nearest(word: str) -> str:
 
 
 def _key(name: str, given: SlurmValue) -> str:
-    """One spelling of a name. Raises `BadUsage` for what can be no option of sbatch."""
+    """Return the canonical spelling of a key. Raises `BadUsage` for a word that cannot be an sbatch option."""
     key = name.strip().lstrip("-").replace("_", "-")
     if key in REFUSED:
         raise BadUsage(f"{given.origin}: {REFUSED[key]}", hint=given.hint)
@@ -208,7 +210,7 @@ def _text(own: SlurmKey, given: SlurmValue) -> str:
 
 
 def _also(key: str, text: str) -> str:
-    """What is usually meant by such a mistake."""
+    """Return a hint for a common mistake in this key."""
     if key == "memory" and text.isdigit():
         return f" (for Slurm a bare number is MB: write {text}M)"
     if key == "time" and re.fullmatch(r"[0-9.]+ *[a-zA-Z]+", text):
@@ -231,7 +233,7 @@ def _flag(given: SlurmValue) -> bool:
 
 
 def _lines(given: SlurmValue) -> tuple[str, ...]:
-    """Lines of bash, which are the user's own code: only what no line can hold is refused."""
+    """Return lines of bash. They are the user's own code, so only a NUL or a value that is no text is refused."""
     value = given.value
     texts = value if isinstance(value, tuple) else (value,)
     lines = [line for text in texts for line in str(text).splitlines()]
@@ -253,7 +255,7 @@ def _further(key: str, given: SlurmValue) -> tuple[str, str | None]:
 
 
 def _one_line(text: str, given: SlurmValue) -> str:
-    """Raises `BadUsage` for what would be more than one line of the script, or more than sbatch reads of one."""
+    """Raise `BadUsage` for text with line ends or control characters, or too long for sbatch."""
     if bad := next((letter for letter in text if not letter.isprintable()), None):
         raise BadUsage(f"{given.origin}: expected one line without {_letter(bad)}", hint=given.hint)
     if len(text.encode(errors="replace")) > _LONGEST:

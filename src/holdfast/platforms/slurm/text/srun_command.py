@@ -1,4 +1,4 @@
-"""What srun is given to start the agents, and what its words mean: words in, words out."""
+"""Build the srun command that starts the agents, and interpret srun's messages. Nothing is run in this module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEND_LIBS SIGNAL SPREAD_JOB SRUN_REDUCE_TASK_EXIT_MSG STDERRMODE STDINMODE STDOU
 STEP_KILLED_MSG_NODE_ID TASK_EPILOG TASK_PROLOG TEST_EXEC THREADS THREADS_PER_CORE THREAD_SPEC TIMELIMIT
 TRES_BIND TRES_PER_TASK UNBUFFEREDIO USE_MIN_NODES WAIT WAIT4SWITCH WAIT_FOR_CHILDREN WCKEY WORKING_DIR
 """
-#: What srun reads as if it had been typed. What a user asked sbatch for is not meant for the agents' step.
+#: Variables that srun reads as options. The user's requests to sbatch do not apply to the agents' step.
 _OPTIONS_OF_SRUN = frozenset(f"SLURM_{name}" for name in _NAMES.split())
 _OF_THE_COMMAND = frozenset(
     f"HOLDFAST_{name}" for name in ("JOB_KEY", "HOSTS", "HOSTFILE", "SSH", "REPORT", "JSON", "STDIN", "NAME")
@@ -29,34 +29,39 @@ _OF_THE_COMMAND = frozenset(
 
 
 def is_for_srun(name: str) -> bool:
-    """Whether a variable would change the step."""
+    """Whether a variable would change the agents' step."""
     return name in _OPTIONS_OF_SRUN or name.startswith("SRUN_")
 
 
 def environment_of_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """What srun gets, and hands to each agent."""
+    """Return the environment of srun, which it passes on to each agent."""
     return {name: value for name, value in env.items() if not is_for_srun(name) and name not in _OF_THE_COMMAND}
 
 
 def kept_back(env: Mapping[str, str]) -> dict[str, str]:
-    """What workers see all the same: a `srun` of theirs does as it does in the batch script."""
+    """Return the variables withheld from srun.
+
+    Workers get them, so that their own srun behaves as in the batch script.
+    """
     return {name: value for name, value in env.items() if is_for_srun(name)}
 
 
 def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """What an agent's job sees: what Slurm has set for its task, without the options of the agents' own step."""
+    """Return the environment of an agent's job: its task's variables without options of the step, and `kept`."""
     return {name: value for name, value in there.items() if not is_for_srun(name)} | dict(kept)
 
 
-#: How long Slurm may take to give the step its nodes. Where one was taken out of the job, srun would wait for ever.
+#: Time limit for Slurm to give the step its nodes, in seconds. After a node's removal srun would wait for ever.
 GET_S = 20
 
 
 def step_command(
     job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), output: str = "", gpus: int = 0
 ) -> tuple[str, ...]:
-    """The command line of one step with an agent on each of so many nodes. `only`: on these nodes of the job. `gpus`:
-    of each node; 0: those that Slurm gives a step by itself."""
+    """Return the command of one step with an agent on each of `nodes` nodes.
+
+    `only`: use these nodes of the job. `gpus`: GPUs per node; 0: Slurm's default for a step.
+    """
     nodelist = (f"--nodelist={','.join(only)}",) if only else ()
     gpus_per_node = (f"--gpus-per-node={gpus}",) if gpus else ()
     return (
@@ -68,12 +73,12 @@ def step_command(
         "--ntasks-per-node=1",
         *nodelist,
         *gpus_per_node,
-        # The user's own steps still run beside it, and it has all that the job has.
+        # Share the nodes with the user's own steps, and use all memory and cores of the job.
         "--overlap",
         "--mem=0",
         "--cpu-bind=none",
         "--mpi=none",
-        # The agents look after the job: neither a lost node nor a task that ends is the end of the others.
+        # The agents handle failures: neither a lost node nor a task's exit must end the other agents.
         "--no-kill",
         "--kill-on-bad-exit=0",
         "--wait=0",
@@ -90,14 +95,14 @@ def step_command(
 
 
 class SrunLine(Noun, frozen=True, kw_only=True):
-    """A line of srun's, as far as it is about tasks or nodes."""
+    """A message of srun's about tasks or nodes."""
 
     nodes: tuple[str, ...]
-    #: Something has killed the agents there: others can be started.
+    #: A signal killed these nodes' agents, so new ones can be started.
     killed: bool = False
-    #: Slurm has taken the nodes out of the job.
+    #: Slurm has removed the nodes from the job.
     lost: bool = False
-    #: What became of it: `Killed`, `Exited with exit code 2`, `Node failure`.
+    #: What happened: `Killed`, `Exited with exit code 2`, `Node failure`.
     words: str
 
 
@@ -110,7 +115,7 @@ _NOISE = re.compile(
 
 
 def meaning(line: str) -> SrunLine | None:
-    """What a line of srun's says of nodes; None: it is about something else."""
+    """Parse a message of srun's about nodes; None: it is about something else."""
     try:
         if found := _NODE.match(line):
             return SrunLine(nodes=hosts_in(found["nodes"]), lost=True, words="Node failure")
@@ -118,7 +123,7 @@ def meaning(line: str) -> SrunLine | None:
             words = found["words"].strip()
             return SrunLine(nodes=hosts_in(found["nodes"]), killed=not words.startswith("Exited with"), words=words)
     except ValueError:
-        pass  # a worker's line that looks like srun's
+        pass  # a worker's line that only looks like srun's
     return None
 
 
@@ -126,13 +131,13 @@ _OF_STEPD = re.compile(r"slurmstepd-(?P<node>\S+): error: (?P<words>.{1,300})")
 
 
 def word_of_stepd(line: str) -> tuple[str, str] | None:
-    """A node and what its slurmstepd says of the task there: `n3`, `execve(): /venv/bin/python: No such file …`."""
+    """Return the node and text of a slurmstepd message: `n3`, `execve(): /venv/bin/python: No such file …`."""
     found = _OF_STEPD.match(line)
     return (found["node"], found["words"].strip()) if found else None
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line of srun's has no use for a person."""
+    """Whether a message of srun's is useless to the user."""
     return bool(_NOISE.match(line))
 
 
@@ -188,20 +193,20 @@ _PASSING = (
 
 
 class StepFailure(Noun, frozen=True, kw_only=True):
-    """Why a step could not be started, in a clause, with what to type."""
+    """Why a step could not start, as a clause, with a command to try."""
 
     words: str
     hint: str
-    #: Another try would end the same way.
+    #: A retry would fail the same way.
     final: bool = False
-    #: The step did not get its nodes: Slurm may have taken some out of the job, or they are not ready.
+    #: The step did not get its nodes: Slurm may have removed some from the job, or they are not ready.
     of_nodes: bool = False
-    #: It passes by itself in minutes: another controller takes over, or this one is started again.
+    #: The failure ends by itself within minutes: a slurmctld is restarted, or a backup takes over.
     passes: bool = False
 
 
 def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
-    """What a step that never had an agent has failed of. `lines`: srun's own, the last ones."""
+    """Explain the failure of a step that never had an agent. `lines`: srun's last messages."""
     for table in (_FINAL, _PASSING):
         for pattern, words, hint in table:
             if line := next((line for line in lines if re.search(pattern, line)), ""):
