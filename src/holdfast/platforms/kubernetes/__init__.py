@@ -1,1 +1,1 @@
-"""Kubernetes: start a job in pods, watch it, submit it, and look at it from outside."""
+"""Kubernetes as a platform: start a job in pods, watch it, submit it, and view it from outside."""

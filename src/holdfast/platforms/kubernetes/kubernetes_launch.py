@@ -1,4 +1,4 @@
-"""Kubernetes: the owner has a pod of its own, and creates one for each node; the agent there connects to the owner."""
+"""Start a job on Kubernetes. The owner has its own pod and creates a pod for each node, whose agent connects to it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.job_key import parse_key
 
-#: The default of `--join-timeout`: pods wait for room and for images.
+#: Default of `--join-timeout`, in seconds: pods wait for resources and for images.
 JOIN_S = 3600.0
-#: The default of `--replace-wait`: Kubernetes has to place a new pod, which may have to pull its image.
+#: Default of `--replace-wait`, in seconds: Kubernetes must place a new pod, which may have to pull its image.
 REPLACE_S = 600.0
 MOST_KEY_BYTES = 128
 
@@ -42,7 +42,7 @@ MOST_KEY_BYTES = 128
 def over_pods(
     options: RunOptions, settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """Run the job over the pods of its plan: this process hosts the owner and has no worker. Raises `BadUsage`."""
+    """Return the job over the pods of its plan. This process hosts the owner and has no worker. Raises `BadUsage`."""
     readable_again(options)
     pods = plan_here(os.environ)
     job = job_of(True)
@@ -60,7 +60,7 @@ def over_pods(
         key=mounted_key(os.environ),
         key_from=os.environ[object_names.KEY_FILE],
         job=identity(options, job.spec),
-        slots=1,  # without meaning: this process has no worker
+        slots=1,  # unused: this process has no worker
         hosts=True,
         hosts_why=f"it is the owner's pod of the Kubernetes job {pods.name}",
         is_host=True,
@@ -75,14 +75,20 @@ def over_pods(
 
 
 def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
-    """What is the same in all agents' orders, as their pods carry it: without the key and this pod's environment."""
+    """Return the part of the order that all agents share, for their pods.
+
+    It has no key and no variables of this pod.
+    """
     typed = replace(options, job=f"{pods.exchange}/{object_names.JOB_FILE}", local_addr=None)
     found = order_for_agents(object_names.PLATFORM, typed, job.spec.name, plan, b"", environment={})
     return msgspec.json.encode(replace(found, directory="", addresses=(), port=object_names.PORT)).decode()
 
 
 def mounted_key(environment: Mapping[str, str]) -> bytes:
-    """The job's key, as its Secret is mounted: readable for all users of this pod only. Raises `BadUsage`."""
+    """Read the job's key from its mounted Secret.
+
+    All users of this pod can read it, and nobody else. Raises `BadUsage`.
+    """
     path = environment.get(object_names.KEY_FILE, "")
     name, namespace = environment.get(object_names.JOB_NAME, "JOB"), environment.get(object_names.NAMESPACE, "default")
     hint = f"kubectl -n {namespace} describe secret {object_names.key_secret(name)}"

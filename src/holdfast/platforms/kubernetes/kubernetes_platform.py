@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class KubernetesPlatform(Platform):
-    """A `Platform`. Each method imports what only it needs: few processes need more than one.
+    """Runs jobs in pods. Each method imports its own modules, because few processes need more than one.
 
-    Kubernetes itself gives a job another owner's pod: an agent without an owner asks it nothing.
+    Kubernetes by itself replaces a job's owner pod, so an agent without an owner asks it for nothing.
     """
 
     name = object_names.PLATFORM
@@ -35,11 +35,11 @@ class KubernetesPlatform(Platform):
     judges_submissions = True
     beyond_options = "section `kubernetes:` of the job file"
     key_from = "the job's Secret"
-    #: Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node.
+    #: Kubernetes takes 5 minutes or more to replace the owner's pod on a lost node.
     owner_wait_s = 600.0
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
-        return None  # the job has the name of its pods' Job, in the cluster's own records
+        return None  # the job's name is that of its Job, in the cluster's own records
 
     def hosts_only(self, environment: Mapping[str, str]) -> bool:
         return object_names.JOB_NAME in environment and object_names.OWNER_ADDRESS not in environment
@@ -69,8 +69,10 @@ class KubernetesPlatform(Platform):
         return watch(spec, reactor, say, environment)
 
     def exit_status(self, code: int) -> int:
-        """A Kubernetes Job decides by it whether another pod is to try. So every verdict has the same status, and the
-        termination message has the code itself."""
+        """Return one status for every verdict, because the Kubernetes Job decides by it whether to try another pod.
+
+        The termination message has the code itself.
+        """
         return object_names.DO_NOT_RETRY
 
     def submit_options(self) -> tuple[SubmitOption, ...]:

@@ -1,4 +1,4 @@
-"""An agent's pod on Kubernetes: one node of a job whose owner has a pod of its own."""
+"""Start the agent in a pod on Kubernetes. The job's owner runs in another pod."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
 MOST_ORDER_BYTES = 256 << 10
-#: Variables that workers do not need.
+#: Variables of the agent that workers do not need.
 _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, object_names.NODE_INDEX, object_names.SLOTS)
 
 
 def join_in_pod() -> AgentJoin:
-    """The order of this pod's agent: its variables are taken out of the environment, and the key is in a file."""
+    """Read this agent's order from the environment, and remove its variables there. The key is read from a file."""
     environment = dict(os.environ)
     host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
     text = environment.get(ORDER, "")

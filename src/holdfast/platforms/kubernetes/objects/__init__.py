@@ -1,1 +1,1 @@
-"""Kubernetes, pure: the objects of a job, and what the API server's records of them mean."""
+"""Build the Kubernetes objects of a job, and interpret the API server's records. Nothing is sent in this folder."""

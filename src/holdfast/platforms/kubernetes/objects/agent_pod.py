@@ -1,4 +1,4 @@
-"""The pod of an agent, as a plain mapping for the API server. Pure: the same plan and index make the same pod."""
+"""Build the pod of an agent, as a plain mapping for the API server. The same plan and index give the same pod."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape, resources_of
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
-#: What an agent may take to end beside the grace of its workers.
+#: Time for an agent to exit after its workers' grace period, in seconds.
 END_S = 30
 
 EXCHANGE_VOLUME = "holdfast-exchange"
@@ -19,7 +19,7 @@ JOB_VOLUME = "holdfast-job"
 HOME_VOLUME = "holdfast-home"
 SHM_VOLUME = "holdfast-shm"
 
-#: For containers of the holdfast image: they need no privilege.
+#: Security settings for containers of the holdfast image, which need no privileges.
 HARMLESS: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -28,16 +28,17 @@ HARMLESS: Mapping[str, Any] = {
 
 
 class OwnersJob(Noun, frozen=True, kw_only=True):
-    """The Job of the owner's pod, to which all else of the job belongs."""
+    """The Job of the owner's pod. All other objects of the job belong to it."""
 
     name: str
     uid: str
 
     @property
     def reference(self) -> dict[str, Any]:
-        """No controller's reference: the Job's controller would count the pod as one of its own.
+        """The owner reference for the job's other objects.
 
-        `blockOwnerDeletion` is left out too: it needs a right on the Job that a namespaced role may lack.
+        It is not a controller's reference, because the Job's controller would count agents' pods as its own.
+        `blockOwnerDeletion` is left out: it needs a right on the Job that a namespaced role may lack.
         """
         return {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": self.uid}
 
@@ -45,9 +46,10 @@ class OwnersJob(Noun, frozen=True, kw_only=True):
 def pod(
     plan: PodPlan, index: int, generation: int = 0, *, job: OwnersJob | None = None, avoid: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The pod of node `index`. `avoid`: names of Kubernetes' nodes on which it is not to run.
+    """Return the pod of node `index`. `generation`: how many pods the node has had before.
 
-    `job` None: the pod is for a look at it, or for the API server's judgement. Raises IndexError.
+    `avoid`: names of Kubernetes nodes on which it must not run. `job` None: for a dry run or for validation by the API
+    server. Raises IndexError.
     """
     shape = plan.shape(index)
     metadata: dict[str, Any] = {
@@ -59,7 +61,7 @@ def pod(
             object_names.GENERATION: str(generation),
             **plan.together.labels,
         },
-        # An autoscaler that wants to empty a node looks for a quieter one.
+        # Keep the cluster autoscaler from draining the pod's node to save machines.
         "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", **plan.together.annotations},
     }
     if job is not None:
@@ -152,20 +154,20 @@ def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
 
 
 def key_volume(name: str) -> dict[str, Any]:
-    """The job's key for a container of any user: what is mounted in a pod is seen by that pod alone.
+    """Return the volume with the job's key. Containers of every user can read it, but only in this pod.
 
-    Mode 0400 would be root's own, and a group for it (fsGroup) would also change the group of the user's volumes.
+    Mode 0400 would leave it to root. A group for it (fsGroup) would also change the group of the user's volumes.
     """
     return {"name": KEY_VOLUME, "secret": {"secretName": object_names.key_secret(name), "defaultMode": 0o444}}
 
 
 def secrets_file(plan: PodPlan) -> dict[str, str]:
-    """The variable that tells a container where the values of the job file's `secrets` are, where it has any."""
+    """Return the variable with the path of the job file's `secrets`, if it has any."""
     return {object_names.SECRETS_FILE: f"{object_names.KEY_DIR}/{object_names.SECRETS}"} if plan.secrets else {}
 
 
 def of_the_pod() -> list[dict[str, Any]]:
-    """Variables with what a pod knows of itself."""
+    """Return variables that Kubernetes fills with the pod's own name, uid, namespace and node."""
     fields = {
         object_names.POD: "metadata.name",
         object_names.POD_UID: "metadata.uid",
@@ -192,14 +194,14 @@ def _environment(plan: PodPlan, shape: PodShape, index: int) -> list[dict[str, A
 
 
 def _resources(asked: Mapping[str, str]) -> dict[str, Any]:
-    """Requests are limits: what a worker may use is what its node has kept for it."""
+    """Return requests equal to limits, so that workers use what their node has reserved for them."""
     return {"resources": {"requests": dict(asked), "limits": dict(asked)}} if asked else {}
 
 
 def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, Any]:
-    """An affinity of the template, narrowed: its terms are alternatives, so each gets what is to be avoided.
+    """Return the affinity with `avoid` excluded. Its terms are alternatives, so each of them gets the exclusion.
 
-    By the field, and not by the label with the host's name, which may be another than the node's.
+    Nodes are matched by name and not by the host name's label, which may differ.
     """
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in dict.fromkeys(avoid)]
     node = dict(affinity.get("nodeAffinity") or {})
@@ -213,7 +215,10 @@ def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, A
 
 
 def rather_elsewhere(spec: dict[str, Any], nodes: Sequence[str]) -> None:
-    """Another node, if there is one: that of the pod before has just fallen silent, and may count as ready still."""
+    """Prefer nodes other than these.
+
+    The previous pod's node has just stopped answering, and may still count as ready.
+    """
     affinity = dict(spec.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]

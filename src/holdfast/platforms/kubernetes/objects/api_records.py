@@ -1,7 +1,7 @@
-"""Pods, nodes and events as the API server has them, as values with only what is used here. Pure.
+"""Pods, nodes and events from the API server, reduced to the fields that holdfast uses.
 
-The same from 1.20 to 1.37: a field that is missing, or is not of the kind that it should be, is empty. Texts are what
-others wrote, made one line. Moments are those of the cluster's clocks, and only compared with each other.
+Valid for Kubernetes 1.20 to 1.37: a field that is missing or has the wrong type becomes empty. Texts come from other
+programs, and are made one line. Times are from the cluster's clocks; compare them only with each other.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 from holdfast.safe_text import one_line
 
-#: Of one text.
+#: Length limit of one text.
 WORDS = 1000
-#: Of a termination message, which is JSON perhaps: the kubelet keeps no more.
+#: Length limit of a termination message, which may be JSON. The kubelet keeps no more.
 MOST_MESSAGE = 4096
 
 
 class PodPhase(enum.StrEnum):
-    """Of a pod."""
+    """A pod's phase."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -31,11 +31,11 @@ class PodPhase(enum.StrEnum):
 
 
 class Condition(Noun, frozen=True, kw_only=True):
-    """Of a pod or a node."""
+    """A condition of a pod or a node."""
 
-    #: `PodScheduled`, `DisruptionTarget`, `Ready`
+    #: Type of the condition: `PodScheduled`, `DisruptionTarget`, `Ready`.
     kind: str
-    #: `True`, `False`, `Unknown`
+    #: Status: `True`, `False` or `Unknown`.
     status: str
     reason: str = ""
     message: str = ""
@@ -50,24 +50,24 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
 
     code: int
     signal: int = 0
-    #: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`
+    #: Reason: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`.
     reason: str = ""
-    #: What it has written into its termination log, as it is.
+    #: The contents of its termination log, unchanged.
     message: str = ""
 
 
 class Container(Noun, frozen=True, kw_only=True):
-    """One container of a pod. None of `waiting`, `running`, `end`: its node has not said."""
+    """One container of a pod. None of `waiting`, `running`, `end` is set: its node has not reported yet."""
 
     name: str
     image: str = ""
-    #: A reason: `ImagePullBackOff`, `PodInitializing`.
+    #: Reason for waiting: `ImagePullBackOff`, `PodInitializing`.
     waiting: str = ""
-    #: To `waiting`.
+    #: Message for `waiting`.
     message: str = ""
     running: bool = False
     end: ContainerEnd | None = None
-    #: Of the run before this one.
+    #: How the container's previous run ended.
     last: ContainerEnd | None = None
     restarts: int = 0
 
@@ -80,26 +80,26 @@ class Pod(Noun, frozen=True, kw_only=True):
     namespace: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    #: resourceVersion: to be compared for equality only.
+    #: The resourceVersion; it can only be compared for equality.
     version: str = ""
-    #: Empty: no node has been chosen for it.
+    #: Name of its node; empty: the scheduler has not chosen one.
     node: str = ""
     address: str = ""
     phase: PodPhase = PodPhase.UNKNOWN
-    #: `Evicted`, `NodeLost`, `Preempting`
+    #: Reason of the pod's status: `Evicted`, `NodeLost`, `Preempting`.
     reason: str = ""
     message: str = ""
-    #: It is to end; it is there until its node says that it has.
+    #: The pod is being deleted. Its record exists until its node reports the end.
     deleting: bool = False
     delete_grace_s: float | None = None
     conditions: tuple[Condition, ...] = ()
-    #: Its init containers.
+    #: The init containers.
     prepares: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
 
     @property
     def over(self) -> bool:
-        """None of its containers runs any more, or will."""
+        """Whether all its containers have ended for good."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     def condition(self, kind: str) -> Condition | None:
@@ -110,7 +110,7 @@ class Pod(Noun, frozen=True, kw_only=True):
 
 
 class Taint(Noun, frozen=True, kw_only=True):
-    """Of a node."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -118,7 +118,7 @@ class Taint(Noun, frozen=True, kw_only=True):
 
 
 class ClusterNode(Noun, frozen=True, kw_only=True):
-    """One node."""
+    """One node of the cluster."""
 
     name: str
     uid: str = ""
@@ -133,36 +133,36 @@ class ClusterNode(Noun, frozen=True, kw_only=True):
 
     @property
     def away(self) -> bool:
-        """Its kubelet does not answer, or says that the node is not ready."""
+        """Whether its kubelet does not answer, or reports the node as not ready."""
         return self.ready is not None and not self.ready.true
 
     @property
     def silent(self) -> bool:
-        """Its kubelet does not answer."""
+        """Whether its kubelet does not answer."""
         return self.ready is not None and self.ready.status == "Unknown"
 
 
 class Event(Noun, frozen=True, kw_only=True):
-    """What a part of Kubernetes says of an object."""
+    """A Kubernetes event about an object."""
 
     uid: str = ""
-    #: `FailedScheduling`, `Preempted`, `TaintManagerEviction`
+    #: Reason: `FailedScheduling`, `Preempted`, `TaintManagerEviction`.
     reason: str = ""
     message: str = ""
     warning: bool = False
-    #: Of the object.
+    #: Kind of the object.
     kind: str = ""
     name: str = ""
     #: The object's uid.
     of: str = ""
-    #: `default-scheduler`, `kubelet`
+    #: The component that wrote the event: `default-scheduler`, `kubelet`.
     by: str = ""
     count: int = 1
     at: float = 0.0
 
 
 def pod(item: Any) -> Pod:
-    """One pod as the API server sends it."""
+    """Parse a pod from the API server."""
     meta, spec, status = _part(item, "metadata"), _part(item, "spec"), _part(item, "status")
     phase = _text(status, "phase")
     images = {_text(each, "name"): _text(each, "image") for each in _list(spec, "initContainers", "containers")}
@@ -187,7 +187,7 @@ def pod(item: Any) -> Pod:
 
 
 def node(item: Any) -> ClusterNode:
-    """One node as the API server sends it."""
+    """Parse a node from the API server."""
     meta, spec, status = _part(item, "metadata"), _part(item, "spec"), _part(item, "status")
     taints = [
         Taint(key=_text(each, "key"), value=_text(each, "value"), effect=_text(each, "effect"))
@@ -204,7 +204,7 @@ def node(item: Any) -> ClusterNode:
 
 
 def event(item: Any) -> Event:
-    """One event of v1 as the API server sends it."""
+    """Parse an event of v1 from the API server."""
     meta, about = _part(item, "metadata"), _part(item, "involvedObject")
     series = _part(item, "series")
     source = _part(item, "source")
@@ -228,7 +228,7 @@ def event(item: Any) -> Event:
 
 
 def api_time(text: str) -> float:
-    """Seconds since the epoch of `2026-11-22T21:30:00Z`; 0: there is none."""
+    """Return the seconds since the epoch of `2026-11-22T21:30:00Z`; 0 if the text is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -241,7 +241,7 @@ def _container(status: Any, images: Mapping[str, str]) -> Container:
     name = _text(status, "name")
     return Container(
         name=name,
-        # The status has what it was resolved to; a person knows what he has typed.
+        # The status has the resolved name of the image, but the user knows the name in the spec.
         image=images.get(name) or _text(status, "image"),
         waiting=_text(waiting, "reason"),
         message=_text(waiting, "message"),

@@ -1,4 +1,4 @@
-"""What the owner and its client for Kubernetes say to each other: a line of JSON each."""
+"""The messages between the owner and its Kubernetes client process, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from typing import Any
 
 from holdfast.model.noun_base import Message
 
-#: One line. An object of Kubernetes has at most about 1.5 MiB, a page of a list has 100 of them.
+#: Limit of one line. An object has at most about 1.5 MiB, and a page of a list has 100 objects.
 MOST_LINE_BYTES = 24 << 20
 
 
 class ApiTrouble(enum.StrEnum):
-    """Why a question has no good answer."""
+    """Why a request to the API server failed."""
 
     NONE = "none"
-    #: The API server does not answer, or is overloaded, or ends.
+    #: The API server does not answer, is overloaded, or is shutting down.
     AWAY = "away"
-    #: It had not answered when the time was over.
+    #: The request reached its time limit.
     SLOW = "slow"
-    #: The service account may not (401, 403).
+    #: The service account has no permission (401, 403).
     REFUSED = "refused"
-    #: A quota of the namespace is used up (403, with Kubernetes' own words).
+    #: A quota of the namespace is used up (403, with a message about the quota).
     QUOTA = "quota"
     #: There is no such object (404).
     GONE = "gone"
-    #: It is there already, or has changed since it was read (409).
+    #: The object exists already, or has changed since it was read (409).
     CONFLICT = "conflict"
-    #: The API server does not take what was sent (400, 405, 413, 415, 422).
+    #: The API server rejects the request's contents (400, 405, 413, 415, 422).
     INVALID = "invalid"
     #: The client cannot run: lightkube is not installed, or no cluster is configured.
     MISSING = "missing"
-    #: Anything else.
+    #: Any other failure.
     FAILED = "failed"
 
 
-#: Troubles that another try may end.
+#: Failures that a later try may not have.
 TEMPORARY = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW})
 
 
 class Method(enum.StrEnum):
-    """Of HTTP."""
+    """The HTTP method."""
 
     GET = "GET"
     POST = "POST"
@@ -51,7 +51,7 @@ class Method(enum.StrEnum):
 
 
 class ObjectChange(enum.StrEnum):
-    """What has become of an object that is watched."""
+    """How a watched object has changed."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -59,12 +59,12 @@ class ObjectChange(enum.StrEnum):
 
 
 class Call(Message, frozen=True, kw_only=True):
-    """One request to the API server. It is made once."""
+    """One request to the API server. The client does not retry it."""
 
-    #: The answer has it too.
+    #: Number of the request; the answer repeats it.
     number: int
     method: Method
-    #: `/api/v1/namespaces/NS/pods`
+    #: URL path: `/api/v1/namespaces/NS/pods`.
     path: str
     query: Mapping[str, str] = {}
     body: Any = None
@@ -72,32 +72,32 @@ class Call(Message, frozen=True, kw_only=True):
 
 
 class Follow(Message, frozen=True, kw_only=True):
-    """List these objects, then watch them, until `Drop`. A watch that breaks is taken up where it broke."""
+    """List these objects, then watch them until `Drop`. The client resumes a broken watch."""
 
     number: int
     path: str
-    #: Selectors.
+    #: Query parameters, such as selectors.
     query: Mapping[str, str] = {}
 
 
 class Drop(Message, frozen=True, kw_only=True):
-    """What this number has asked for is wanted no more."""
+    """End the request or watch with this number."""
 
     number: int
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """To `Call`."""
+    """The answer to `Call`."""
 
     number: int
-    #: Of HTTP; 0: there was no answer.
+    #: HTTP status; 0: there was no answer.
     status: int = 0
-    #: Of a good answer: the object.
+    #: The object, if the request succeeded.
     body: Any = None
-    #: Kubernetes' word for a bad one: `AlreadyExists`.
+    #: Kubernetes' reason for a failure: `AlreadyExists`.
     reason: str = ""
     trouble: ApiTrouble = ApiTrouble.NONE
-    #: The trouble in words, with Kubernetes' own, for a sentence.
+    #: The failure with Kubernetes' message, as a clause.
     said: str = ""
 
     @property
@@ -106,7 +106,10 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class Listed(Message, frozen=True, kw_only=True):
-    """To `Follow`: a page of all objects that there are; what an earlier list or watch has said counts no more."""
+    """A page of a list, in answer to `Follow`.
+
+    The first page makes earlier lists and changes of this watch obsolete.
+    """
 
     number: int
     items: list[Any]
@@ -115,7 +118,7 @@ class Listed(Message, frozen=True, kw_only=True):
 
 
 class Changed(Message, frozen=True, kw_only=True):
-    """To `Follow`: an object has changed since the list."""
+    """An object of a `Follow` has changed since the list."""
 
     number: int
     change: ObjectChange
@@ -123,7 +126,10 @@ class Changed(Message, frozen=True, kw_only=True):
 
 
 class Unseen(Message, frozen=True, kw_only=True):
-    """To `Follow`: the objects cannot be watched just now; it is tried on. A `Listed` or `Changed` follows then."""
+    """The objects of a `Follow` cannot be watched at the moment.
+
+    The client retries; then `Listed` or `Changed` follows.
+    """
 
     number: int
     trouble: ApiTrouble

@@ -1,8 +1,8 @@
-"""What a server of Kubernetes has, read from its discovery documents, and who places all pods of a gang at once. Pure.
+"""Read a Kubernetes server's discovery documents, and choose the scheduler that places all pods of a gang at once.
 
-In this order: Kueue, where a queue was asked for; the scheduler's own PodGroup (`scheduling.k8s.io`, from 1.36 on, its
-forerunner Workload of 1.35); coscheduling; Volcano; else nothing: then the gang waits for all of its pods itself, and
-those that have come hold their places meanwhile.
+The order of choice is: Kueue, if a queue is set; the default scheduler's PodGroup (`scheduling.k8s.io`, from 1.36 on,
+or its predecessor Workload in 1.35); coscheduling; Volcano. Without any of them the gang itself waits for all of its
+pods, and pods that have started hold their resources meanwhile.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ NATIVE, KUEUE, COSCHEDULING, VOLCANO = (
     "scheduling.volcano.sh",
 )
 GROUPS = (NATIVE, KUEUE, COSCHEDULING, VOLCANO)
-#: From here on a server has `podFailurePolicy` unless its administrator has switched it off.
+#: From this version on a server has `podFailurePolicy`, unless its administrator has disabled it.
 _FAILURE_POLICY = (1, 26)
-#: How long coscheduling waits for a whole group before it gives the places back.
+#: How long coscheduling waits for a whole group before it releases the resources, in seconds.
 SCHEDULE_S = 600
 
 
 class ServerCapabilities(Noun, frozen=True, kw_only=True):
-    """What a server has."""
+    """The features of a server."""
 
-    #: Major and minor; zeros: not known, and then it is taken for a new one.
+    #: Major and minor version; zeros: unknown, treated as a recent one.
     version: tuple[int, int] = (0, 0)
-    #: Group and version → names of its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`.
+    #: Group and version to its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`.
     kinds: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -41,24 +41,24 @@ class ServerCapabilities(Noun, frozen=True, kw_only=True):
         return self.version == (0, 0) or self.version >= _FAILURE_POLICY
 
     def having(self, group: str, resource: str) -> str:
-        """The group with its best version that has a resource; empty: none has."""
+        """Return the group's most stable version that has the resource, as `group/version`; empty: none has."""
         found = [each for each in self.kinds if each.startswith(f"{group}/") and resource in self.kinds[each]]
         return max(found, key=_stability, default="")
 
 
 class GangScheduler(Noun, frozen=True, kw_only=True):
-    """Who places the pods, and what is created for that."""
+    """The scheduler that places the pods, and the objects that it needs."""
 
     together: GangPlacement = GangPlacement()
     objects: tuple[dict[str, Any], ...] = ()
-    #: Which scheduler the pods want; empty: the default one, or what the user has said.
+    #: Scheduler name for the pods; empty: the default one, or the user's choice.
     scheduler: str = ""
-    #: A line about it for the user.
+    #: A line about the choice for the user.
     note: str = ""
 
 
 def version_of(document: Any) -> tuple[int, int]:
-    """What `/version` says; zeros where it says nothing that is known."""
+    """Return the version in a `/version` document; zeros if it has none."""
     if not isinstance(document, Mapping):
         return 0, 0
     numbers = [re.match(r"[0-9]+", str(document.get(key, ""))) for key in ("major", "minor")]
@@ -67,7 +67,7 @@ def version_of(document: Any) -> tuple[int, int]:
 
 
 def versions_of(document: Any) -> tuple[str, ...]:
-    """Of the groups that matter here, each with each of its versions, from the list at `/apis`."""
+    """Return the versions of the gang schedulers' groups, from the list at `/apis`."""
     groups = document.get("groups") if isinstance(document, Mapping) else None
     return tuple(
         str(version.get("groupVersion"))
@@ -79,13 +79,13 @@ def versions_of(document: Any) -> tuple[str, ...]:
 
 
 def resources_of(document: Any) -> tuple[str, ...]:
-    """Names of resources, from the list of one group and version."""
+    """Return the names of the resources in the document of one group and version."""
     found = document.get("resources") if isinstance(document, Mapping) else None
     return tuple(str(each.get("name")) for each in found or () if isinstance(each, Mapping))
 
 
 def _stability(group_version: str) -> tuple[int, int, int]:
-    """`v1` is better than `v1beta2`, that one than `v1beta1`, and any of them than an alpha."""
+    """Return a sort key by stability: `v1` above `v1beta2` above `v1beta1` above any alpha."""
     said = re.fullmatch(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?", group_version.partition("/")[2])
     if said is None:
         return -1, 0, 0
@@ -95,9 +95,9 @@ def _stability(group_version: str) -> tuple[int, int, int]:
 def choose(
     server: ServerCapabilities, *, name: str, namespace: str, pods: int, queue: str = "", asked: str = "auto"
 ) -> GangScheduler:
-    """Who places the pods of a gang at once. `asked`: the user's word. Raises ValueError where it cannot be had.
+    """Choose the scheduler that places the pods of a gang at once. `asked`: the user's choice.
 
-    `pods`: as many as the gang cannot begin without.
+    `pods`: minimum number of pods of the gang. Raises ValueError if the cluster lacks the user's choice.
     """
     if asked == "none":
         return GangScheduler(note="the gang waits for all of its pods itself, as `gang: none` says")
@@ -185,7 +185,7 @@ _LACKS = {
 
 
 def path(manifest: Mapping[str, Any], *, named: bool = False) -> str:
-    """Where an object is created; `named`: where it lies then."""
+    """Return the API path for the object's creation; with `named`, the path of the object itself."""
     version, meta = str(manifest["apiVersion"]), manifest["metadata"]
     start = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = f"{str(manifest['kind']).lower()}s"

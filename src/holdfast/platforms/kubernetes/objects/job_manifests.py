@@ -1,7 +1,7 @@
-"""The objects of a job beside its agents' pods, as plain mappings for the API server. Pure.
+"""Build the objects of a job other than its agents' pods, as plain mappings for the API server.
 
-Stable kinds only (v1, batch/v1, rbac.authorization.k8s.io/v1), valid from Kubernetes 1.20 on; a field that is newer is
-left out where the server has not got it.
+Only stable kinds are used (v1, batch/v1, rbac.authorization.k8s.io/v1), valid from Kubernetes 1.20 on. A newer field is
+left out if the server lacks it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 class OwnerPodSpec(Noun, frozen=True, kw_only=True):
-    """What is particular to the owner's objects."""
+    """The settings of the owner's objects."""
 
     plan: PodPlan
-    #: The text of the job file.
+    #: The contents of the job file.
     job_file: str
     #: The job's key: 64 hexadecimal digits.
     key: str
@@ -41,26 +41,26 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     #: Further options of `holdfast run`.
     words: tuple[str, ...] = ()
-    #: One that is there, with its rights; empty: the job gets its own.
+    #: An existing service account with the needed rights; empty: the job gets an account of its own.
     service_account: str = ""
-    #: So many pods of the owner may be lost.
+    #: How many pods of the owner may be lost.
     retries: int = 6
-    #: So many seconds after its end the job is deleted; None: it is kept.
+    #: Delay after the job's end until Kubernetes deletes it, in seconds; None: it is kept.
     keep_s: int | None = None
     cpus: str = "100m"
     memory: str = "256Mi"
     template: dict[str, Any] = {}
-    #: The server knows the field.
+    #: Whether the server knows `podFailurePolicy`.
     pod_failure_policy: bool = True
-    #: Objects of a gang scheduler.
+    #: The gang scheduler's objects.
     groups: tuple[dict[str, Any], ...] = ()
 
     def __repr__(self) -> str:
-        return f"Owner({self.plan.name})"  # without the key and the secrets
+        return f"Owner({self.plan.name})"  # keep the key and the secrets out of logs
 
 
 def manifests(owner: OwnerPodSpec) -> list[dict[str, Any]]:
-    """All of them, in the order of their creation: the Job last, for its pod needs the others."""
+    """Return all objects in the order of creation. The Job is last, because its pod needs the others."""
     plan = owner.plan
     found = [_secret(owner), _job_config(owner), _state_config(plan), _service(plan)]
     if not owner.service_account:
@@ -69,7 +69,7 @@ def manifests(owner: OwnerPodSpec) -> list[dict[str, Any]]:
 
 
 def owned(manifest: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, Any]:
-    """The same object, which is deleted with the Job."""
+    """Return the object with an owner reference, so that Kubernetes deletes it with the Job."""
     return merged(manifest, {"metadata": {"ownerReferences": [dict(reference)]}})
 
 
@@ -102,7 +102,7 @@ def _job_config(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def _state_config(plan: PodPlan) -> dict[str, Any]:
-    """Empty, so that the owner needs no right to create any."""
+    """Return an empty ConfigMap for the state, so that the owner needs no right to create one."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -118,7 +118,7 @@ def _service(plan: PodPlan) -> dict[str, Any]:
         "metadata": _meta(plan, plan.name),
         "spec": {
             "clusterIP": "None",
-            # Agents have to find an owner that waits for them: it is ready when they are there.
+            # Agents must reach an owner that is not ready yet: it becomes ready only after they connect.
             "publishNotReadyAddresses": True,
             "selector": object_names.labels(plan.name, object_names.OWNER),
             "ports": [{"name": "owner", "port": object_names.PORT, "targetPort": object_names.PORT, "protocol": "TCP"}],
@@ -136,7 +136,7 @@ def _service_account(plan: PodPlan) -> dict[str, Any]:
 
 
 def rules(name: str) -> list[dict[str, Any]]:
-    """What the owner may do, in its own namespace: pods of agents, its own state, events, a look at its own Job."""
+    """Return the owner's rights in its namespace: agents' pods, its state, events, and its own Job."""
     return [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
         {
@@ -193,9 +193,10 @@ def _job(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def failure_policy() -> dict[str, Any]:
-    """A verdict ends the Job at once; an evicted pod of the owner is not counted; any other death is tried again.
+    """Return the Job's failure policy.
 
-    The empty list stands there for servers up to 1.28, whose schema asks for it.
+    A final verdict fails the Job at once. An eviction of the owner's pod does not count as a failure. Any other exit is
+    retried. Servers up to 1.28 require the empty list.
     """
     ends = {
         "containerName": OWNER_CONTAINER,
@@ -267,13 +268,13 @@ def _pod_spec(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def over(plan: PodPlan) -> list[str]:
-    """What `holdfast run` has to know of the nodes."""
+    """Return the options that tell `holdfast run` about the nodes."""
     nodes = str(plan.nodes) if plan.least in (0, plan.nodes) else f"{plan.least}:{plan.nodes}"
     return ["--nnodes", nodes, *(["--spares", str(plan.spares)] if plan.spares else [])]
 
 
 def _twenty(cpus: str) -> str:
-    """A limit for moments of much work, such as a start: the owner's requests are for its quiet hours."""
+    """Return a CPU limit of 20 times the request. The request is for quiet hours; a start needs far more."""
     return f"{int(cpus[:-1]) * 20}m" if cpus.endswith("m") and cpus[:-1].isdigit() else cpus
 
 

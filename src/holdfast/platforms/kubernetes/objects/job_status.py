@@ -1,4 +1,4 @@
-"""A job as its objects in a cluster show it: for `jobs`, `show`, `logs`, `stop`. Pure."""
+"""A job's status from its objects in a cluster, for `jobs`, `show`, `logs` and `stop`."""
 
 from __future__ import annotations
 
@@ -17,57 +17,61 @@ from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.safe_text import one_line
 from holdfast.untrusted import Malformed, json_as, json_leniently
 
-#: In the ConfigMap of the job's state: its report, once it has one.
+#: Key of the job's report in the state ConfigMap.
 REPORT = "report.json"
 MOST_PLAN_BYTES = 1 << 20
 MOST_EVENTS = 20
-#: Of a termination message: the kubelet cuts what is longer.
+#: Limit of a termination message in bytes. The kubelet cuts longer ones.
 MOST_MESSAGE_BYTES = 4096
 
 
 class ClusterJobState(enum.StrEnum):
-    """Of a job in a cluster."""
+    """State of a job in a cluster."""
 
-    #: Its owner's pod has not begun.
+    #: The owner's pod has not started.
     PENDING = "pending"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: Its objects are being deleted.
+    #: The job's objects are being deleted.
     ENDING = "ending"
 
 
 class ClusterJob(Noun, frozen=True, kw_only=True):
-    """One job."""
+    """One job in a cluster."""
 
-    #: Of its objects.
+    #: Name of the job's objects.
     name: str
     namespace: str
     uid: str
     state: ClusterJobState
-    #: Seconds since the epoch.
+    #: Creation time, in seconds since the epoch.
     created: float
     ended: float | None = None
-    #: The job's own, where its owner has said it; else the status of the owner's last container.
+    #: Final code from the owner's report; without one, the exit status of the owner's last container.
     code: int | None = None
     phrase: str = ""
-    #: Why it has ended, or why it waits.
+    #: Why the job has ended, or why it waits.
     said: str = ""
-    #: Its newest pod.
+    #: The owner's newest pod.
     owner: Pod | None = None
-    #: Of agents, by node and generation.
+    #: Agents' pods, sorted by node and generation.
     pods: tuple[Pod, ...] = ()
-    #: How many pods it is to have; 0: that is not known.
+    #: Planned number of pods; 0: unknown.
     nodes: int = 0
     running: int = 0
-    #: The last one that its owner has written down; 0: none yet.
+    #: The last attempt that the owner has recorded; 0: none yet.
     attempt: int = 0
 
 
 def job_seen(
     job: Mapping[str, Any], pods: Iterable[Any], plan: PodPlan | None = None, header: Header | None = None
 ) -> ClusterJob:
-    """`job`: the Job as the API server sends it; `pods`: those with the job's label; `header`: of the owner's state."""
+    """Derive a job's status.
+
+    `job`: the Job from the API server. `pods`: pods with the job's label. `header`: the header of the owner's saved
+    state.
+    """
     meta, status = job.get("metadata") or {}, job.get("status") or {}
     found = [(str((each.get("metadata") or {}).get("creationTimestamp") or ""), pod(each)) for each in pods]
     own = sorted(
@@ -108,7 +112,7 @@ def job_seen(
 
 
 def _waits(job: Mapping[str, Any], owner: Pod | None) -> str:
-    """Why a job has not begun."""
+    """Return why a job has not started."""
     if (job.get("spec") or {}).get("suspend") is True:
         queue = ((job.get("metadata") or {}).get("labels") or {}).get("kueue.x-k8s.io/queue-name", "")
         whose = f"Kueue's queue {one_line(str(queue))}" if queue else "a queue such as Kueue's, or its administrator"
@@ -117,7 +121,7 @@ def _waits(job: Mapping[str, Any], owner: Pod | None) -> str:
 
 
 def _before(owner: Pod) -> str:
-    """Why an owner does not run."""
+    """Return why the owner does not run."""
     if why := waits(owner):
         return why
     code, phrase, words = verdict(owner)
@@ -126,7 +130,7 @@ def _before(owner: Pod) -> str:
 
 
 def is_over(job: Mapping[str, Any]) -> bool:
-    """Whether a Job has ended, well or badly."""
+    """Whether a Job has succeeded or failed."""
     return _end(job.get("status") or {})[1] is not None
 
 
@@ -153,7 +157,7 @@ def _end(status: Mapping[str, Any]) -> tuple[float | None, ClusterJobState | Non
 
 
 def verdict(owner: Pod | None) -> tuple[int | None, str, str]:
-    """Code, phrase and reason as the owner's container has left them in its termination message."""
+    """Return code, phrase and reason from the termination message of the owner's container."""
     container = owner.container("owner") if owner is not None else None
     end = (container.end or container.last) if container is not None else None
     if end is None:
@@ -171,7 +175,7 @@ def verdict(owner: Pod | None) -> tuple[int | None, str, str]:
 
 
 def termination_message(report: JobReport) -> bytes:
-    """A report as a termination message: what `verdict` reads, and people with `kubectl describe pod`."""
+    """Return a report as a termination message, for `verdict` and for `kubectl describe pod`."""
     why = report.report
     rank = {"rank": why.first.rank, "node": why.first.node} if why.first is not None else {}
     whole: dict[str, Any] = {
@@ -189,14 +193,15 @@ def termination_message(report: JobReport) -> bytes:
     for key in ("solution", "reason", "solution", "reason"):
         over = len(msgspec.json.encode(whole)) - MOST_MESSAGE_BYTES
         if over > 0:
-            # A letter may be several bytes in JSON: half of it is cut, and then all.
+            # A character may take several bytes in JSON, so the first cut may be too short; the second one empties the
+            # text.
             text = str(whole[key])
             whole[key] = text[: max(len(text) - over, 0)] if len(text) > over else ""
     return msgspec.json.encode(whole)
 
 
 def waits(found: Pod) -> str:
-    """Why a pod has not begun, in Kubernetes' own words; empty: it has."""
+    """Return why a pod has not started, in Kubernetes' words; empty: it has."""
     if found.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
         return ""
     placed = found.condition("PodScheduled")
@@ -212,7 +217,7 @@ def waits(found: Pod) -> str:
 
 
 def pod_in_words(found: Pod) -> str:
-    """What becomes of an agent's pod."""
+    """Describe the state of an agent's pod."""
     if found.deleting:
         return "is being deleted"
     if why := waits(found):
@@ -226,12 +231,12 @@ def pod_in_words(found: Pod) -> str:
 
 
 def newest(pods: Sequence[Pod]) -> list[Pod]:
-    """The last pod of each node."""
+    """Return the last pod of each node."""
     return list({each.labels.get(object_names.NODE, each.name): each for each in pods}.values())
 
 
 def plan_of(config: Any) -> PodPlan | None:
-    """The plan in the ConfigMap of a job; None: there is none that can be read."""
+    """Parse the plan in a job's ConfigMap; None: missing or invalid."""
     text = ((config or {}).get("data") or {}).get(object_names.PLAN_FILE) if isinstance(config, Mapping) else None
     try:
         return json_as(text, PodPlan, most_bytes=MOST_PLAN_BYTES) if isinstance(text, str) else None
@@ -240,7 +245,7 @@ def plan_of(config: Any) -> PodPlan | None:
 
 
 def placement(plan: PodPlan) -> str:
-    """Who places its pods."""
+    """Describe how the job's pods are placed."""
     if plan.together.kind:
         return f"{plan.together.kind} places the {plan.nodes} pods at once"
     if plan.nodes > 1:
@@ -249,7 +254,7 @@ def placement(plan: PodPlan) -> str:
 
 
 def rank_at(plan: PodPlan, rank: int) -> tuple[int, int] | None:
-    """In which pod a rank's worker is, and with how many others; None: there is no such rank."""
+    """Return the index of a rank's pod and the number of workers in it; None: there is no such rank."""
     index = 0
     for shape in plan.shapes:
         if rank < shape.pods * shape.workers:
@@ -260,5 +265,5 @@ def rank_at(plan: PodPlan, rank: int) -> tuple[int, int] | None:
 
 
 def events_seen(items: Iterable[Any]) -> list[Event]:
-    """The last ones, in the order of their moments."""
+    """Return the last events, sorted by time."""
     return sorted(map(event, items), key=lambda each: each.at)[-MOST_EVENTS:]

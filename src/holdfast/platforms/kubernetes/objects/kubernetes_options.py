@@ -1,4 +1,4 @@
-"""What a user wants of Kubernetes, from options, a job file's `kubernetes:` section and settings. Pure."""
+"""Validate the user's Kubernetes settings: options, a job file's `kubernetes:` section and settings files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.platforms.kubernetes.objects.pod_template import template_refusal
 
 
 class KubernetesValue(Noun, frozen=True, kw_only=True):
-    """One value, and where it was said: "--namespace", "job file train.yaml: `kubernetes.namespace`"."""
+    """One value and its origin, for messages: "--namespace", "job file train.yaml: `kubernetes.namespace`"."""
 
     value: Any
     origin: str
@@ -22,18 +22,18 @@ class KubernetesValue(Noun, frozen=True, kw_only=True):
 
 
 class KubernetesKey(Noun, frozen=True, kw_only=True):
-    """A key of the section."""
+    """A key of the `kubernetes:` section."""
 
     key: str
-    #: For the table of keys in the documentation.
+    #: Description for the documentation's table of keys.
     what: str
     expected: str
-    #: Which of `JUDGES` makes a value of what was said.
+    #: Name of the function in `JUDGES` that validates and converts the value.
     judge: str
     also: tuple[str, ...] = ()
 
 
-#: In the order of the documentation.
+#: Keys in the order of the documentation.
 # fmt: off
 OWN: tuple[KubernetesKey, ...] = (
     KubernetesKey(key="namespace", what="the namespace; unless given the one of the kubeconfig's context, or of the pod", expected="a name of small letters, digits and `-`, at most 63", judge="label", also=("ns",)),
@@ -74,10 +74,10 @@ ROLE_KEYS = ("per_pod", "template")
 
 
 class KubernetesOptions(Noun, frozen=True, kw_only=True):
-    """What a job wants of Kubernetes, judged."""
+    """A job's validated Kubernetes options."""
 
     values: dict[str, Any] = {}
-    #: Where each was said, by key, for messages about what Kubernetes says of it.
+    #: The origin of each key's value, for messages about Kubernetes' errors.
     origins: dict[str, str] = {}
 
     def text(self, key: str) -> str:
@@ -89,7 +89,7 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> PodSizes:
-        """The sizes of pods."""
+        """The requested sizes of pods."""
         nodes = self.values.get("nodes")
         roles: dict[str, dict[str, Any]] = self.values.get("roles") or {}
         return PodSizes(
@@ -107,13 +107,16 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """With fewer pods the gang cannot begin; 0: it needs all."""
+        """The gang's minimum number of pods; 0: it needs all."""
         nodes = self.values.get("nodes")
         return nodes[0] if nodes and nodes[0] < nodes[1] else 0
 
 
 def kubernetes_options(layers: Sequence[Mapping[str, KubernetesValue]], roles: Sequence[str]) -> KubernetesOptions:
-    """Judge what was said, the strongest layer first. `roles`: the job's. Raises `BadUsage` for the first mistake."""
+    """Validate and merge the settings, the strongest layer first. `roles`: the job's role names.
+
+    Raises `BadUsage` for the first mistake.
+    """
     found: dict[str, KubernetesValue] = {}
     for layer in reversed(layers):
         seen: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""A node that a person has to look at, marked where people see it: a taint, and why in an annotation. Pure.
+"""Mark a node that a person must check with a taint, and an annotation with the reason.
 
-A taint's value has at most 63 letters of few kinds, so it names the job alone; the reason stands in an annotation,
-which `kubectl describe node` prints too. Taints of others are never touched: each patch has the whole list as it was
-read, and the version that it was read at, so that a list that has changed meanwhile is refused and read again.
+A taint's value is limited to 63 simple characters, so it has only the job's name. The reason is in an annotation, which
+`kubectl describe node` also prints. Others' taints are never changed: each patch sends the whole list together with the
+resource version at which it was read. If the list has changed meanwhile, the server refuses the patch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 
 KEY = "holdfast.io/held"
-#: No new pod is placed there; pods that run there go on, and the gang decides about its own.
+#: No new pod is placed on the node. Running pods stay, and the gang decides about its own.
 EFFECT = "NoSchedule"
 WHY = "holdfast.io/held-because"
 #: Characters of the reason that are kept.
@@ -25,20 +25,20 @@ class HeldNode(Noun, frozen=True, kw_only=True):
     """A node that holdfast has tainted."""
 
     node: str
-    #: The job that found it, as the taint names it.
+    #: The job that tainted the node, as in the taint's value.
     job: str
     reason: str = ""
-    #: As Kubernetes writes times.
+    #: Time of the taint, in Kubernetes' format.
     since: str = ""
 
 
 def value_of(job: str) -> str:
-    """A job's name as a taint's value."""
+    """Convert a job's name to a taint's value."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", job)[:63].strip("._-") or "job"
 
 
 def held(node: Mapping[str, Any]) -> HeldNode | None:
-    """Whether a node has our taint. `node`: as the API server gives it."""
+    """Return the hold on a node; None: it has no taint of holdfast's. `node`: the record from the API server."""
     meta = node.get("metadata") or {}
     for taint in _taints(node):
         if taint.get("key") == KEY:
@@ -49,7 +49,7 @@ def held(node: Mapping[str, Any]) -> HeldNode | None:
 
 
 def hold_patch(node: Mapping[str, Any], job: str, reason: str) -> dict[str, Any] | None:
-    """The merge patch that taints a node; None where it has our taint already."""
+    """Return the merge patch that taints a node; None if it has the taint already."""
     if held(node) is not None:
         return None
     taint = {"key": KEY, "value": value_of(job), "effect": EFFECT}
@@ -57,14 +57,14 @@ def hold_patch(node: Mapping[str, Any], job: str, reason: str) -> dict[str, Any]
 
 
 def free_patch(node: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The merge patch that takes our taint away; None where there is none."""
+    """Return the merge patch that removes holdfast's taint; None if there is none."""
     if held(node) is None:
         return None
     return _patch(node, [taint for taint in _taints(node) if taint.get("key") != KEY], None)
 
 
 def by_hand(node: str, job: str) -> str:
-    """What an administrator types to the same end."""
+    """Return the kubectl command that sets the taint by hand."""
     return f"kubectl taint nodes {node} {KEY}={value_of(job)}:{EFFECT}"
 
 
@@ -73,7 +73,7 @@ def free_by_hand(node: str) -> str:
 
 
 def rule() -> dict[str, Any]:
-    """What the owner's account needs for it: nodes belong to no namespace, so it is a rule of a ClusterRole."""
+    """Return the right that the owner's account needs. Nodes have no namespace, so the rule goes into a ClusterRole."""
     return {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
 
 

@@ -1,4 +1,4 @@
-"""What Kubernetes calls a job's objects: names, labels, places in a pod, variables. Pure."""
+"""Names of a job's Kubernetes objects: labels, paths in a pod, variables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 import re
 
 PLATFORM = "kubernetes"
-#: Where the owner's pod answers its agents.
+#: Port on which the owner's pod listens for agents.
 PORT = 29400
-#: Letters of a job's name: a pod's name, which is a host's name too, has `-INDEX-GENERATION` behind it, and 63.
+#: Length limit of a job's name. A pod's name adds `-INDEX-GENERATION`, and as a host name it must not exceed 63.
 MOST_NAME = 48
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -18,7 +18,7 @@ NODE = "holdfast/node"
 GENERATION = "holdfast/generation"
 OWNER, AGENT = "owner", "agent"
 
-#: The variable that says that a process is of a job on Kubernetes, and of which.
+#: The variable with the job's name; it is set in all processes of a job on Kubernetes.
 JOB_NAME = "HOLDFAST_KUBERNETES_JOB"
 POD = "HOLDFAST_POD"
 POD_UID = "HOLDFAST_POD_UID"
@@ -27,9 +27,9 @@ KUBERNETES_NODE = "HOLDFAST_NODE"
 IMAGE = "HOLDFAST_IMAGE"
 OWNER_ADDRESS = "HOLDFAST_OWNER"
 KEY_FILE = "HOLDFAST_JOB_KEY"
-#: Of an agent: its place among the job's nodes, from 0; ranks go by it.
+#: An agent's index among the job's nodes, from 0. It determines the ranks.
 NODE_INDEX = "HOLDFAST_NODE_INDEX"
-#: Of an agent: how many workers it takes.
+#: The number of workers of an agent.
 SLOTS = "HOLDFAST_SLOTS"
 
 CONFIG_DIR = "/etc/holdfast"
@@ -40,26 +40,28 @@ KEY = "key"
 SECRETS = "secrets.json"
 SECRETS_FILE = "HOLDFAST_SECRETS"
 HOME = "/var/lib/holdfast"
-#: HOLDFAST_HOME: in the volume, which everyone in the pod may write to, a directory of holdfast's own.
+#: HOLDFAST_HOME: holdfast's own directory in the volume, because everyone in the pod may write to the volume itself.
 STATE = "/var/lib/holdfast/state"
 EXCHANGE = "/usr/local/pai"
 TERMINATION_LOG = "/dev/termination-log"
 
 #: The containers of an agent's pod.
 TASK, PREPARE = "task", "prepare"
-#: The exit status of the owner's container where the job has failed for good: another pod of it would change nothing.
-#: It is the contract with `podFailurePolicy`.
+#: Exit status of the owner's container if the job failed for good, so that another pod would not help.
+#: `podFailurePolicy` depends on this value.
 DO_NOT_RETRY = 78
-#: holdfast's own status for an order that cannot be carried out; no retry would help here either.
+#: holdfast's exit status for invalid usage. A retry would not help either.
 BAD_USAGE = 2
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 def object_name(job: str) -> str:
-    """What the objects of a job are called: small letters, digits and `-`, a letter first, at most `MOST_NAME`.
+    """Return the name for a job's objects: lower-case letters, digits and `-`, a letter first, at most `MOST_NAME`
+    long.
 
-    Two names that differ in capitals, or in `_` and `.`, become one; a name that has to be cut keeps apart by a hash.
+    Names that differ only in capitals, or in `_` and `.`, become the same. A name that is cut gets a hash to stay
+    unique.
     """
     name = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     if not name or not name[0].isalpha():
@@ -70,12 +72,12 @@ def object_name(job: str) -> str:
 
 
 def is_label(text: str) -> bool:
-    """Whether a namespace can be called so (a label of DNS, RFC 1123)."""
+    """Whether the text is a valid namespace (a DNS label, RFC 1123)."""
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: str) -> bool:
-    """Whether a service account, a secret, a priority class can be called so."""
+    """Whether the text is a valid name of a service account, a secret or a priority class."""
     return len(text) <= 253 and all(_LABEL.fullmatch(part) for part in text.split("."))
 
 
@@ -92,20 +94,20 @@ def state_config(name: str) -> str:
 
 
 def pod_name(name: str, index: int, generation: int = 0) -> str:
-    """Of the agent's pod of node `index`; `generation`: how many pods that node has had before."""
+    """Return the pod name for node `index`. `generation`: how many pods that node has had before."""
     return f"{name}-{index}-{generation}" if generation else f"{name}-{index}"
 
 
 def owner_address(name: str, namespace: str) -> str:
-    """Where agents dial: the headless service is found again when the owner has a new pod."""
+    """Return the owner's address for agents. The headless service follows the owner to a new pod."""
     return f"{name}.{namespace}.svc:{PORT}"
 
 
 def labels(name: str, part: str) -> dict[str, str]:
-    """Of every object of a job."""
+    """Return the labels of a job's objects."""
     return {MANAGED_BY: "holdfast", JOB: name, PART: part}
 
 
 def selector(name: str, part: str = "") -> str:
-    """A label selector for a job's objects."""
+    """Return a label selector for a job's objects."""
     return f"{JOB}={name},{PART}={part}" if part else f"{JOB}={name}"

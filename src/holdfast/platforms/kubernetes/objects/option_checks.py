@@ -1,4 +1,4 @@
-"""Values of the section `kubernetes:`, each judged for what it is. Pure."""
+"""Validate the values of the `kubernetes:` section, by type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 4000
 
 
 class BadOption(Exception):
-    """One sentence about a value."""
+    """A value is invalid. The message is one sentence."""
 
 
 def _refuse(expected: str, value: Any) -> BadOption:
@@ -73,7 +73,7 @@ def positive(value: Any, expected: str) -> int:
 
 def _nodes(value: Any, expected: str) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool) and value > 59:
-        # For YAML 1.1 `1:30` is the number 90, in base 60.
+        # YAML 1.1 reads `1:30` as the number 90, in base 60.
         least, most = divmod(value, 60)
         raise BadOption(f"expected {expected}; a range stands in quotes: '{least}:{most}'; {value} pods: '{value}'")
     first, _, last = _plain(value, expected).partition(":")
@@ -144,7 +144,7 @@ def _yes(value: Any, expected: str) -> bool:
 
 
 def _gang(value: Any, expected: str) -> str:
-    if value is False:  # for YAML 1.1 `no` and `off` are false
+    if value is False:  # YAML 1.1 reads `no` and `off` as false
         return "none"
     return _matching("|".join(GANGS))(value, expected)
 

@@ -1,4 +1,4 @@
-"""What a process in a pod of a job knows: of its environment, and of the files that are mounted there."""
+"""Read what a job's pod provides: variables and mounted files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
-#: The variable in which an agent's pod has its order, without the key.
+#: The variable in an agent's pod that has its order, without the key.
 ORDER = "HOLDFAST_ORDER"
-#: The variable by which all owners of one pod, one after the other, know that the job's state is theirs.
+#: The variable by which successive owner processes in one pod recognise the job's state as their own.
 OWNER_TOKEN = "HOLDFAST_OWNER_TOKEN"
-#: Where the job's ConfigMap is mounted, unless it is the usual place.
+#: The variable that overrides the mount path of the job's ConfigMap.
 CONFIG = "HOLDFAST_CONFIG_DIR"
 MOST_PLAN_BYTES = 1 << 20
 
 
 def in_owners_pod(environment: Mapping[str, str]) -> bool:
-    """Whether this process is to host the owner of a job on Kubernetes."""
+    """Whether this process must host the owner of a job on Kubernetes."""
     return (
         bool(environment.get(object_names.JOB_NAME))
         and object_names.OWNER_ADDRESS not in environment
@@ -32,7 +32,7 @@ def in_owners_pod(environment: Mapping[str, str]) -> bool:
 
 
 def plan_here(environment: Mapping[str, str]) -> PodPlan:
-    """What the pods of the job are made of, as `holdfast submit` has planned it. Raises `BadUsage`."""
+    """Read the plan of the job's pods, which `holdfast submit` wrote. Raises `BadUsage`."""
     path = Path(environment.get(CONFIG) or object_names.CONFIG_DIR) / object_names.PLAN_FILE
     name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
     hint = f"kubectl -n {namespace} get configmap {object_names.job_config(name)} -o yaml"
@@ -51,17 +51,17 @@ def plan_here(environment: Mapping[str, str]) -> PodPlan:
 
 
 def node_name(node: str, pod: str) -> str:
-    """What a pod's agent is called in sentences: by the machine that people look after, and by what kubectl takes."""
+    """Return the name of a pod's agent for messages. It has the machine for people, and the pod for kubectl."""
     return f"{node} (pod {pod})" if node else pod
 
 
 def pod_of(name: str) -> str:
-    """The pod that is called so; empty: it is no name of a pod."""
+    """Return the pod in a name made by `node_name`; empty: it has none."""
     found = name.partition(" (pod ")[2]
     return found.removesuffix(")")
 
 
 def over_words(header: Header) -> tuple[str, int]:
-    """Of a job that has its end already, for a further pod of its owner: a sentence, and the exit status."""
+    """Return a sentence and the exit status for a further owner's pod of a job that has already ended."""
     words = f"job {header.job_id} is over: {header.phrase} ({header.code}); this pod has nothing to do"
     return words, object_names.DO_NOT_RETRY if header.code else 0

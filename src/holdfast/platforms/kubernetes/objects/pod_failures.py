@@ -1,6 +1,6 @@
-"""Why a pod is gone, and why one does not start: Kubernetes' own words, and the phrase that fits them. Pure.
+"""Determine why a pod has gone or does not start: Kubernetes' own message, and the matching phrase.
 
-Words of a newer Kubernetes (the condition DisruptionTarget, since 1.26) come first; before that events tell.
+The condition DisruptionTarget (since Kubernetes 1.26) comes first. Older versions only have events.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _QUOTED = 600
 
 
 class StartOutlook(enum.StrEnum):
-    """Whether a pod that does not start may start yet."""
+    """Whether a pod that has not started may still start."""
 
-    #: It waits for room, or for what is being done.
+    #: The pod waits for resources, or for a step in progress.
     YES = "yes"
-    #: What failed is tried again by its node; it may pass within minutes.
+    #: Its node retries a failed step, which may succeed within minutes.
     SOME = "some"
-    #: It is wrong in itself.
+    #: The pod itself is wrong, so it never starts.
     NONE = "none"
 
 
 class PodEndReason(Noun, frozen=True, kw_only=True):
-    """Why a pod has ended, or is to end."""
+    """Why a pod has ended, or is about to end."""
 
     phrase: str
-    #: A clause: `it was preempted: "Preempted by default/x on node k1"`.
+    #: The reason as a clause: `it was preempted: "Preempted by default/x on node k1"`.
     words: str
-    #: False: Kubernetes may still say something that explains it better.
+    #: False: a later message of Kubernetes may explain it better.
     certain: bool = True
-    #: Another pod may do better.
+    #: Whether a new pod may succeed.
     again: bool = True
 
 
@@ -50,7 +50,7 @@ class PodWaitReason(Noun, frozen=True, kw_only=True):
 
 
 def describe(pod: Pod) -> str:
-    """What shows it."""
+    """Return the kubectl command that shows the reason."""
     return f"kubectl -n {pod.namespace or 'default'} describe pod {pod.name}"
 
 
@@ -65,7 +65,7 @@ _DISRUPTIONS = {
     "DeletionByPodGC": (Phrase.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Phrase.EVICTED, "its node ended it"),
 }
-#: Reasons of a pod's status.
+#: Reasons in a pod's status.
 _REASONS = {
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
     "Preempting": (Phrase.PREEMPTED, "its node ended it for a critical pod"),
@@ -80,7 +80,7 @@ _REASONS = {
     "OutOfmemory": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
     "OutOfpods": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
 }
-#: Reasons of events, the one that tells most first.
+#: Reasons of events, the most informative first.
 _EVENTS = {
     "Preempted": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
@@ -94,9 +94,10 @@ _EVENTS = {
 def pod_end_reason(
     pod: Pod, events: Iterable[Event] = (), node: ClusterNode | None = None, *, node_gone: bool = False
 ) -> PodEndReason | None:
-    """Why a pod that ends, has ended or is no more does so; None: it goes on.
+    """Return why a pod has ended, is ending or has disappeared; None: it goes on.
 
-    `events`: about this pod. `node`: its node as it is now; None: not known. `node_gone`: there is no such node.
+    `events`: events about this pod. `node`: its node's current record; None: unknown. `node_gone`: the node was
+    removed.
     """
     if not (pod.over or pod.deleting or node_gone):
         return None
@@ -133,13 +134,13 @@ def pod_end_reason(
 
 
 def silent_pod(silent_s: float) -> PodEndReason:
-    """A pod was deleted whose agent had not spoken for so long, in seconds."""
+    """Return the reason for a deleted pod whose agent was silent for `silent_s` seconds before."""
     words = f"its node does not answer: the pod was deleted, and its agent has not answered for {silent_s:.0f} s"
     return PodEndReason(phrase=Phrase.NODE_FAILED, words=words)
 
 
 def by_force() -> PodEndReason:
-    """A pod's object is gone, and nothing had told of its end."""
+    """Return the reason for a pod whose object disappeared without any sign of its end."""
     return PodEndReason(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
 
 
@@ -147,15 +148,15 @@ _DELETED = "it was deleted: by kubectl delete pod, by kubectl drain, or by a par
 
 
 def _away(node: ClusterNode | None, node_gone: bool = False) -> bool:
-    """Whether the node has failed, as far as is known; where it is not known, what a pod says of it is believed."""
+    """Whether the node has failed. If its state is unknown, the pod's own statement is trusted."""
     return node_gone or node is None or node.away
 
 
 def _node_silent(pod: Pod) -> bool:
     """Whether the node controller, not the kubelet, marked the pod as not ready.
 
-    It leaves the containers ready and gives no reason (`MarkPodsNotReady` of Kubernetes), and it does so before the pod
-    is deleted. The event of it may come late.
+    The node controller leaves the containers ready and gives no reason (`MarkPodsNotReady` in Kubernetes). It does so
+    before the pod is deleted. The event about it may come late.
     """
     ready, containers = pod.condition("Ready"), pod.condition("ContainersReady")
     if ready is None or containers is None:
@@ -164,7 +165,7 @@ def _node_silent(pod: Pod) -> bool:
 
 
 def _ended(pod: Pod) -> PodEndReason:
-    """Its containers have ended by themselves."""
+    """Return the reason for a pod whose containers ended by themselves."""
     for container in pod.containers:
         if (end := container.end) is None:
             continue
@@ -187,7 +188,7 @@ def _ended(pod: Pod) -> PodEndReason:
 
 
 def failed_prepare(pod: Pod) -> PodEndReason | None:
-    """Its init container has failed: what it has written has the phrase and the words as JSON."""
+    """Return why an init container failed. Its termination message has the phrase and the words as JSON."""
     for container in pod.prepares:
         end = container.end
         if end is None or end.code == 0:
@@ -251,7 +252,7 @@ _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
 def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | None:
-    """Why a pod has not started; None: it has, or nothing is wrong so far. `events`: about this pod."""
+    """Return why a pod has not started; None: it has, or nothing is wrong so far. `events`: events about this pod."""
     if pod.over or pod.deleting:
         return None
     for container in (*pod.prepares, *pod.containers):
@@ -264,7 +265,7 @@ def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | N
             words=_said("it has no node", scheduled.reason, scheduled.message),
             hope=StartOutlook.YES,
         )
-    # The kubelet's summary, that it has waited in vain, comes later than what it has waited for.
+    # The kubelet's summary that it timed out comes after the event with the cause.
     mounts = [event for event in events if event.reason in _MOUNTS]
     mount = min(mounts, key=lambda event: (_sums_up(event), -event.at), default=None)
     if mount is not None and pod.phase is PodPhase.PENDING and not any(each.running for each in pod.prepares):
@@ -282,7 +283,7 @@ def _container_waits(
 ) -> PodWaitReason:
     message = container.message
     if container.waiting == "ImagePullBackOff":
-        # It says only that it waits; what failed is in the event before.
+        # ImagePullBackOff only says that the node waits. The earlier event has the cause.
         pulls = [event for event in events if event.reason == "Failed" and event.message.startswith("Failed to pull")]
         message = pulls[-1].message if pulls else message
     if phrase == Phrase.IMAGE_PULL_FAILED and any(word in message.lower() for word in _HOPELESS_IMAGE):
@@ -292,7 +293,7 @@ def _container_waits(
 
 
 def _said(words: str, reason: str, message: str) -> str:
-    """With Kubernetes' own words, cut."""
+    """Return the words followed by Kubernetes' own message, cut."""
     own = ": ".join(part for part in (reason, message[:_QUOTED]) if part)
     return f"{words} ({own})" if own else words
 

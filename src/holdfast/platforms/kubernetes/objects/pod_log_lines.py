@@ -1,4 +1,4 @@
-"""A pod's log as the API server sends it with `timestamps=true`: a time, a space, a line. Pure."""
+"""Parse a pod's log that the API server sends with `timestamps=true`: time, space, line."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from functools import lru_cache
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod
 
-#: What is longer comes in parts.
+#: Longer lines are split.
 MOST_LINE_BYTES = 1 << 20
 
 
 def container_of(found: Pod) -> str:
-    """The container whose log is the pod's."""
+    """Return the name of the container whose log counts as the pod's log."""
     return object_names.TASK if found.labels.get(object_names.PART) == object_names.AGENT else object_names.OWNER
 
 
 def query_of(found: Pod, *, since: float | None, lines: int | None) -> Mapping[str, str]:
-    """`since`: lines of whole seconds from then on, in seconds since the epoch; `lines`: so many last ones."""
+    """Return the query for a pod's log.
+
+    `since`: seconds since the epoch, rounded down. `lines`: number of last lines.
+    """
     query = {"container": container_of(found), "timestamps": "true"}
     if since is not None:
         query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.floor(max(since, 0.0))))
@@ -31,7 +34,7 @@ def query_of(found: Pod, *, since: float | None, lines: int | None) -> Mapping[s
 
 
 def lines_in(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines with their ends; the last one may have none."""
+    """Join blocks and yield whole lines with their line ends; the last line may lack one."""
     rest = b""
     for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
@@ -45,7 +48,7 @@ def lines_in(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def timed(line: bytes) -> tuple[int | None, bytes]:
-    """When the line came, in nanoseconds since the epoch, and the line; None: it has no time in front."""
+    """Split off the time, in nanoseconds since the epoch; None: the line has none."""
     moment, space, text = line.partition(b" ")
     at = _nanoseconds(moment.rstrip(b"\n").decode("ascii", "replace"))
     return (at, text) if at is not None and (space or moment.endswith(b"\n")) else (None, line)
@@ -53,12 +56,12 @@ def timed(line: bytes) -> tuple[int | None, bytes]:
 
 @lru_cache(maxsize=64)
 def _seconds(text: str) -> int:
-    """Of many lines the second is the same. Raises ValueError."""
+    """Parse to whole seconds. Cached, because many lines share a second. Raises ValueError."""
     return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 
 def _nanoseconds(text: str) -> int | None:
-    """Of `2026-11-22T21:30:00.123456789Z`; another zone than UTC is `+01:00`."""
+    """Parse an RFC 3339 time such as `2026-11-22T21:30:00.123456789Z` or `…+01:00` to nanoseconds since the epoch."""
     try:
         whole = _seconds(text[:19])
         rest = text[19:]

@@ -1,6 +1,6 @@
-"""Which pods a job has: a node of the gang is a pod, and its workers share the pod. Pure.
+"""Plan the pods of a job: each node of the gang is a pod, and its workers share the pod.
 
-`holdfast submit` makes the plan, and the job's ConfigMap holds it beside the job file; the owner makes the pods by it.
+`holdfast submit` makes the plan. The job's ConfigMap holds it beside the job file, and the owner creates pods by it.
 """
 
 from __future__ import annotations
@@ -14,75 +14,74 @@ from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
 
-#: What the agent of a pod may use beside the memory of its workers.
+#: Memory for a pod's agent, in addition to its workers' memory.
 FOR_HOLDFAST_BYTES = 256 << 20
 
 
 class PodShape(Noun, frozen=True, kw_only=True):
-    """Pods that are alike. Those of the first shape have the first indices."""
+    """A number of identical pods. Pods of the first shape have the first indices."""
 
     roles: tuple[str, ...]
     pods: int
-    #: Of each pod.
+    #: Workers in each pod.
     workers: int
     image: str
-    #: Requests and limits of the user's container, as Kubernetes writes them: `{"cpu": "8", "nvidia.com/gpu": "4"}`.
+    #: Requests and limits of the user's container, in Kubernetes' units: `{"cpu": "8", "nvidia.com/gpu": "4"}`.
     resources: dict[str, str] = {}
-    #: What is merged into each pod (`holdfast.platforms.kubernetes.objects.pod_template`).
+    #: Template that is merged into each pod (`holdfast.platforms.kubernetes.objects.pod_template`).
     template: dict[str, Any] = {}
 
 
 class GangPlacement(Noun, frozen=True, kw_only=True):
-    """How the cluster places a job's pods all at once, or not at all;
-    `holdfast.platforms.kubernetes.objects.discovery`."""
+    """How the cluster places a job's pods all at once or not at all (see `discovery.py` in this folder)."""
 
-    #: Empty: it does not; the gang waits for all of them itself.
+    #: The gang scheduler; empty: there is none, and the gang waits for its pods itself.
     kind: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    #: Fields of each pod's spec.
+    #: Fields that are added to each pod's spec.
     spec: dict[str, Any] = {}
 
 
 class PodPlan(Noun, frozen=True, kw_only=True):
-    """All that the pods of one job are made of."""
+    """The plan of one job's pods."""
 
-    #: Of the objects.
+    #: Name of the job's objects.
     name: str
     namespace: str
     #: The job's own name.
     job: str
     shapes: tuple[PodShape, ...]
-    #: Further pods, of the last shape.
+    #: Number of spare pods, of the last shape.
     spares: int = 0
-    #: With fewer pods the gang cannot begin; 0: it needs all.
+    #: The gang's minimum number of pods; 0: it needs all.
     least: int = 0
     holdfast_image: str
     pull_policy: str = ""
     pull_secrets: tuple[str, ...] = ()
     exchange: str = object_names.EXCHANGE
-    #: The limit of /dev/shm, as Kubernetes writes it; empty: the container's memory is the limit.
+    #: Limit of /dev/shm in Kubernetes' units; empty: the container's memory is the limit.
     shm: str = ""
     grace_s: float = 30.0
-    #: Of agents' pods; empty: the namespace's default one. No token of it is mounted unless it is named.
+    #: Service account of agents' pods; empty: the namespace's default one, without its token.
     service_account: str = ""
     priority_class: str = ""
     scheduler: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     together: GangPlacement = GangPlacement()
-    #: The Secret of the job also has the values of the job file's `secrets`.
+    #: Whether the job's Secret also has the values of the job file's `secrets`.
     secrets: bool = False
-    #: The owner taints a node that a person has to look at.
+    #: Whether the owner may taint a node that a person must check.
     may_taint: bool = False
 
     @property
     def nodes(self) -> int:
-        """Pods that take part, without spares."""
+        """Number of pods that take part, without spares."""
         return sum(shape.pods for shape in self.shapes)
 
     def shape(self, index: int) -> PodShape:
-        """Of the pod with this index; spares have the last one. Raises IndexError."""
+        """Return the shape of the pod with this index. Spares have the last shape. Raises IndexError."""
         if not 0 <= index < self.nodes + self.spares:
             raise IndexError(index)
         for shape in self.shapes:
@@ -93,29 +92,29 @@ class PodPlan(Noun, frozen=True, kw_only=True):
 
 
 class PodSizes(Noun, frozen=True, kw_only=True):
-    """What a job wants of its pods' sizes."""
+    """The requested sizes of a job's pods."""
 
-    #: Of all roles together; None: it follows from the rest.
+    #: Number of pods of all roles together; None: derived from the other values.
     nodes: int | None = None
     per_pod: int | None = None
-    #: Role → workers of each of its pods.
+    #: Role to workers in each of its pods.
     roles: dict[str, int] = {}
     image: str = ""
-    #: Of each pod.
+    #: GPUs of each pod.
     gpus: int | None = None
     gpu_resource: str = "nvidia.com/gpu"
     cpus: str = ""
     memory: str = ""
-    #: By role.
+    #: Role to the template of its pods.
     templates: dict[str, dict[str, Any]] = {}
     template: dict[str, Any] = {}
 
 
 def shapes(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
-    """The pods of a job. Raises ValueError, with one sentence, for what cannot be.
+    """Return the pods of a job. Raises ValueError, with one sentence, for impossible sizes.
 
-    With `nodes` the workers of all roles are spread evenly, in the order of their ranks. Else each role has pods of its
-    own: of `per_pod` workers, else of as many as the GPUs of a pod are enough for, else of one.
+    With `nodes`, the workers of all roles are spread evenly, in the order of their ranks. Otherwise each role has pods
+    of its own, with `per_pod` workers each, or as many as a pod's GPUs suffice for, or one.
     """
     return _one_for_all(spec, asked, asked.nodes) if asked.nodes is not None else _by_role(spec, asked)
 
@@ -165,7 +164,7 @@ def _both(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_of(spec: JobSpec, role: Role, asked: PodSizes) -> str:
-    """What a role's workers run in. Raises ValueError where nothing says it."""
+    """Return the image of a role's workers. Raises ValueError if none is set."""
     if image := role.image or asked.image or spec.image:
         return image
     raise ValueError(f"role {role.name} has no image: expected `image: NAME` in the job file")
@@ -190,7 +189,7 @@ def _shape(roles: Sequence[Role], image: str, asked: PodSizes, template: dict[st
 
 
 def _resources(roles: Sequence[Role], asked: PodSizes) -> dict[str, str]:
-    """What the section says of a pod, else what its workers need together."""
+    """Return a pod's resources: the section's values, or else the sum of its workers' needs."""
     found = {}
     cpus = [role.resources.cpus for role in roles]
     memory = [role.resources.memory_bytes for role in roles]
@@ -225,7 +224,7 @@ def _bytes(number: int) -> str:
 
 
 def _alike(found: Iterator[PodShape]) -> Iterator[PodShape]:
-    """Neighbours that are equal, counted."""
+    """Merge equal neighbours into one shape and count them."""
     last: PodShape | None = None
     for shape in found:
         if last is not None and replace(last, pods=1) == shape:
@@ -239,7 +238,7 @@ def _alike(found: Iterator[PodShape]) -> Iterator[PodShape]:
 
 
 def in_words(plan: PodPlan) -> str:
-    """`16 workers in 2 pods of 8`, for people."""
+    """Describe the pods: `2 pods of 8 workers (worker; 8 nvidia.com/gpu)`."""
     parts = []
     for shape in plan.shapes:
         each = f"{shape.workers} {'worker' if shape.workers == 1 else 'workers'}"
@@ -251,5 +250,5 @@ def in_words(plan: PodPlan) -> str:
 
 
 def resources_of(shape: PodShape) -> Mapping[str, str]:
-    """Requests and limits of a container that holds no device: the init container's."""
+    """Return the requests and limits of the init container, which needs no devices."""
     return {key: value for key, value in shape.resources.items() if "/" not in key}

@@ -1,7 +1,8 @@
-"""A pod template of the user, merged into the pods that holdfast makes. Pure.
+"""Merge a user's pod template into the pods that holdfast makes.
 
-As in Kubernetes' strategic merge: mappings are merged by key; lists whose items have names (containers, volumes, env …)
-by name; tolerations are added; any other list is replaced. What a pod of a gang depends on cannot be overridden.
+As in Kubernetes' strategic merge, mappings are merged by key. Lists whose items have names (containers, volumes, env …)
+are merged by name, tolerations are added, and any other list is replaced. Fields that a gang's pod depends on cannot be
+overridden.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MERGED_BY = {
     "resourceClaims": "name",
 }
 _ADDED = frozenset({"tolerations", "envFrom", "readinessGates", "schedulingGates", "add", "drop"})
-#: How the names of holdfast's own volumes begin.
+#: Prefix of the names of holdfast's volumes.
 _OURS = "holdfast-"
 _NOT_IN_POD = {
     "restartPolicy": "a worker is started again in its pod by holdfast, and a lost pod gets a successor: the pod's own "
@@ -46,7 +47,7 @@ _NOT_IN_CONTAINER = {
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `over` merged in; neither is changed. What is `null` in `over` is taken away."""
+    """Return `base` with `over` merged in; neither is changed. A `null` in `over` removes the key."""
     found = dict(base)
     for key, value in over.items():
         had = found.get(key)
@@ -80,7 +81,7 @@ def _copy(value: Any) -> Any:
 
 
 def template_refusal(template: Any, exchange: str = object_names.EXCHANGE) -> str:
-    """Why this cannot be merged into a pod, with its place; empty: it can."""
+    """Return why the template cannot be merged into a pod, with the field's path; empty: it can."""
     for place, problem in _problems(template, exchange):
         return f"`{place}`: {problem}" if place else problem
     return ""

@@ -1,7 +1,7 @@
-"""What the next owner's pod needs of the one before: a header and the job's events, in the ConfigMap NAME-state. Pure.
+"""The state that an owner's pod leaves for its successor in the ConfigMap NAME-state: a header and the job's events.
 
-The header says whose the state is, so that a second owner is told apart; the events are the journal's, compressed as
-they come. Both are written together, against the version that was read (compare and swap): who comes second loses.
+The header names the owner that writes, so that a second owner is detected. The events are the journal's, compressed.
+Both are written together, with compare-and-swap on the resource version: the later of two writers fails.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
 FORMAT = 1
-#: The keys in the ConfigMap: the first is text, the second bytes.
+#: Keys in the ConfigMap: the header is text, the events are bytes.
 HEADER, EVENTS = "state.json", "events"
-#: Of compressed events. A ConfigMap holds 1 MiB; on its way to etcd each byte here takes one and a third.
+#: Limit of the compressed events. A ConfigMap holds 1 MiB, and Base64 makes a third more of each byte.
 MOST_BYTES = 700 << 10
 MOST_EXPANDED = 256 << 20
 
 
 class Header(Noun, frozen=True, kw_only=True):
-    """Whose state it is, and what can be told without the events."""
+    """The owner that wrote the state, and the facts that need no events."""
 
     format: int = FORMAT
-    #: The uid of the Kubernetes job: a job of the same name that was deleted is another one.
+    #: Uid of the Kubernetes Job. A deleted job of the same name has another uid.
     of: str
-    #: The owner that writes: its pod's uid, and a number of its own.
+    #: The owner that writes: its pod's uid, and a random token.
     owner: str
     pod: str = ""
     job_id: str
     name: str
-    #: Seconds since the epoch.
+    #: Creation time, in seconds since the epoch.
     created: float = 0.0
     events: int = 0
     attempt: int = 0
     #: The job's final code; None: it is not over.
     code: int | None = None
     phrase: str = ""
-    #: There were more events than the ConfigMap holds: the last ones are missing.
+    #: The events did not fit into the ConfigMap: the last ones are missing.
     cut: bool = False
 
 
 class Events:
-    """The job's events, compressed one after the other."""
+    """The job's events, compressed one after another."""
 
     def __init__(self) -> None:
         self._squeeze = zlib.compressobj(6)
@@ -58,7 +58,7 @@ class Events:
         self.cut = False
 
     def add(self, now: float, event: Event) -> None:
-        """`now`: its moment. What has no room any more is left out, and all that follows with it."""
+        """Append an event, `now` being its time. If it does not fit, it and all later ones are left out."""
         if self.cut:
             return
         line = b"%r " % now + encode(event) + b"\n"
@@ -75,7 +75,10 @@ class Events:
 
 
 def patch(header: Header, events: Events, version: str) -> dict[str, Any]:
-    """What is sent. `version`: of the ConfigMap as it was read; another one there is a conflict."""
+    """Return the patch that saves the state.
+
+    `version`: the resource version as read; the server refuses another one.
+    """
     return {
         "metadata": {"resourceVersion": version},
         "data": {HEADER: msgspec.json.format(msgspec.json.encode(header), indent=1).decode() + "\n"},
@@ -84,13 +87,13 @@ def patch(header: Header, events: Events, version: str) -> dict[str, Any]:
 
 
 def version_of(config: Any) -> str:
-    """Of a ConfigMap as the API server sends it."""
+    """Return the resource version of a ConfigMap from the API server."""
     meta = config.get("metadata") if isinstance(config, dict) else None
     return str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
 
 
 def header_of(config: Any) -> Header | None:
-    """The header in a ConfigMap; None: it has none, or one of another version of holdfast."""
+    """Return the header in a ConfigMap; None: it has none, or one in another format."""
     data = config.get("data") if isinstance(config, dict) else None
     text = data.get(HEADER) if isinstance(data, Mapping) else None
     if not isinstance(text, str):
@@ -103,7 +106,10 @@ def header_of(config: Any) -> Header | None:
 
 
 def events_of(config: Any) -> Iterator[tuple[float, Event]]:
-    """The events in a ConfigMap, each with its moment. Ends where one cannot be read: a beginning is a history too."""
+    """Yield the events in a ConfigMap with their times.
+
+    Stops at one that cannot be read: a beginning is still useful.
+    """
     data = config.get("binaryData") if isinstance(config, dict) else None
     text = data.get(EVENTS) if isinstance(data, Mapping) else None
     if not isinstance(text, str):

@@ -1,7 +1,7 @@
-"""How `holdfast stop` reaches an owner on Kubernetes: by an annotation of its Job, which the owner follows. Pure.
+"""`holdfast stop` reaches an owner on Kubernetes through an annotation of its Job, which the owner watches.
 
-It needs the right to change the Job, which its creator has, and no shell in a pod. A wish that is written while the
-owner's pod is away is heard by the next one.
+It needs the right to change the Job, which its creator has, and no shell in a pod. A request that is written while no
+owner's pod runs is read by the next one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
-#: The annotation with the wish.
+#: The annotation with the stop request.
 ASKED = "holdfast/stop"
-#: The owner's answer: the wish's id and what it does, or why it does nothing.
+#: The annotation with the owner's answer: the request's id, and what the owner does or why it does nothing.
 HEARD = "holdfast/stop-heard"
 MOST_BYTES = 32 << 10
 
 
 class StopAnnotation(Noun, frozen=True, kw_only=True):
-    """What a stop says of itself."""
+    """A stop request."""
 
     id: str
     reason: str
@@ -33,7 +33,7 @@ class StopAnnotation(Noun, frozen=True, kw_only=True):
 
 
 class StopAnnotationReply(Noun, frozen=True, kw_only=True):
-    """The owner's answer."""
+    """The owner's answer to a stop request."""
 
     id: str
     ok: bool
@@ -41,12 +41,12 @@ class StopAnnotationReply(Noun, frozen=True, kw_only=True):
 
 
 def stop_request_patch(wish: StopAnnotation) -> dict[str, Any]:
-    """As a merge patch of the Job."""
+    """Return the merge patch of the Job that writes a stop request."""
     return _annotated(ASKED, wish)
 
 
 def stop_reply_patch(heard: StopAnnotationReply) -> dict[str, Any]:
-    """As a merge patch of the Job."""
+    """Return the merge patch of the Job that writes the owner's answer."""
     return _annotated(HEARD, heard)
 
 
@@ -55,7 +55,7 @@ def _annotated(name: str, value: Noun) -> dict[str, Any]:
 
 
 def wish_of(job: Mapping[str, Any]) -> StopAnnotation | None:
-    """The last wish that was written at a Job; None: there is none that can be read."""
+    """Return the last stop request on a Job; None: there is none, or it cannot be read."""
     found: StopAnnotation | None = _read(job, ASKED, StopAnnotation)
     return found
 

@@ -1,10 +1,10 @@
-"""What a node's labels say of its neighbourhood, the widest first: ranks go by it. Pure."""
+"""Read a node's topology from its labels, the widest level first. Ranks are ordered by it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Labels of the same width: the first that a node has counts.
+#: Labels for each level; the first one that a node has counts.
 _LEVELS = (
     ("topology.kubernetes.io/region",),
     ("topology.kubernetes.io/zone",),
@@ -20,6 +20,6 @@ _LEVELS = (
 
 
 def neighbourhood(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """A place for each level, empty where no label tells it; empty where none tells anything."""
+    """Return one value for each level, empty if no label has it. () if no label has any level."""
     found = tuple(next((labels[key] for key in keys if labels.get(key)), "") for keys in _LEVELS)
     return found if any(found) else ()
