@@ -1,1 +1,1 @@
-"""The client for Kubernetes, a process of its own: the owner asks it, never blocks, and imports no client library."""
+"""The Kubernetes client process. The owner sends it requests, so that it never blocks and imports no client library."""

@@ -1,4 +1,4 @@
-"""What an answer of the API server means. Pure."""
+"""Interpret the API server's answers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from holdfast.safe_text import one_line
 
 _WORDS = 600
 _INVALID = frozenset({400, 405, 406, 413, 415, 422})
-#: 500 too: a server that is just starting or ending, or has lost etcd, answers so.
+#: Statuses of a server that is away. 500 belongs to them: a starting or stopping server, or one without etcd, sends it.
 _AWAY = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
-    """Trouble, Kubernetes' word for it, and a clause. `body`: the Status object; anything else tells nothing."""
+    """Classify an answer: the trouble, Kubernetes' reason, and a clause.
+
+    `body`: the Status object; others have no details.
+    """
     reason, message = words_of(body)
     quoted = f" ({message})" if message else ""
     match status:
@@ -36,7 +39,7 @@ def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
 
 
 def words_of(body: Any) -> tuple[str, str]:
-    """Reason and message of a Status object; empty where it has none."""
+    """Return reason and message of a Status object; empty if it has none."""
     if not isinstance(body, dict):
         return "", ""
     return one_line(str(body.get("reason") or ""))[:64], one_line(str(body.get("message") or ""))[:_WORDS]

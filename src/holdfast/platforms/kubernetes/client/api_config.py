@@ -1,4 +1,4 @@
-"""Where the API server is, and who asks it: as kubectl finds it, with the service account of a pod."""
+"""Find the API server and the credentials: as kubectl does, or from a pod's service account."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
 
-#: How long a connection may take.
+#: Time limit for a connection, in seconds.
 TRY_S = 10.0
 
 
 class NoClient(Exception):
-    """No request can be made at all. Its text says why, in one sentence."""
+    """No request can be made at all. The message says why, in one sentence."""
 
     trouble = ApiTrouble.MISSING
 
 
 def configuration(environment: dict[str, str] | None = None) -> SingleConfig:
-    """KUBECONFIG where it is set, else the pod's service account, else `~/.kube/config`. Raises `NoClient`."""
+    """Read KUBECONFIG if it is set, else the pod's service account, else `~/.kube/config`. Raises `NoClient`."""
     try:
         from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig
         from lightkube.core.exceptions import ConfigError
@@ -40,16 +40,16 @@ def configuration(environment: dict[str, str] | None = None) -> SingleConfig:
         config = found.get()
     except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
         raise NoClient(f"no cluster is configured: {error}") from None
-    except Exception as error:  # a file of configuration that is no YAML: its parser has errors of its own
+    except Exception as error:  # an invalid YAML file; its parser has its own exceptions
         raise NoClient(f"the configuration of the cluster cannot be read: {error}") from None
     assert config is not None, "it raises where there is none"
     return config
 
 
 def client(config: SingleConfig) -> Any:
-    """An HTTP client for that server: it trusts its certificate, and proves who asks. Raises `NoClient`.
+    """Return an HTTP client with the server's certificate and the user's credentials. Raises `NoClient`.
 
-    A service account's token is read again when the server takes it no more: the kubelet renews it each hour.
+    When the server rejects a service account's token, the client reads it again: the kubelet renews it each hour.
     """
     import httpx2
     from lightkube.config.client_adapter import AsyncClient, ConnectionParams

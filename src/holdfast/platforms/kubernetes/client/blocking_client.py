@@ -1,7 +1,7 @@
-"""Kubernetes' API, asked by a command that waits for the answer: `submit`, `jobs`, `show`, `logs`, `stop`.
+"""A blocking client of Kubernetes' API for `submit`, `jobs`, `show`, `logs` and `stop`.
 
-The owner never does so: it has a helper (`holdfast.platforms.kubernetes.client`). lightkube finds the server, and
-proves who asks; it is imported when the first question is asked.
+The owner uses a client process instead (`holdfast.platforms.kubernetes.client`). lightkube provides the connection and
+the credentials; it is imported only when a client is created.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiT
 from holdfast.platforms.kubernetes.objects.discovery import ServerCapabilities, resources_of, version_of, versions_of
 from holdfast.untrusted import Malformed, json_value
 
-#: How long a question may take; Kubernetes gives a webhook ten seconds.
+#: Time limit of a request, in seconds. Kubernetes gives a webhook ten seconds.
 LIMIT_S = 20.0
 CONNECT_S = 5.0
 MOST_LINE_BYTES = 4 << 20
@@ -26,19 +26,25 @@ _PATCH = "application/merge-patch+json"
 
 
 class BlockingClient:
-    """A server that is asked. `with Api.here() as api: api.get("/version")`. No call raises but `here`."""
+    """A connection to one API server: `with BlockingClient.here() as api: api.get("/version")`.
+
+    A failed request is reported in the returned `Answered`. Only `here`, `lines` and `log` raise exceptions.
+    """
 
     def __init__(self, client: Any, server: str, namespace: str) -> None:
         self._client = client
         self.server = server
-        """Its address, for sentences."""
+        """Address of the server, for messages."""
         self.namespace = namespace
-        """The one of the context, or of the pod."""
+        """Namespace of the kubeconfig's context, or of the pod."""
 
     @classmethod
     @contextmanager
     def here(cls) -> Iterator[BlockingClient]:
-        """The server that KUBECONFIG, a pod's service account, or `~/.kube/config` names. Raises `NoClient`."""
+        """Connect to the server of KUBECONFIG, of a pod's service account, or of `~/.kube/config`.
+
+        Raises `NoClient`.
+        """
         config = configuration()
         import httpx2  # it and what it brings take a quarter of a second
         from lightkube.config.client_adapter import Client, ConnectionParams
@@ -57,21 +63,21 @@ class BlockingClient:
         return self.ask(Method.GET, path, query=query)
 
     def create(self, path: str, body: Any, *, only_judge: bool = False) -> Answered:
-        """`only_judge`: the server says what it would say, and creates nothing."""
+        """Create an object. `only_judge`: the server only validates it."""
         return self.ask(Method.POST, path, body=body, query={"dryRun": "All"} if only_judge else {})
 
     def patch(self, path: str, body: Any) -> Answered:
-        """A merge patch."""
+        """Apply a merge patch."""
         return self.ask(Method.PATCH, path, body=body)
 
     def delete(self, path: str) -> Answered:
-        """With all that belongs to it, in the background."""
+        """Delete an object and its dependents, in the background."""
         return self.ask(Method.DELETE, path, query={"propagationPolicy": "Background"})
 
     def ask(
         self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, text: bool = False
     ) -> Answered:
-        """One request. `text`: the answer is no JSON, as a log."""
+        """Send one request. `text`: the answer is plain text such as a log, not JSON."""
         import httpx2
 
         headers = {"Accept": "*/*" if text else "application/json"}
@@ -90,14 +96,13 @@ class BlockingClient:
             return Answered(
                 number=0, trouble=ApiTrouble.AWAY, said=f"the API server {self.server} does not answer ({words})"
             )
-        except Exception as error:  # a plug-in for credentials that fails, a token file that is gone
+        except Exception as error:  # for example a failing credential plug-in, or a missing token file
             return Answered(number=0, trouble=ApiTrouble.FAILED, said=f"{self.server} cannot be asked: {error}")
         return _answer(found, text)
 
     @contextmanager
     def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[str]]:
-        """The lines of an answer that comes bit by bit: a log, a watch. Raises `BrokenAnswer` where it cannot be
-        had."""
+        """Yield the lines of a streamed answer such as a watch. Raises `BrokenAnswer` if it fails."""
         import httpx2
 
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
@@ -115,7 +120,7 @@ class BlockingClient:
 
     @contextmanager
     def log(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """A pod's log, in blocks as they come. Raises `BrokenAnswer` where it cannot be had, or breaks off."""
+        """Yield a pod's log in blocks as they arrive. Raises `BrokenAnswer` if it fails or breaks off."""
         import httpx2
 
         try:
@@ -131,7 +136,7 @@ class BlockingClient:
             ) from None
 
     def has(self) -> ServerCapabilities:
-        """What the server has, as far as it tells."""
+        """Return the server's features, as far as it reveals them."""
         kinds = {}
         for version in versions_of(self.get("/apis").body):
             found = self.get(f"/apis/{version}")
@@ -141,7 +146,7 @@ class BlockingClient:
 
 
 class BrokenAnswer(Exception):
-    """An answer that came bit by bit ended badly, or never began."""
+    """A streamed answer failed or broke off."""
 
     def __init__(self, answer: Answered) -> None:
         super().__init__(answer.said)

@@ -1,4 +1,4 @@
-"""The client's process: reads what the owner asks, asks the API server, and writes down what it answers."""
+"""The client process: reads the owner's requests, sends them to the API server, and writes the answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_as, json_value
 
-#: Requests that are under way together; what is asked beyond that waits in the pipe.
+#: Limit of simultaneous requests; further ones wait in the pipe.
 AT_A_TIME = 32
 _PATCH = "application/merge-patch+json"
 
 
 def main() -> int:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     try:
         config = configuration()
     except NoClient as error:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _none(said: str) -> int:
-    """Nothing can be asked: each question is answered so."""
+    """Answer every request with this error, because there is no configuration."""
     for line in sys.stdin.buffer:
         try:
             asked = json_as(line, ToClient, most_bytes=MOST_LINE_BYTES)
@@ -55,7 +55,7 @@ def _none(said: str) -> int:
 
 
 def _say(answer: FromClient) -> None:
-    """The owner reads at once: a pipe that is full holds the watches up, and no memory grows."""
+    """Write a message to the owner. If the pipe is full this blocks, which also stops the watches and bounds memory."""
     data = memoryview(msgspec.json.encode(answer) + b"\n")
     while data:
         data = data[os.write(1, data) :]
@@ -79,7 +79,7 @@ class _Serving:
             try:
                 asked = json_as(line, ToClient, most_bytes=MOST_LINE_BYTES)
             except Malformed:
-                return  # the owner is of another version
+                return  # the owner has another version of holdfast
             match asked:
                 case Drop():
                     if (task := self._tasks.pop(asked.number, None)) is not None:
@@ -115,7 +115,7 @@ class _Serving:
         except httpx2.HTTPError as error:
             said = f"the API server does not answer ({str(error) or type(error).__name__})"
             _say(Answered(number=call.number, trouble=ApiTrouble.AWAY, said=said))
-        except Exception as error:  # a token file that is gone, a plug-in for credentials that fails
+        except Exception as error:  # for example a missing token file, or a failing credential plug-in
             _say(Answered(number=call.number, trouble=ApiTrouble.FAILED, said=f"the request cannot be made: {error}"))
 
     async def _made(self, call: Call) -> Answered:
@@ -130,7 +130,7 @@ class _Serving:
         try:
             body = json_value(answer.content) if answer.content else None
         except Malformed:
-            body = answer.text[:MOST_LINE_BYTES] if answer.is_success else None  # a log is text
+            body = answer.text[:MOST_LINE_BYTES] if answer.is_success else None  # a log is not JSON
         trouble, reason, said = meant(answer.status_code, body)
         return Answered(
             number=call.number,

@@ -1,4 +1,4 @@
-"""One kind of objects, followed: a list, then a watch from its version on, taken up again where it breaks."""
+"""Follow one kind of objects: a list, then a watch from the list's version on. A broken watch is resumed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_value
 
-#: Objects of one page of a list.
+#: Number of objects in a page of a list.
 PAGE = 100
-#: The server ends a watch after that, and it is begun again where it was: so a connection that has silently died costs
-#: no more than this.
+#: Duration of a watch, in seconds; the server then ends it and the client resumes it. So a connection that died
+#: unnoticed is replaced within this time.
 WATCH_S = 60
 SILENT_S = WATCH_S + 15.0
 FIRST_PAUSE_S = 0.25
@@ -34,7 +34,7 @@ _GONE = 410
 
 
 class _Expired(Exception):
-    """The server remembers the version no more: list again."""
+    """The server no longer has this version, so list again."""
 
 
 class _Trouble(Exception):
@@ -44,7 +44,7 @@ class _Trouble(Exception):
 
 
 class ObjectWatch:
-    """Follows until its task is cancelled. `say` gets each answer."""
+    """Follows objects until its task is cancelled. `say` gets each message."""
 
     def __init__(self, client: Any, follow: Follow, say: Callable[[FromClient], None]) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class ObjectWatch:
         self._told = ""
 
     async def run(self) -> None:
-        """For ever."""
+        """Follow for ever."""
         while True:
             try:
                 if not self._version:
@@ -71,7 +71,7 @@ class ObjectWatch:
                 await self._troubled(ApiTrouble.AWAY, f"the API server does not answer ({_named(error)})")
 
     async def _troubled(self, trouble: ApiTrouble, said: str) -> None:
-        # A watch that only breaks is news to no one: the next try tells whether the server is away.
+        # Do not report a single broken watch: the next try shows whether the server is away.
         if self._pause_s > FIRST_PAUSE_S and said != self._told:
             self._told = said
             self._say(Unseen(number=self._follow.number, trouble=trouble, said=said))
@@ -89,7 +89,7 @@ class ObjectWatch:
             answer = await self._client.get(self._follow.path, params=query)
             body = _body(answer)
             if answer.status_code == _GONE:
-                raise _Expired  # between two pages
+                raise _Expired  # the list expired between two pages
             trouble, _, said = meant(answer.status_code, body)
             if trouble is not ApiTrouble.NONE or not isinstance(body, dict):
                 raise _Trouble(trouble, said or "the API server answers no list")
@@ -128,7 +128,7 @@ class ObjectWatch:
         try:
             event = json_value(line, most_bytes=MOST_EVENT_BYTES)
         except Malformed:
-            raise _Expired from None  # what was cut off is in the next list
+            raise _Expired from None  # the watch broke off within a line; the next list has its object
         kind, item = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
         if not isinstance(item, dict):
             raise _Expired
@@ -145,15 +145,15 @@ class ObjectWatch:
 
 
 async def pause(seconds: float) -> None:
-    """Let other tasks run for so long."""
+    """Let other tasks run for this many seconds."""
     try:
         await asyncio.wait_for(asyncio.Event().wait(), seconds)
     except TimeoutError:
-        pass  # that is what it is for
+        pass  # the time is over
 
 
 def without_managers(item: Any) -> Any:
-    """Half of an object is who has written which field of it."""
+    """Remove `managedFields`, which takes half of an object and is not used."""
     if isinstance(item, dict) and isinstance(meta := item.get("metadata"), dict):
         meta.pop("managedFields", None)
     return item

@@ -1,4 +1,4 @@
-"""Logs of many pods at once, as they are written: of pods that are there, and of those that come later."""
+"""Follow the logs of many pods at once, including pods that start later."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 from holdfast.platforms.kubernetes.objects.job_status import is_over
 from holdfast.platforms.kubernetes.objects.pod_log_lines import container_of, query_of, timed
 
-#: How long logs are still read once the job is over: a kubelet tells of its containers a second late.
+#: How long logs are still read after the job's end, in seconds. A kubelet reports its containers a second late.
 LAST_S = 10.0
-#: Each takes a connection, and the client opens a hundred at most.
+#: Limit of pods. Each takes a connection, and the client opens at most a hundred.
 MOST_PODS = 90
-#: So often in a row a log that breaks off is taken up again.
+#: How often in a row a broken log is resumed.
 MOST_TRIES = 5
 
 
 class Tail:
-    """Follows the logs of one job's containers. `take(pod, at, line)` gets each line, and when it came: nanoseconds
-    since the epoch, None where that is not known. `say` gets a sentence about trouble."""
+    """Follows the logs of one job's containers."""
 
     def __init__(
         self,
@@ -48,9 +47,11 @@ class Tail:
         lines: int | None = None,
         fits: Callable[[Pod, int | None, bytes], bool] | None = None,
     ) -> None:
-        """`lines`: so many of the last lines of each log at first, of those that fit; None: all of them.
+        """`take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown.
 
-        `since`: lines from then on, in whole seconds since the epoch.
+        `say`: called with a sentence about trouble. `wanted(pod)`: whether to follow the pod. `since`: start time in
+        seconds since the epoch, rounded down. `lines`: number of last lines of each log to begin with; None: all.
+        `fits(pod, at, line)`: whether the line counts among these.
         """
         self._namespace = namespace
         self._name = name
@@ -61,17 +62,17 @@ class Tail:
         self._lines = lines
         self._fits = fits
         self._read: dict[str, asyncio.Task[None]] = {}
-        """By the pod's uid."""
+        """Reading tasks by the pod's uid."""
         self._awaited: set[str] = set()
-        """Pods whose containers have not begun, as far as their kubelets have told."""
+        """Pods whose containers have not started, as far as their kubelets have reported."""
         self._listed = False
         self._settled = asyncio.Event()
-        """No pod is awaited."""
+        """Set while no pod is awaited."""
         self._over = asyncio.Event()
         self._many = False
 
     async def run(self) -> None:
-        """Until the job is over, and its logs are read. Raises `NoClient`."""
+        """Follow until the job is over and its logs are read. Raises `NoClient`."""
         async with client(configuration()) as server:
             self._server = server
             here = f"/namespaces/{self._namespace}"
@@ -86,12 +87,12 @@ class Tail:
             try:
                 await asyncio.wait_for(self._the_rest(), LAST_S)
             except TimeoutError:
-                pass  # a pod that hangs, or was never told of
+                pass  # a pod hangs, or its start was never reported
             for task in (*tasks, *self._read.values()):
                 task.cancel()
 
     async def _the_rest(self) -> None:
-        """The job is over: pods that are told of late are read too."""
+        """The job is over: wait for pods that are reported late, and read their logs to the end."""
         await self._settled.wait()
         if self._read:
             await asyncio.wait(self._read.values())
@@ -99,7 +100,7 @@ class Tail:
     def _on_message(self, news: FromClient) -> None:
         match news:
             case Listed(number=1):
-                # A job that is not in the whole list is gone.
+                # A job that is missing from the complete list has been deleted.
                 if not news.items or any(is_over(item) for item in news.items):
                     self._over.set()
             case Changed(number=1):
@@ -155,19 +156,19 @@ class Tail:
                 async for line in self._lines_of(path, query):
                     at, text = timed(line)
                     if last is not None and at is not None and at <= last:
-                        continue  # it was read before the log broke off
+                        continue  # read before the log broke off
                     last, tries = at if at is not None else last, 0
                     self._take(found, at, text)
                 return
             except httpx2.HTTPStatusError as error:
                 if error.response.status_code in (400, 404):
-                    return  # the container has not begun after all, or the pod is gone
+                    return  # the container has not started after all, or the pod is gone
             except httpx2.HTTPError:
                 if last is not None:
                     since, lines = last / 1e9, None
 
     async def _last_that_fit(self, found: Pod, path: str) -> int | None:
-        """Take the last lines that fit, of those that there are; when the last line came, in nanoseconds."""
+        """Pass on the last lines that fit. Return the time of the log's last line, in nanoseconds; None: unknown."""
         assert self._lines is not None and self._fits is not None, "the caller's condition"
         kept: deque[tuple[int | None, bytes]] = deque(maxlen=self._lines)
         last = None
@@ -194,5 +195,5 @@ class Tail:
 
 
 def follow(tail: Tail) -> None:
-    """Until the job is over."""
+    """Follow the logs until the job is over."""
     asyncio.run(tail.run())

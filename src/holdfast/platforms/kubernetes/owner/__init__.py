@@ -1,1 +1,1 @@
-"""Kubernetes as the owner sees it during a job: pods, events, taints, the saved state."""
+"""Kubernetes from the owner's side during a job: pods, events, taints, the saved state."""

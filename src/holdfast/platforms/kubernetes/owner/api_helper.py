@@ -1,12 +1,12 @@
-"""Kubernetes' API, asked through a helper: the owner never waits for it.
+"""Send requests to Kubernetes' API through a client process, so that the owner never blocks.
 
-    asking = Asking(reactor)
+    asking = ApiHelper(reactor)
     asking.ask(Method.GET, "/api/v1/namespaces/ns/pods/p", done)      done(answer, now) → the events that follow
     asking.follow("/api/v1/namespaces/ns/pods", heard, query)         heard(pages and changes, now) → the same
 
-The helper is started with the first question, and again where it has ended; what was followed is followed on, from a
-new list. Where the API server is away a question is asked again, with a pause that doubles, as long as `patience_s`
-allows. What waits to be sent is bounded.
+The first request starts the client process. If it exits it is restarted, and the followed objects are listed anew.
+While the API server is away, a request is retried with a doubling pause until `patience_s` has passed. The queue of
+unsent requests is bounded.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     Done = Callable[[Answered, float], News]
     Heard = Callable[[Listed | Changed | Unseen, float], News]
 
-#: How long one try may take.
+#: Time limit of one try, in seconds.
 LIMIT_S = 5.0
-#: So long after that the helper's own word for it is waited for.
+#: How long after that to wait for the client process's own report, in seconds.
 GRACE_S = 3.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
-#: Of questions that the helper has not read yet; what is asked beyond that is answered at once, as AWAY.
+#: Limit of requests that the client process has not read yet, in bytes. Further ones fail at once with AWAY.
 MOST_WAITING_BYTES = 16 << 20
 _BITE = 1 << 20
 
 
 class ApiHelper:
-    """The questions of one process, and its helper."""
+    """The requests of one process, and its client process."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str] | None = None) -> None:
         self.reactor = reactor
@@ -79,10 +79,10 @@ class ApiHelper:
         limit_s: float = LIMIT_S,
         patience_s: float = 0.0,
     ) -> Callable[[], None]:
-        """Make a request; `done` gets its answer, once, from the reactor. Returns what takes the question back.
+        """Send a request; the reactor calls `done` with the answer, once. Return a function that cancels the request.
 
-        `limit_s`: for one try. `patience_s`: so long after now it is made again where the API server does not answer:
-        only what may be made twice should be.
+        `limit_s`: time limit of one try. `patience_s`: how long from now to retry while the API server does not answer.
+        Use it only for requests that may safely be repeated.
         """
         self._number += 1
         call = Call(number=self._number, method=method, path=path, query=query or {}, body=body, limit_s=limit_s)
@@ -92,14 +92,14 @@ class ApiHelper:
         return question.close
 
     def follow(self, path: str, heard: Heard, query: Mapping[str, str] | None = None) -> Callable[[], None]:
-        """Have `heard` called with every object there, and with each change. Returns what ends it."""
+        """Call `heard` with all objects at the path, and with each change. Return a function that ends this."""
         self._number += 1
         follow = Follow(number=self._number, path=path, query=query or {})
         self._followed[follow.number] = (follow, heard)
         if self._helper is not None:
             self._helper.send(follow)
         else:
-            self._start()  # a helper begins with all that is followed
+            self._start()  # a new client process starts with everything in `_followed`
 
         def end() -> None:
             if self._followed.pop(follow.number, None) is not None and self._helper is not None:
@@ -108,7 +108,7 @@ class ApiHelper:
         return end
 
     def close(self) -> None:
-        """The helper ends; nothing is answered any more."""
+        """End the client process. No callback is called any more."""
         self._closed = True
         for question in tuple(self._questions.values()):
             question.close()
@@ -122,13 +122,13 @@ class ApiHelper:
     # ------------------------------------------------------------------------------------------ the helper
 
     def send(self, call: Call) -> bool:
-        """False: it cannot be sent now."""
+        """Send a request to the client process. False: not possible now."""
         if self._helper is None:
             self._start()
         return self._helper is not None and self._helper.send(call)
 
     def forget(self, number: int, *, asked: bool) -> None:
-        """A question is over. `asked`: the helper has it."""
+        """Forget a request. `asked`: the client process has it, so tell it to drop the request."""
         self._questions.pop(number, None)
         if asked and self._helper is not None:
             self._helper.send(Drop(number=number))
@@ -178,7 +178,7 @@ class ApiHelper:
 
 
 class _Question:
-    """One request, with its tries."""
+    """One request with its retries."""
 
     def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
         self.call = call
@@ -190,12 +190,12 @@ class _Question:
         self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
-        """One try."""
+        """Start one try."""
         self.asked = self._asking.send(self.call)
         if self.asked:
             self._moment = self._asking.reactor.at(now + self.call.limit_s + GRACE_S, self._slow)
         else:
-            # The answer comes from the reactor also here: who asks has not returned yet.
+            # Report it from the reactor, because the caller has not returned from `ask` yet.
             self._moment = self._asking.reactor.at(now, self._not_sent)
         return None
 
@@ -228,7 +228,7 @@ class _Question:
 
 
 class _Helper:
-    """One process, its two pipes, and the lines in them. Raises OSError where it cannot be started."""
+    """A client process and its two pipes. Raises OSError if it cannot be started."""
 
     def __init__(
         self,
@@ -245,7 +245,8 @@ class _Helper:
             pipes += os.pipe()
             pipes += os.pipe()
             given, self._to, self._from, output = pipes
-            # A SIGTERM to every process of a container must not take the answers with it.
+            # The client ignores SIGTERM, which may be sent to every process of the container: its answers are still
+            # needed.
             child = start(command, output=output, errors=2, given=given, env=environment, deaf=(signal.SIGTERM,))
         except OSError:
             for fd in pipes:
@@ -264,7 +265,7 @@ class _Helper:
         self._over = reactor.watch(child.pidfd, self._died)
 
     def send(self, message: ToClient) -> bool:
-        """False: too much waits already."""
+        """Send a message. False: too much is waiting already."""
         line = msgspec.json.encode(message) + b"\n"
         if len(self._unsent) + len(line) > MOST_WAITING_BYTES:
             return False
@@ -284,7 +285,7 @@ class _Helper:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                self._unsent.clear()  # its end is about to be told
+                self._unsent.clear()  # the process has exited; `_died` handles that
                 break
             del self._unsent[:written]
         if self._unsent and self._writing is None:

@@ -1,7 +1,7 @@
-"""A job's decisions and its end where people of Kubernetes look.
+"""Publish a job's decisions and result in Kubernetes.
 
-An Event of the Job for each decision and for the end; the termination message of the owner's container; the state's
-ConfigMap, with the whole report for `holdfast show`; and the Job, which is not to try another pod.
+Each decision and the end become an Event of the Job. The termination message of the owner's container has the result,
+the state's ConfigMap has the whole report for `holdfast show`, and the Job is kept from trying another pod.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
     from holdfast.reactor import News
 
-#: A ConfigMap has a MiB for all that stands in it, and the job's events may take the rest.
+#: Limit of the report in bytes. A ConfigMap holds 1 MiB, and the job's events may take the rest.
 MOST_REPORT_BYTES = 250_000
 PATIENCE_S = 10.0
-#: Letters of an Event's message, of which the API server takes 1024 bytes.
+#: Limit of an Event's message in characters. The API server accepts 1024 bytes.
 MOST_EVENT = 1000
 
 
 class DecisionEvents:
-    """Of one job."""
+    """Publishes the decisions of one job."""
 
     def __init__(self, asking: ApiHelper, namespace: str, name: str, say: Callable[[str], None]) -> None:
         self._asking = asking
@@ -41,9 +41,9 @@ class DecisionEvents:
         self._namespace = namespace
         self._name = name
         self._uid = ""
-        """Of the Job."""
+        """Uid of the Job."""
         self._policy = False
-        """The Job itself knows which exit codes are final."""
+        """Whether the Job has a failure policy that knows the final exit codes."""
         self._open = 0
 
     @property
@@ -51,12 +51,12 @@ class DecisionEvents:
         return self._open > 0
 
     def job_is(self, job: Mapping[str, Any]) -> None:
-        """The owner's Job, as the API server has it."""
+        """Take note of the owner's Job, as the API server sends it."""
         self._uid = str((job.get("metadata") or {}).get("uid") or "")
         self._policy = bool((job.get("spec") or {}).get("podFailurePolicy"))
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt has ended, and what follows is decided."""
+        """An attempt has ended, and the decision about the next one is made: publish it."""
         why = record.report
         words = f"attempt {record.attempt}: {why.phrase}: {why.reason}; {record.decision.kind.value}: "
         self._event(f"attempt-{record.attempt}", why.phrase, words + record.decision.reason, why.code != 0)
@@ -74,7 +74,7 @@ class DecisionEvents:
         if len(whole) <= MOST_REPORT_BYTES:
             self._patch(self._state, {"data": {REPORT: whole.decode()}})
         if report.report.code != 0 and not self._policy:
-            # An older server would try another pod of the owner, which could only say the same.
+            # A server without failure policies would try another owner's pod, which could only repeat the result.
             self._patch(self._job, {"spec": {"backoffLimit": 0}})
 
     def _event(self, which: str, reason: str, message: str, warning: bool) -> None:
@@ -100,7 +100,7 @@ class DecisionEvents:
 
         def done(answer: Answered, now: float) -> News:
             self._open -= 1
-            return None  # an event is a help; 409: another pod of the owner has told it
+            return None  # the Event is optional; 409: an earlier pod of the owner has written it
 
         self._open += 1
         path = f"/api/v1/namespaces/{self._namespace}/events"

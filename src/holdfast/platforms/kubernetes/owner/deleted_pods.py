@@ -1,8 +1,8 @@
-"""Pods that are being deleted while Kubernetes has not said why: a person's `kubectl delete`, or a node that is silent.
+"""Find out why pods are being deleted when Kubernetes has not said so: `kubectl delete`, or a node without an answer.
 
-The event that tells may come late, and none comes where the kubelet had not reported the pod as ready before its node
-went silent. The agent tells then: a kubelet that works signals it, and it goes on with its beats; one on a silent node
-says nothing more.
+The explaining event may come late. None comes if the kubelet had not reported the pod as ready before its node fell
+silent. Then the agent shows the cause: a working kubelet sends it a signal and it keeps sending heartbeats, while an
+agent on a silent node sends nothing more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, by_
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: So long after the first sign of a pod's end Kubernetes may say why, in an event.
+#: How long after the first sign of a pod's end to wait for an event with the reason, in seconds.
 SOON_S = 1.0
 
 
@@ -26,11 +26,11 @@ class _Doubt:
     def __init__(self, since: float) -> None:
         self.since = since
         self.moment: DueCall | None = None
-        """When the pod is looked at again."""
+        """The timer for the next look at the pod."""
 
 
 class DeletedPods:
-    """Of one owner's pods. A pod counts as silent `silent_s` after the last word of its agent."""
+    """Finds the reasons for one owner's pods. A pod is silent `silent_s` seconds after its agent's last message."""
 
     def __init__(
         self,
@@ -39,8 +39,10 @@ class DeletedPods:
         silent_s: float,
         look: Callable[[str, float], News],
     ) -> None:
-        """`heard_at(node)`: when the agent of a node spoke last, in seconds; None: none has joined. `look(name, now)`
-        is called when a pod is to be looked at again."""
+        """`heard_at(node)`: time of the last message from the node's agent, in seconds; None: none has joined.
+
+        `look(name, now)`: called when a pod must be examined again.
+        """
         self._reactor = reactor
         self._heard_at = heard_at
         self._silent_s = silent_s
@@ -52,7 +54,10 @@ class DeletedPods:
         return bool(self._open)
 
     def why(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> PodEndReason | None:
-        """Why a pod ends or has ended; None: it goes on, or this is in doubt, and `look` is called again."""
+        """Return why a pod ends or has ended.
+
+        None: it goes on, or the reason is still open; then `look` is called later.
+        """
         found = pod_end_reason(pod, events)
         if found is None or found.certain:
             self._close(pod.name)
@@ -78,7 +83,7 @@ class DeletedPods:
         return found
 
     def removed(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> PodEndReason:
-        """Why a pod is no longer on the list."""
+        """Return why a pod's object is gone."""
         self._close(pod.name)
         settled, found = self._settled.pop(pod.name, None), pod_end_reason(pod, events)
         if found is not None and found.certain:

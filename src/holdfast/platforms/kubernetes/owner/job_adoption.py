@@ -1,4 +1,4 @@
-"""The owner's next pod: it finds the job of the pod before it, in the ConfigMap NAME-state or on a volume."""
+"""A new owner's pod takes over its predecessor's job from the ConfigMap NAME-state or from a volume."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.model.events import Event
 
-#: How long an API server that is away is waited for: without it no pod can be made either.
+#: How long to wait for an API server that is away, in seconds. Without it no pod can be created either.
 PATIENCE_S = 300.0
-#: Where another owner writes at the same moment.
+#: Number of tries if another owner writes at the same time.
 TRIES = 5
 
 
 class ApiUnavailable(HoldfastError):
-    """The API server does not answer: Kubernetes starts this pod, or another one, again."""
+    """The API server does not answer. Kubernetes restarts this pod, or starts another one."""
 
     exit_status = 1
 
 
 class JobAlreadyEnded(Exception):
-    """The job has its end already."""
+    """The job has already ended."""
 
     def __init__(self, header: Header) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class JobAlreadyEnded(Exception):
 
 
 def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
-    """The place of the job that a pod before this one has carried, with its history; None: the job is new.
+    """Return the state directory of the job that a previous pod hosted, with its history. None: the job is new.
 
-    From here on the state is this owner's: the one before loses its next write. Raises `JobAlreadyEnded`,
+    From now on the state belongs to this owner, and the previous owner's next write fails. Raises `JobAlreadyEnded`,
     `ApiUnavailable`.
     """
     environment = os.environ
@@ -99,7 +99,7 @@ def _adopt(
 
 
 def _asked(asking: ApiHelper, method: Method, path: str, body: object = None) -> Answered:
-    """An answer that is waited for: nothing else runs yet. Raises `ApiUnavailable`."""
+    """Block until the answer comes, since nothing else runs yet. Raises `ApiUnavailable`."""
     answers: list[Answered] = []
     asking.ask(method, path, lambda answer, now: answers.append(answer), body=body, patience_s=PATIENCE_S)
     while not answers:
@@ -111,7 +111,7 @@ def _asked(asking: ApiHelper, method: Method, path: str, body: object = None) ->
 
 
 def _place(home: Path, header: Header, history: list[tuple[float, Event]], clock: Clock) -> JobPlace:
-    """The job's directory and journal here; where a volume has them, what they lack is added."""
+    """Create the job's directory and journal. If a volume has them already, append the missing events."""
     make_private_dir(home / "jobs")
     directory = job_dir(home, header.job_id)
     directory.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The pods of a job's nodes: each node has one that lives or is made; a pod that is lost gets a successor.
+"""The pods of a job's nodes: each node has one pod, and a lost pod is replaced.
 
-Workers restart inside their pod. A pod is lost when Kubernetes ends it, when it has ended by itself, or when the gang
-has lost its agent: holdfast's own lease decides about a silent node, and no pod that hangs in Terminating is waited
-for. Its successor has a name of its own, and what may still live of it is fenced by the gang.
+Workers restart inside their pod. A pod is lost if Kubernetes ends it, if it exits by itself, or if the gang has lost
+its agent. holdfast's own lease decides about a silent node, so nobody waits for a pod that hangs in Terminating. The
+replacement has a new name. The gang fences processes of the old pod that may still run.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.objects.client_messages import Changed
     from holdfast.reactor import News
 
-#: Before each further pod of a node whose last one came to nothing; after that there is no other.
+#: Pauses before each replacement of a node's failed pod, in seconds. After the last one the node gets no more pods.
 PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
-#: A pod whose agent was let in, and which lived so long, was well: the tries begin anew.
+#: A pod whose agent was admitted and that ran this many seconds was good, so the count of failures restarts.
 WELL_S = 60.0
-#: How long what a node tries again (a pull, a missing ConfigMap) may fail before the job ends with it.
+#: How long a step that the kubelet retries (a pull, a missing ConfigMap) may fail before the job ends, in seconds.
 SOME_S = 150.0
-#: A pod of a lost agent that is still there after that is taken off the list by force.
+#: After this many seconds the pod of a lost agent is removed from the API server by force.
 FORCE_S = 15.0
-#: Between two lines on a pod that does not start.
+#: Least time between two messages about a pod that does not start, in seconds.
 QUIET_S = 60.0
 PATIENCE_S = 600.0
-#: Kept of each pod.
+#: Number of events kept for each pod.
 MOST_EVENTS = 16
 
 
 class JobPods:
-    """Of one owner. `patience_s()`: how long the gang waits for nodes."""
+    """The pods of one owner's job."""
 
     def __init__(
         self,
@@ -72,8 +72,13 @@ class JobPods:
         heard_at: Callable[[str], float | None],
         silent_s: float,
     ) -> None:
-        """`order`: what stands in each pod for its agent. `again(phrase)`: whether another try may do better.
-        `placed` gets each pod that has a node. `heard_at`, `silent_s`: as for `DeletedPods`."""
+        """`plan`: the pods to create.
+
+        `order`: the agents' order, for a variable in each pod. `told`: called with pods that are lost, pending or
+        impossible. `patience_s()`: how long the gang waits for nodes, in seconds. `again(phrase)`: whether another try
+        may succeed after this failure. `placed(pod)`: called for each pod that has a node. `heard_at`, `silent_s`: see
+        `DeletedPods`.
+        """
         self._asking = asking
         self._reactor = asking.reactor
         self._plan = plan
@@ -89,19 +94,19 @@ class JobPods:
         self._listed: dict[str, api_records.Pod] | None = None
         self._events: dict[str, list[api_records.Event]] = {}
         self._told_of: dict[str, bool] = {}
-        """Pods by name whose end was told; True: that they are over, too."""
+        """Names of pods whose end was reported. True: the report said that their processes have ended, too."""
         self._joined: dict[str, float] = {}
         self._doubts = DeletedPods(self._reactor, heard_at, silent_s, self._look_again)
         self._avoid: list[str] = []
         self._seen = False
         self.deleting = 0
-        """So many deletions are not answered yet."""
+        """Number of deletions without an answer yet."""
         self.over = False
 
     # ------------------------------------------------------------------------------------------ what is asked for
 
     def begin(self, known: Callable[[str], None]) -> None:
-        """Learn which pods there are, and have those made that are missing. `known` gets the uid of the job."""
+        """List the existing pods, and create the missing ones. `known` is called with the Job's uid."""
         self._known = known
         path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
         self._asking.ask(Method.GET, path, self._job_is, patience_s=PATIENCE_S)
@@ -127,13 +132,13 @@ class JobPods:
         return f"/api/v1/namespaces/{self._plan.namespace}/pods"
 
     def joined(self, name: str, now: float) -> None:
-        """The agent of this pod was let in."""
+        """The owner has admitted this pod's agent."""
         self._joined.setdefault(name, now)
 
     def replace(self, name: str, why: PodEndReason, now: float, *, avoid: bool = False) -> News:
-        """The gang has lost the agent of this pod, or is to do without its node: the pod ends, and another is made.
+        """Replace a pod whose agent is lost, or whose node the gang no longer uses.
 
-        `avoid`: no pod of the job goes to its node any more; else the next one had better not.
+        `avoid`: no pod of this job may run on its node any more. Otherwise the next pod only prefers other nodes.
         """
         found = self._pods.get(name)
         if found is None or self.over:
@@ -152,14 +157,14 @@ class JobPods:
         return self._succeed(seat, name, why, now)
 
     def finish(self) -> None:
-        """The job is over: pods whose agents live end by themselves, and those that wait for a node are deleted."""
+        """The job is over: delete pods that wait for a node. Pods with running agents end by themselves."""
         self.over = True
         for seat in self._seats:
             if seat.next is not None:
                 seat.next.close()
             found = self._pods.get(self._name(seat)) if seat.generation >= 0 else None
             if found is None or found.deleting or found.name in self._joined:
-                continue  # it runs, though its kubelet may not have said so; with a pod its log would go
+                continue  # it may run, although its kubelet has not said so; deleting the pod would delete its log
             if found.phase is api_records.PodPhase.PENDING:
                 self._delete(found.name, 0)
 
@@ -210,7 +215,7 @@ class JobPods:
 
     def _event(self, word: Listed | Changed | Unseen, now: float) -> News:
         if isinstance(word, Unseen):
-            return None  # the pods' own words have to do
+            return None  # the pods' own status must suffice
         news: list[Any] = []
         for item in word.items if isinstance(word, Listed) else [word.item]:
             event = api_records.event(item)
@@ -222,7 +227,7 @@ class JobPods:
         return news
 
     def _look(self, found: api_records.Pod, now: float) -> News:
-        """What follows from a pod as it is now."""
+        """React to a pod's current state."""
         seat = self._seat(found)
         if seat is None or self.over:
             return None
@@ -239,11 +244,11 @@ class JobPods:
 
     @property
     def unsure(self) -> bool:
-        """A pod is ending, and Kubernetes has not said why so far."""
+        """Whether a pod is ending and Kubernetes has not said why."""
         return bool(self._doubts)
 
     def _removed(self, found: api_records.Pod, now: float) -> News:
-        """Its object is gone."""
+        """A pod's object is gone."""
         seat = self._seat(found)
         self._pods.pop(found.name, None)
         why = self._doubts.removed(found, self._events.pop(found.name, ()), now)
@@ -254,7 +259,7 @@ class JobPods:
     def _ends(
         self, seat: NodePlace, found: api_records.Pod, why: PodEndReason, now: float, *, removed: bool = False
     ) -> News:
-        """A pod ends, or has ended: tell it, and make another."""
+        """Report the end of a pod, and replace it."""
         over = found.over or removed
         before = self._told_of.get(found.name)
         if before is None or (over and not before):
@@ -267,7 +272,7 @@ class JobPods:
         return news
 
     def _waits(self, seat: NodePlace, found: api_records.Pod, held: PodWaitReason, now: float) -> News:
-        """A pod does not start."""
+        """React to a pod that does not start."""
         if seat.waiting_since is None:
             seat.waiting_since = now
             for limit_s in (SOME_S, self._patience_s()):
@@ -291,7 +296,7 @@ class JobPods:
     # ------------------------------------------------------------------------------------------ making and deleting
 
     def _succeed(self, seat: NodePlace, name: str, why: PodEndReason, now: float) -> News:
-        """Another pod for a node whose last one is lost."""
+        """Replace the lost pod of a node."""
         if self.over or seat.asked or seat.next is not None:
             return None
         joined = self._joined.get(name)
@@ -318,7 +323,7 @@ class JobPods:
         manifest = pod(self._plan, seat.index, seat.generation + 1, job=self._job, avoid=self._avoid)
         for container in manifest["spec"]["containers"]:
             if container["name"] == object_names.TASK:
-                # `$(X)` would be filled in from the container's other variables.
+                # `$$(` keeps Kubernetes from expanding `$(X)` as a variable.
                 order = {"name": ORDER, "value": self._order.replace("$(", "$$(")}
                 container["env"] = [*container.get("env", ()), order]
         if seat.shun:
@@ -329,7 +334,7 @@ class JobPods:
         seat.asked = False
         name = object_names.pod_name(self._plan.name, seat.index, seat.generation + 1)
         if answer.ok or answer.trouble is ApiTrouble.CONFLICT:
-            # It is there already where an answer was lost on its way.
+            # CONFLICT: an earlier request succeeded, but its answer was lost.
             seat.generation += 1
             seat.began_at, seat.shun = now, ()
             if seat.last is not None and answer.ok:
@@ -337,7 +342,7 @@ class JobPods:
             if answer.ok:
                 found = api_records.pod(answer.body)
                 self._pods.setdefault(found.name, found)
-            return self._look_again(name, now)  # the watch may have told of it before this answer came
+            return self._look_again(name, now)  # the watch may have reported it before this answer came
         if self.over:
             return None
         if answer.trouble is ApiTrouble.QUOTA or answer.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
@@ -369,7 +374,7 @@ class JobPods:
         self.deleting -= 1
 
     def _force(self, name: str, uid: str, now: float) -> News:
-        """A pod that hangs: its node does not say that it has ended, and its agent is fenced."""
+        """Delete by force a pod that hangs because its node does not report its end. Its agent is fenced."""
         found = self._pods.get(name)
         if found is not None and found.uid == uid and not found.over:
             self._delete(name, 0)
@@ -389,10 +394,10 @@ class JobPods:
         return seat.generation >= 0 and name == self._name(seat)
 
     def find(self, name: str) -> api_records.Pod | None:
-        """A pod of the job, as it was heard of last."""
+        """Return the last known state of a pod of the job."""
         return self._pods.get(name)
 
     @property
     def living(self) -> int:
-        """Pods that are there and do not end."""
+        """Number of pods that exist and are not ending."""
         return sum(not found.over and not found.deleting for found in self._pods.values())

@@ -1,4 +1,4 @@
-"""The owner's watch over a job of Kubernetes: the pods of the job's nodes, and the owner's own pod."""
+"""The owner's watch over a Kubernetes job: the pods of the job's nodes, and the owner's own pod."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: The part of a pod's grace in which workers that listen may save.
+#: Fraction of a pod's grace period for workers to save.
 SAVE = 0.75
 MOST_SAVE_S = 30.0
-#: How long the API server may take to say what a signal means.
+#: Time limit for the API server to explain a signal, in seconds.
 ANSWER_S = 2.0
-#: A pod that the job is to do without ends when its attempt has its record, or so long after.
+#: A pod on a node that the job leaves is deleted when its attempt is recorded, or after this many seconds.
 LATER_S = 5.0
-#: So many beats an agent of a pod that is being deleted may leave out, and a second: then its node is silent.
+#: If an agent in a pod under deletion misses this many heartbeats and one more second, its node counts as silent.
 BEATS = 2
-#: Where half of the pods fall silent together, the trouble is the owner's: so long they may come back.
+#: If half of the pods fall silent together, the owner's own connection is suspected. They get this many seconds.
 MASS_S = 30.0
-#: Of an agent in a pod that is gone: higher than any that it had.
+#: Boot number for agents in pods that are gone: higher than any that they had.
 EVERY_BOOT = 1 << 52
 
 
 def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> KubernetesWatch:
-    """The watch of the owner in this pod."""
+    """Return the watch of the owner in this pod."""
     return KubernetesWatch(spec, ApiHelper(reactor, environment), say, environment)
 
 
 class KubernetesWatch(JobWatch):
-    """A `JobWatch`."""
+    """Watches one Kubernetes job."""
 
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
@@ -74,9 +74,9 @@ class KubernetesWatch(JobWatch):
         self._silent: dict[str, float] = {}
         self._heard_at: Callable[[str], float | None] = lambda node: None
         self._signalled: dict[str, float] = {}
-        """When the agent of a node told of a signal."""
+        """Time at which each node's agent reported a signal."""
         self._held: dict[str, str] = {}
-        """Pods that end when the attempt has its record, with the reason."""
+        """Pods to delete when the attempt is recorded, with the reasons."""
         self._questions = 0
         self._pods = JobPods(
             asking,
@@ -94,14 +94,14 @@ class KubernetesWatch(JobWatch):
         self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
         self._tainting = NodeTainting(asking, self._plan.name, self._plan.namespace, say)
         self._near: dict[str, tuple[str, ...]] = {}
-        """Where each Kubernetes node is, as far as its labels tell; empty while they are asked for."""
+        """Topology labels of each Kubernetes node; empty while they are being read."""
         self._ending = False
         self._least = self._plan.least or self._plan.nodes
         self._without: set[int] = set()
-        """Nodes that get no pod any more."""
+        """Indices of nodes that get no more pods."""
         self._token = environment.get(OWNER_TOKEN, "")
         self._mirror: StateMirror | None = None
-        """None: the API server has not said yet which job this is."""
+        """None: the API server has not yet told the Job's uid."""
 
     # ------------------------------------------------------------------------------------------ a JobWatch
 
@@ -144,33 +144,33 @@ class KubernetesWatch(JobWatch):
 
     @property
     def handed_over(self) -> bool:
-        """The owner's pod ends, and the job goes on: its next pod takes it over."""
+        """Whether this pod ends while the job goes on; the owner's next pod takes over."""
         return self._ending
 
     def joined(self, node: str, now: float) -> None:
-        """An agent was let in."""
+        """The owner has admitted an agent."""
         self._silent.pop(node, None)
         self._pods.joined(pod_of(node), now)
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """Pods that are alike are ranked by their neighbourhood, others by their indices alone."""
+        """Return the topology labels, if all pods have one shape. Different pods are ranked by their indices alone."""
         found = self._pods.find(pod_of(node)) if len(self._plan.shapes) == 1 else None
         return self._near.get(found.node, ()) if found is not None else ()
 
     def _placed(self, pod: api_records.Pod) -> None:
         if pod.node in self._near:
             return
-        self._near[pod.node] = neighbourhood(pod.labels)  # since 1.35 a pod has its node's zone itself
+        self._near[pod.node] = neighbourhood(pod.labels)  # since 1.35 a pod itself has its node's zone
 
         def seen(answer: Answered, now: float) -> None:
-            # A role of the namespace may not look at nodes: then the labels of the pod are all there is.
+            # A Role cannot permit reading nodes. Then only the pod's own labels are known.
             if answer.ok:
                 self._near[pod.node] = neighbourhood(api_records.node(answer.body).labels)
 
         self._asking.ask(Method.GET, f"/api/v1/nodes/{pod.node}", seen)
 
     def seated(self, nodes: Collection[str], attempt: int) -> None:
-        """These nodes have the workers of this attempt."""
+        """The workers of this attempt run on these nodes."""
         self._seated, self._attempt = {*nodes}, attempt
         if self._mirror is not None:
             self._mirror.at(attempt)
@@ -178,7 +178,7 @@ class KubernetesWatch(JobWatch):
     def signalled(self, number: int, node: str, now: float) -> News:
         self._signalled[node] = now
         if node != os.uname().nodename:
-            return None  # the watch says what becomes of that pod
+            return None  # the watch reports what happens to that pod
         if number != signal.SIGTERM:
             return None
         self._questions += 1
@@ -190,7 +190,7 @@ class KubernetesWatch(JobWatch):
         return max((at for at in (self._heard_at(node), self._signalled.get(node)) if at is not None), default=None)
 
     def felled(self, since: float) -> None:
-        """A kubelet signals the first process of a container alone: it has not ended these."""
+        """Do nothing: a kubelet signals only a container's first process, so it has not killed these workers."""
 
     def lost(self, node: str, attempt: int, now: float) -> News:
         name = pod_of(node)
@@ -205,14 +205,14 @@ class KubernetesWatch(JobWatch):
         return self._replace(node, attempt, now)
 
     def broken_off(self, attempt: int) -> None:
-        """Kubernetes suspends no pod that runs."""
+        """Do nothing: Kubernetes does not suspend running pods."""
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
         why = "Kubernetes gives a job new pods while it runs, and starts no other run of it"
         self._reactor.at(self._reactor.now(), lambda now: done(why, now))
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
-        """The job does without the Kubernetes node from now on; where its user allows that, all others do too."""
+        """Stop using the Kubernetes node for this job. If the user allows it, taint it so that no job uses it."""
         name = pod_of(node)
         found = self._pods.find(name)
         if self._plan.may_taint and found is not None:
@@ -227,7 +227,7 @@ class KubernetesWatch(JobWatch):
 
     def avoid(self, names: Sequence[str]) -> None:
         for name in names:
-            # Of a device too: a pod with a bad device has too few, and the next one gets others.
+            # A device leads to its whole pod: without the device the pod has too few, and a new pod gets others.
             self._leave(pod_of(name.partition("/")[0]), f"the gang leaves {name} out")
 
     def recorded(self, record: AttemptRecord) -> None:
@@ -253,7 +253,7 @@ class KubernetesWatch(JobWatch):
 
     def _told(self, said: PodLost | PodsImpossible | PodPending, now: float) -> News:
         if isinstance(said, PodPending):
-            # Of a gang that does not come up, the report has why. A later attempt has evidence of its own.
+            # A pending pod is evidence only before the first attempt, to explain why the gang does not start.
             return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
         if isinstance(said, PodsImpossible):
             fresh = said.index not in self._without
@@ -287,7 +287,7 @@ class KubernetesWatch(JobWatch):
             )
             news.append(ev.StopRequested(request=request))
             news.append(self._evidence(said.pod, said.why.words, said.node))
-        # Also one that may take its time to end: no further attempt begins there.
+        # This includes a node whose pod may still take time to end: no further attempt may start on it.
         news.append(ev.NodeLeft(node=said.node, boot=EVERY_BOOT, reason=words, fenced=said.over))
         return news
 
@@ -302,7 +302,7 @@ class KubernetesWatch(JobWatch):
         return self._replace(node, attempt, now) if node in self._silent else None
 
     def _replace(self, node: str, attempt: int, now: float) -> News:
-        """The lease has decided; what Kubernetes knows of the node is evidence, and is asked for."""
+        """Replace the pod, because its lease has expired. Also read the node's state from Kubernetes as evidence."""
         name = pod_of(node)
         found = self._pods.find(name)
         if found is None:
@@ -330,7 +330,7 @@ class KubernetesWatch(JobWatch):
             taints = ", ".join(taint.key for taint in record.taints)
             words = f"node {pod.node} {state}{f', tainted: {taints}' if taints else ''}"
         else:
-            return None  # a job's own account may not look at nodes
+            return None  # a namespaced account may not read nodes
         return [ev.PlatformSaid(attempt=attempt, subject=f"node {pod.node}", words=words, command=command, node=node)]
 
     def _release(self, now: float) -> News:
@@ -347,13 +347,13 @@ class KubernetesWatch(JobWatch):
     # ------------------------------------------------------------------------------------------ the owner's own end
 
     def _taken(self, by: str, now: float) -> News:
-        """Another owner has the job's state: this one has no say any more."""
+        """Another owner has taken over the job's state, so this one must exit."""
         self._say(f"another owner has taken the job over ({by}): this one ends")
         self._ending = True
         return None
 
     def _job_is(self, answer: Answered, now: float) -> News:
-        """SIGTERM has reached the owner's pod: is the job to end, or only this pod?"""
+        """SIGTERM has reached the owner's pod: determine whether the whole job ends, or only this pod."""
         self._questions -= 1
         meta = (answer.body.get("metadata") or {}) if isinstance(answer.body, dict) else {}
         if answer.trouble is not ApiTrouble.GONE and not meta.get("deletionTimestamp"):
@@ -372,7 +372,7 @@ class KubernetesWatch(JobWatch):
 
 
 def _may_do_better(phrase: str) -> bool:
-    """Whether another pod may start where one came to nothing for this reason."""
+    """Whether a new pod may succeed after one failed for this reason."""
     from holdfast.catalogue.exit_rows import load  # a job whose pods start does not load the rows
     from holdfast.model.exit_report import Rerun
 

@@ -1,4 +1,4 @@
-"""The places of a job's nodes, each with its pods one after the other, and what is told of a pod that is lost."""
+"""A job's nodes with their successive pods, and the reports about lost and pending pods."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ if TYPE_CHECKING:
 
 
 class PodLost:
-    """What the station gets to know: a pod of the job has ended, or is to end, and why."""
+    """Report: a pod of the job has ended or is ending, and why."""
 
     def __init__(self, pod: api_records.Pod, why: PodEndReason, *, over: bool) -> None:
         self.pod = pod
         self.why = why
         self.over = over
-        """None of its processes lives any more."""
+        """Whether all processes of the pod have ended."""
 
     @property
     def node(self) -> str:
-        """As the gang calls it."""
+        """The gang's name for the node."""
         return node_name(self.pod.node, self.pod.name)
 
 
 class PodsImpossible:
-    """The job cannot have its pods, or not this one. `index`: of the pod's node; negative: none of them."""
+    """Report: a pod cannot be had. `index`: the pod's node; negative: no pod of the job can be had."""
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
 
 class PodPending:
-    """A pod does not start so far."""
+    """Report: a pod has not started yet."""
 
     def __init__(self, pod: api_records.Pod, words: str) -> None:
         self.pod, self.words = pod, words
-        """The scheduler's reason, or the node's."""
+        """The reason from the scheduler or the node."""
 
 
 Told = Callable[["PodLost | PodsImpossible | PodPending", float], "News"]
 
 
 class NodePlace:
-    """One node of the job: its pods so far."""
+    """One node of the job, and its pods so far."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.generation = -1
-        """Of the last pod; negative: none was made."""
+        """Generation of the last pod; negative: none has been created."""
         self.failures = 0
         self.next: DueCall | None = None
         self.asked = False
-        """The API server is asked for a pod, and has not answered."""
+        """A request to create a pod is pending."""
         self.began_at = 0.0
         self.waiting_since: float | None = None
         self.said = ""
         self.said_at = 0.0
         self.last: PodEndReason | None = None
         self.shun: tuple[str, ...] = ()
-        """Nodes that the next pod had better not be on."""
+        """Nodes that the next pod should rather not run on."""
 
 
 def generation_of(found: api_records.Pod) -> int:
-    """How many pods its place had had before this one."""
+    """Return how many pods its node had before this one."""
     text = found.labels.get(object_names.GENERATION, "0")
     return int(text) if text.isdecimal() and len(text) < 10 else 0

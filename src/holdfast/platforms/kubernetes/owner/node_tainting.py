@@ -1,4 +1,4 @@
-"""A held node is tainted, where the job's user allows it: it gets no new pod until a person releases it."""
+"""Taint a held node, if the job's user allows it. It gets no new pods until a person releases it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 5.0
-#: Another may change the node between our look and our patch.
+#: Number of tries if someone else changes the node between the read and the patch.
 TRIES = 3
 
 
 class NodeTainting:
-    """Of one job. A node is tainted once."""
+    """Taints nodes for one job, each node once."""
 
     def __init__(self, asking: ApiHelper, job: str, namespace: str, say: Callable[[str], None]) -> None:
         self._asking = asking
@@ -31,11 +31,11 @@ class NodeTainting:
 
     @property
     def busy(self) -> bool:
-        """The API server has not answered yet."""
+        """Whether an answer from the API server is pending."""
         return self._open > 0
 
     def hold(self, node: str, reason: str, attempt: int, of: str) -> None:
-        """Taint the Kubernetes node `node`; `of`: the job's name for it. The outcome is evidence of the attempt."""
+        """Taint the Kubernetes node `node`. `of`: the job's name for it. The result is evidence of the attempt."""
         if not node or node in self._asked:
             return
         self._asked.add(node)

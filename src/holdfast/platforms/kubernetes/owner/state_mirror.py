@@ -1,7 +1,7 @@
-"""The job's events in the ConfigMap NAME-state, so that the owner's next pod takes the job over where it is.
+"""Copy the job's events to the ConfigMap NAME-state, so that the owner's next pod can take the job over.
 
-What has happened is written as soon as the write before it has its answer; before an attempt's number is used, all
-of it must be there. Where the API server is away the job goes on: agents know the highest attempt, and tell it.
+Events are written as soon as the previous write is answered. Before an attempt's number is used, all earlier events
+must be written. If the API server is away the job goes on: the agents know the highest attempt and report it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
     from holdfast.reactor import DueCall, News
 
-#: So long an attempt waits for its number to be written, where the API server does not answer.
+#: How long an attempt waits until its number is written, in seconds.
 WAIT_S = 10.0
 LIMIT_S = 5.0
-#: Before another try, where the API server was away.
+#: Pause before a retry when the API server was away, in seconds.
 AGAIN_S = 2.0
 
 
 class StateMirror:
-    """Of one owner. `taken()`: another owner has the job."""
+    """Copies one owner's events. `taken(by, now)`: called when another owner has taken over the job."""
 
     def __init__(
         self,
@@ -58,20 +58,20 @@ class StateMirror:
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
 
     def begin(self, history: Iterable[tuple[float, ev.Event]]) -> None:
-        """`history`: all that has happened so far."""
+        """Start with the events so far."""
         for now, event in history:
             self._events.add(now, event)
         self._wanted = True
         self._read()
 
     def noted(self, event: ev.Event, now: float) -> None:
-        """Something has happened."""
+        """Add an event that has been journaled."""
         self._events.add(now, event)
         self._wanted = True
         self._write()
 
     def secured(self, event: ev.JournalSecured, now: float) -> News:
-        """The attempt's number is in the journal: `event` follows once it is in the ConfigMap too."""
+        """The attempt's number is in the journal. `event` follows once the number is in the ConfigMap too."""
         if event.trouble or self._lost or not (self._wanted or self._busy):
             return [event]
         moment = self._asking.reactor.at(now + WAIT_S, partial(self._late, event))
@@ -79,19 +79,19 @@ class StateMirror:
         return None
 
     def at(self, attempt: int) -> None:
-        """The gang is at this attempt."""
+        """Record the current attempt."""
         if attempt != self._header.attempt:
             self._header = replace(self._header, attempt=attempt)
 
     def finished(self, report: JobReport) -> None:
-        """The job is over: another pod of the owner has nothing to do."""
+        """Record that the job is over, so that another pod of the owner does nothing."""
         self._header = replace(self._header, code=report.report.code, phrase=report.report.phrase)
         self._wanted = True
         self._write()
 
     @property
     def writing(self) -> bool:
-        """Not all of it is there."""
+        """Whether some events are not written yet."""
         return not self._lost and (self._wanted or self._busy)
 
     # ------------------------------------------------------------------------------------------ the API server
@@ -129,7 +129,7 @@ class StateMirror:
         self._busy = False
         if answer.trouble is ApiTrouble.CONFLICT:
             self._wanted, self._version = True, ""
-            self._read()  # another owner, or an answer that was lost on its way
+            self._read()  # another owner has written, or the answer to our write was lost
             return None
         if not answer.ok:
             self._wanted = True
@@ -181,5 +181,5 @@ class StateMirror:
 
 
 def new_owner(pod_uid: str) -> str:
-    """What an owner's process is told apart by."""
+    """Return a unique token for an owner's process."""
     return f"{pod_uid or os.uname().nodename}/{os.urandom(4).hex()}"

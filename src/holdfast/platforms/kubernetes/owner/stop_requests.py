@@ -1,7 +1,7 @@
-"""`holdfast stop` from outside of the cluster: the owner follows its own Job, where the wish is written.
+"""`holdfast stop` from outside the cluster: the request is an annotation on the Job, which the owner watches.
 
-wishes = Wishes(asking, namespace, name, say)
-wishes.begin()                          a wish becomes `StopRequested`, and is answered at the Job
+stop_requests = StopRequests(asking, namespace, name, say, job_is)
+stop_requests.begin()                   a request becomes `StopRequested`, and is answered in another annotation
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
-#: How long the answer is tried.
+#: How long to retry writing the answer, in seconds.
 PATIENCE_S = 30.0
 
 
 class StopRequests:
-    """What people ask of one job through its Job."""
+    """Handles stop requests for one job."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class StopRequests:
         say: Callable[[str], None],
         job_is: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """`job_is` gets the Job whenever it changes."""
+        """`job_is`: called with the Job whenever it changes."""
         self._asking = asking
         self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         self._name = name
         self._say = say
         self._job_is = job_is
         self._done = ""
-        """The id of the last wish that was heard."""
+        """Id of the last request that was handled."""
 
     def begin(self) -> Callable[[], None]:
-        """Look from now on; returns what ends it."""
+        """Start to watch. Return a function that ends it."""
         return self._asking.follow(self._jobs, self._seen, {"fieldSelector": f"metadata.name={self._name}"})
 
     def _seen(self, news: Listed | Changed | Unseen, now: float) -> News:
@@ -62,7 +62,7 @@ class StopRequests:
             case Changed():
                 jobs = [news.item]
             case Unseen():
-                return None  # a job is stopped by other ways too, and the asker learns that it was not heard
+                return None  # there are other ways to stop a job, and the user learns that the owner did not answer
         return [event for job in jobs for event in self._of(job, now)]
 
     def _of(self, job: Any, now: float) -> list[ev.Event]:
@@ -73,7 +73,7 @@ class StopRequests:
         heard = heard_of(job)
         self._done = wish.id
         if heard is not None and heard.id == wish.id and not heard.ok:
-            return []  # the pod of the owner before this one has refused it
+            return []  # the owner's previous pod has refused this request
         why, phrase, code = "", "", None
         try:
             phrase, code = _chosen(wish)
@@ -96,14 +96,14 @@ class StopRequests:
 
     def _answer(self, heard: StopAnnotationReply) -> None:
         def done(_: Answered, __: float) -> News:
-            return None  # an answer that cannot be written changes nothing
+            return None  # nothing depends on the answer
 
         path = f"{self._jobs}/{self._name}"
         self._asking.ask(Method.PATCH, path, done, body=stop_reply_patch(heard), patience_s=PATIENCE_S)
 
 
 def _chosen(wish: StopAnnotation) -> tuple[str, int | None]:
-    """The phrase and the code of a stop. Raises ValueError with a sentence."""
+    """Return the phrase and code of a stop request. Raises ValueError with a sentence."""
     if not one_line(wish.reason).strip():
         raise ValueError("a reason is needed")
     if not wish.phrase and wish.code is None:

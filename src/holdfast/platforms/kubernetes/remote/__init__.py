@@ -1,1 +1,1 @@
-"""Jobs in a cluster, seen and stopped from outside of it: the door of `jobs`, `show`, `logs` and `stop`."""
+"""Access to jobs in a cluster from outside, for `jobs`, `show`, `logs` and `stop`."""

@@ -1,4 +1,4 @@
-"""What a cluster of Kubernetes knows of jobs: read from their objects, which are there while they run and after it."""
+"""Read jobs from their objects in a Kubernetes cluster, during and after the run."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ MOST_JOBS = 500
 
 
 class ClusterJobView(Noun, frozen=True, kw_only=True):
-    """One job, with all that its objects tell."""
+    """One job with the details from all its objects."""
 
     job: ClusterJob
     plan: PodPlan | None = None
-    #: Once it is over.
+    #: The final report; None: the job is not over.
     report: JobReport | None = None
     events: tuple[Event, ...] = ()
 
@@ -47,7 +47,7 @@ class ClusterJobView(Noun, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The name of the job itself; empty: unknown."""
+        """The job's own name; empty: unknown."""
         return self.plan.job if self.plan is not None else ""
 
     @property
@@ -56,17 +56,17 @@ class ClusterJobView(Noun, frozen=True, kw_only=True):
 
     @property
     def placement(self) -> str:
-        """Who places its pods."""
+        """Description of how its pods are placed."""
         return placement(self.plan) if self.plan is not None else ""
 
     @property
     def pods(self) -> list[tuple[str, str, str]]:
-        """The last pod of each node: its name, where it is, what becomes of it."""
+        """The last pod of each node, as (pod name, node, state as text)."""
         return [(each.name, each.node, pod_in_words(each)) for each in newest(self.job.pods)]
 
 
 def with_server(work: Callable[[BlockingClient], T]) -> T:
-    """`work` with the server that the user means. Raises HoldfastError where there is none."""
+    """Call `work` with a client of the user's server. Raises HoldfastError if there is none."""
     try:
         with BlockingClient.here() as api:
             return work(api)
@@ -75,7 +75,7 @@ def with_server(work: Callable[[BlockingClient], T]) -> T:
 
 
 def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
-    """holdfast's jobs of a namespace, the newest first. Raises HoldfastError."""
+    """Return holdfast's jobs of a namespace, the newest first. Raises HoldfastError."""
     where = namespace or api.namespace
     label = f"{object_names.MANAGED_BY}=holdfast"
     of_jobs = _items(
@@ -97,7 +97,7 @@ def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
 
 
 def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobView:
-    """One job, by its name or by that of its objects. Raises `BadUsage` where there is none, HoldfastError."""
+    """Return one job by its name or its objects' name. Raises `BadUsage` if there is none, and HoldfastError."""
     where, called = namespace or api.namespace, object_names.object_name(name)
     job = job_there(api, where, name)
     pods = _items(api.get(f"/api/v1/namespaces/{where}/pods", labelSelector=object_names.selector(called)), where)
@@ -114,7 +114,7 @@ def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobVie
 
 
 def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
-    """The Job. Raises `BadUsage` where holdfast has none of this name there, HoldfastError."""
+    """Return the Job. Raises `BadUsage` if the namespace has no such job of holdfast, and HoldfastError."""
     called = object_names.object_name(name)
     answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
     labels = ((answer.body or {}).get("metadata") or {}).get("labels") or {} if answer.ok else {}
@@ -134,7 +134,7 @@ def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
 
 
 def must(answer: Answered, namespace: str) -> None:
-    """Raises HoldfastError where the server has not answered well."""
+    """Raise HoldfastError unless the server has answered without trouble."""
     if answer.ok:
         return
     hint = f"kubectl auth can-i --list -n {namespace}" if answer.trouble is ApiTrouble.REFUSED else "kubectl version"

@@ -1,4 +1,4 @@
-"""`holdfast logs` of a job in a cluster: the logs of its pods, through the API server."""
+"""`holdfast logs` of a job in a cluster: read its pods' logs through the API server."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView, look
 from holdfast.platforms.remote_jobs import RemoteLine, RemoteLineFilter
 
-#: How a pod's console begins a worker's line.
+#: The worker's prefix of a line in a pod's log.
 _OF_A_RANK = re.compile(rb"\[([A-Za-z0-9._-]+)-(\d+)\] ")
 
 
 class PodLogFilter:
-    """Which lines of which pods are wanted."""
+    """Selects pods and lines of logs."""
 
     def __init__(self, found: ClusterJobView, wanted: RemoteLineFilter) -> None:
-        """Raises `BadUsage` where the job has no such rank."""
+        """Raises `BadUsage` if the job has no such rank."""
         self.wanted = wanted
         self.index: int | None = None
         self.alone = False
-        """The pod has one worker, and all of its lines are that worker's."""
+        """The pod has one worker, so all lines without a prefix are this worker's."""
         if wanted.rank is not None:
             place = rank_at(_plan(found), wanted.rank)
             if place is None:
@@ -51,8 +51,8 @@ class PodLogFilter:
         )
 
     def line(self, of: Pod, came: int | None, line: bytes) -> RemoteLine | None:
-        """What is shown of it; None: nothing. `came`: in nanoseconds since the epoch."""
-        # To the millisecond, as it is printed: a time that was printed means its own line too.
+        """Return the parsed line; None: it is filtered out. `came`: time in nanoseconds since the epoch."""
+        # Round down to milliseconds, as printed, so that a printed time used as `since` includes its own line.
         wanted, at = self.wanted, None if came is None else came // 1_000_000 / 1000
         if at is not None and ((wanted.since or 0.0) > at or (wanted.until is not None and at >= wanted.until)):
             return None
@@ -86,7 +86,10 @@ def logs(
     say: Callable[[str], None],
     following: bool,
 ) -> None:
-    """Give the lines to `out`, by time; those that are followed as they come. Raises `BadUsage`, HoldfastError."""
+    """Pass lines to `out`, sorted by time.
+
+    With `following`, in the order of arrival. Raises `BadUsage`, HoldfastError.
+    """
     found = look(api, namespace, name)
     chosen = PodLogFilter(found, wanted)
     if following:

@@ -1,4 +1,4 @@
-"""`holdfast stop` of a job in a cluster: the wish is written at its Job, where the owner sees and answers it."""
+"""`holdfast stop` of a job in a cluster: write the request to its Job, where the owner reads and answers it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.platforms.kubernetes.objects.stop_annotation import (
 from holdfast.platforms.kubernetes.remote.cluster_jobs import is_over, job_there, must
 from holdfast.untrusted import Malformed, json_value
 
-#: So long the owner's answer is waited for: its helper may be listing anew.
+#: How long to wait for the owner's answer, in seconds. Its client may be listing objects anew.
 HEARD_S = 20
 
 
@@ -32,7 +32,7 @@ def stop(
     code: int | None,
     who: str,
 ) -> str:
-    """Have a job end; what to tell. Raises `BadUsage`, HoldfastError."""
+    """Stop a job, and return a message for the user. Raises `BadUsage`, HoldfastError."""
     where = namespace or api.namespace
     job = job_there(api, where, name)
     called = str(job["metadata"]["name"])
@@ -93,5 +93,5 @@ def _heard(
                 if heard is not None and heard.id == wish.id:
                     return heard
     except BrokenAnswer:
-        pass  # the wish is written all the same
+        pass  # the request is written even if the watch fails
     return None

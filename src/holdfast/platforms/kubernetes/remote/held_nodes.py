@@ -1,4 +1,4 @@
-"""Nodes that jobs have tainted: listed, and given back to work."""
+"""List nodes that jobs have tainted, and release them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects.client_messages import ApiTrouble
 from holdfast.platforms.kubernetes.objects.node_taints import HeldNode, free_by_hand, free_patch, held
 
-#: Another may change the node between our look and our patch.
+#: Number of tries if someone else changes the node between the read and the patch.
 TRIES = 3
 MOST_NODES = 500
 
 
 def held_nodes(api: BlockingClient) -> list[HeldNode]:
-    """The nodes with holdfast's taint, by name. Raises HoldfastError."""
+    """Return the nodes with holdfast's taint, by name. Raises HoldfastError."""
     found: list[HeldNode] = []
     query = {"limit": str(MOST_NODES)}
     while True:
@@ -28,7 +28,7 @@ def held_nodes(api: BlockingClient) -> list[HeldNode]:
 
 
 def release(api: BlockingClient, node: str) -> HeldNode | None:
-    """Take our taint from a node; what it was held for, or None where it was not. Raises `BadUsage`, HoldfastError."""
+    """Remove holdfast's taint. Return the hold that the node had, or None. Raises `BadUsage`, HoldfastError."""
     path = f"/api/v1/nodes/{node}"
     for _ in range(TRIES):
         answer = api.get(path)

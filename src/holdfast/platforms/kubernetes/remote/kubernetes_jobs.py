@@ -1,4 +1,4 @@
-"""The jobs of the user's cluster, as verbs ask for them: each call has a client of its own."""
+"""The jobs of the user's cluster. Each call creates its own client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.platforms.remote_jobs import HeldRemoteNode, RemoteLine, RemoteLin
 
 
 class KubernetesJobs:
-    """A `RemoteJobs`. Each method imports what only its verb needs."""
+    """Reads and stops the jobs of a Kubernetes cluster. Each method imports only its own modules."""
 
     def jobs(self, namespace: str | None) -> tuple[Sequence[ClusterJob], str]:
         return with_server(lambda api: (jobs(api, namespace), namespace or api.namespace))

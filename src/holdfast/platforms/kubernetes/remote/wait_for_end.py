@@ -1,4 +1,4 @@
-"""`holdfast submit --wait`: until the Job on Kubernetes has ended, by a watch; nothing is asked again and again."""
+"""`holdfast submit --wait`: wait with a watch, without polling, until the Job on Kubernetes has ended."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import look
 from holdfast.untrusted import Malformed, json_value
 
-#: So often in a row, at most, a watch is taken up again.
+#: How many watches in a row may break without any event.
 MOST_BREAKS = 20
 
 
 def await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:
-    """The job's own exit status. Raises HoldfastError where the server answers no more, or the job is gone."""
+    """Return the job's exit status. Raises HoldfastError if the server no longer answers, or the job was deleted."""
     where = f"/apis/batch/v1/namespaces/{plan.namespace}/jobs"
     breaks = 0
     while breaks < MOST_BREAKS:
@@ -38,7 +38,7 @@ def await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) ->
 
 
 def _watched(api: BlockingClient, where: str, name: str, version: str) -> bool:
-    """Until the Job has ended, or the watch has. False: nothing was heard."""
+    """Watch until the Job has ended or the watch breaks. False: no event came."""
     query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version, "watch": "true"}
     heard = False
     try:
@@ -52,7 +52,7 @@ def _watched(api: BlockingClient, where: str, name: str, version: str) -> bool:
                 if event.get("type") in ("DELETED", "ERROR") or is_over(event.get("object") or {}):
                     return True
     except BrokenAnswer:
-        pass  # it is taken up again, so often
+        pass  # the caller resumes the watch
     return heard
 
 

@@ -1,1 +1,1 @@
-"""`holdfast submit --platform kubernetes`: a job file becomes objects of a cluster."""
+"""`holdfast submit --platform kubernetes`: turn a job file into objects of a cluster."""

@@ -1,4 +1,4 @@
-"""What the API server says when it does not take a job, and what a user can do about it. Pure."""
+"""Explain why the API server refuses a job's object, and what the user can do."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 
-#: Troubles that say nothing about the job.
+#: Failures that have nothing to do with the job.
 _OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrouble.FAILED})
 
 
 class CreateRefusal(Noun, frozen=True, kw_only=True):
-    """One."""
+    """One refusal."""
 
-    #: A clause, which has Kubernetes' own words in it.
+    #: The reason as a clause, with Kubernetes' own message.
     said: str
     hint: str
-    #: Of the section, where one is to blame.
+    #: The section's key at fault, if known.
     key: str = ""
-    #: The job may be right: the server could not be asked.
+    #: The server could not be asked, so the job may be correct.
     ours: bool = False
 
 
 def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefusal:
-    """`kind`: of the object that was to be made, "Role"."""
+    """Explain the refusal of an object. `kind`: the object's kind, such as "Role"."""
     words = answer.said
     plural = f"{kind.lower()}s"
     if answer.trouble is ApiTrouble.MISSING:
@@ -135,6 +135,6 @@ def _of_quota(words: str) -> str:
 
 
 def in_words(found: CreateRefusal, origins: Mapping[str, str]) -> str:
-    """The whole sentence; where the section has said what is refused, its place comes first."""
+    """Return the whole sentence. It begins with the origin of the value at fault, if known."""
     where = f"{origins[found.key]}: " if found.key in origins else ""
     return f"{where}the job was not submitted: {found.said}"

@@ -1,4 +1,4 @@
-"""`holdfast submit --platform kubernetes`, step by step: the objects, a server, and what a person reads of it."""
+"""`holdfast submit --platform kubernetes`, step by step: the objects, the server, and the lines for the user."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.settings.resolved_settings import Settings
 
 
 class KubernetesSubmission(Submission):
-    """A `Submission`."""
+    """A job file to be submitted to Kubernetes."""
 
     unsubmitted = "nothing was submitted, and no server was asked; to have one judge it: --dry-run=server"
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
-        """Raises `BadUsage`."""
+        """Prepare the objects. Raises `BadUsage`."""
         self._prepared = prepare(request, settings, text)
         self.notes = self._prepared.notes
 

@@ -1,4 +1,4 @@
-"""`holdfast submit --platform kubernetes`: the objects of a job file, made in a cluster, all of them or none."""
+"""`holdfast submit --platform kubernetes`: create all objects of a job file in a cluster, or none."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value
 
-#: A ConfigMap holds a MiB.
+#: Limit of a job file in bytes. A ConfigMap holds 1 MiB, and also has the plan.
 MOST_CONFIG_BYTES = 900_000
 
 
 class PreparedManifests(Noun, frozen=True, kw_only=True):
-    """A job, judged as far as this machine can judge it."""
+    """A job that this machine has validated."""
 
-    #: Without what only a server can tell: its namespace may be empty still, and nothing places the pods at once.
+    #: The owner's objects before a server is known: the namespace may be empty, and there is no gang scheduler.
     owner: OwnerPodSpec
     wanted: KubernetesOptions
     queue: str = ""
@@ -52,7 +52,7 @@ class PreparedManifests(Noun, frozen=True, kw_only=True):
 
 
 def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> PreparedManifests:
-    """Raises `BadUsage`; nothing is asked."""
+    """Validate a job file without a server. Raises `BadUsage`."""
     given = request.path
     job = parsed(given, text, here=False)
     hint = f"{os.environ.get('EDITOR') or 'vi'} {given}"
@@ -138,7 +138,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> Prepared
 
 
 def _can_be_spared(plan: PodPlan, asked: KubernetesOptions, hint: str) -> None:
-    """A pod that may replace any other one has to be like any other one."""
+    """Refuse spares and a range of nodes for unequal pods, because none could replace another."""
     if len(plan.shapes) == 1:
         return
     for key, wants in (("spares", plan.spares), ("nodes", plan.least)):
@@ -170,7 +170,7 @@ def _defaults(request: SubmitRequest) -> list[dict[str, KubernetesValue]]:
 
 
 def settled(prepared: PreparedManifests, server: ServerCapabilities, namespace: str) -> tuple[OwnerPodSpec, str]:
-    """The job as this server gets it, and a line about who places its pods. Raises `BadUsage`."""
+    """Adapt the job to the server. Return it with a line about its gang scheduler. Raises `BadUsage`."""
     owner, asked = prepared.owner, prepared.wanted
     plan = replace(owner.plan, namespace=owner.plan.namespace or namespace)
     try:
@@ -195,13 +195,13 @@ def _placed(owner: OwnerPodSpec, plan: PodPlan, chosen: GangScheduler) -> OwnerP
 
 
 def dry(prepared: PreparedManifests) -> str:
-    """The objects as YAML, for a server that has all that is stable in Kubernetes. Nothing is asked."""
+    """Return the objects as YAML for a server with all stable features. Nothing is sent."""
     owner = prepared.owner
     return as_yaml(replace(owner, plan=replace(owner.plan, namespace=owner.plan.namespace or "default")))
 
 
 def as_yaml(owner: OwnerPodSpec) -> str:
-    """The objects, and one agent's pod as a comment: the owner makes those. The values of secrets are not shown."""
+    """Return the objects as YAML, with the first agent's pod as a comment. The values of secrets are hidden."""
     owner = replace(owner, secrets=dict.fromkeys(owner.secrets, HIDDEN))
     from holdfast.platforms.kubernetes.submit.yaml_output import yaml_text  # for who looks at them only
 
@@ -212,25 +212,25 @@ def as_yaml(owner: OwnerPodSpec) -> str:
 
 
 class ClusterSubmission(Noun, frozen=True, kw_only=True):
-    """A job that is in the cluster."""
+    """A submitted job."""
 
     plan: PodPlan
     uid: str
-    #: Who places its pods.
+    #: A line about its gang scheduler.
     note: str = ""
 
     @property
     def pods(self) -> str:
-        """Its pods, for people."""
+        """Description of its pods for the user."""
         return in_words(self.plan)
 
 
 def submit(
     api: BlockingClient, prepared: PreparedManifests, *, only_judge: bool = False
 ) -> tuple[ClusterSubmission, str]:
-    """Have the objects made, all or none; and their YAML. Raises `BadUsage`, HoldfastError.
+    """Create all objects or none, and return the job with their YAML. Raises `BadUsage`, HoldfastError.
 
-    `only_judge`: the server judges each of them, and makes none.
+    `only_judge`: the server only validates each object.
     """
     owner, note = settled(prepared, api.has(), api.namespace)
     _not_there_yet(api, owner.plan)
@@ -244,7 +244,7 @@ def submit(
 def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
     there = api.get(f"/apis/batch/v1/namespaces/{plan.namespace}/jobs/{plan.name}")
     if not there.ok:
-        return  # the server says more when it judges the objects
+        return  # the server's validation of the objects explains the trouble better
     options = f"--platform kubernetes -n {plan.namespace}"
     labels = there.body["metadata"].get("labels") or {}
     if labels.get(object_names.MANAGED_BY) != "holdfast":
@@ -269,12 +269,12 @@ def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
 
 
 _CANNOT_JUDGE = ("does not support dry run",)
-#: Its Role has to be there before the server judges it.
+#: Kinds that the server can validate only after other objects exist: a RoleBinding needs its Role.
 _NEEDS_OTHERS = frozenset({"RoleBinding"})
 
 
 def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> None:
-    """The server's word about each object, and about the first pod of each kind, before any is made."""
+    """Have the server validate each object and the first pod of each shape, before any is created."""
     for each in manifests(owner):
         if each["kind"] in _NEEDS_OTHERS:
             continue
@@ -283,14 +283,17 @@ def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpe
     for shape in owner.plan.shapes:
         first = pod(owner.plan, start)
         answer = api.create(path(first), first, only_judge=True)
-        # Who may not make pods may have the owner make them.
+        # A user without the right to create pods may still have the owner create them.
         if not (answer.trouble is ApiTrouble.REFUSED and "cannot create resource" in answer.said):
             _must(answer, first, prepared, judging=True)
         start += shape.pods
 
 
 def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> str:
-    """The Job's uid. It comes first, without a pod, so that all the rest belongs to it; then it may begin."""
+    """Create the objects, and return the Job's uid.
+
+    The Job is created first, without a pod, so that all other objects can belong to it. Then it is started.
+    """
     *others, job = manifests(owner)
     waiting = {**job, "spec": {**job["spec"], "parallelism": 0}}
     answer = api.create(path(job), waiting)
@@ -311,7 +314,7 @@ def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec)
 
 
 def _must(answer: Answered, manifest: Mapping[str, Any], prepared: PreparedManifests, *, judging: bool = False) -> None:
-    """Raises `BadUsage` or HoldfastError unless the server has taken it."""
+    """Raise `BadUsage` or HoldfastError unless the server has accepted the object."""
     if answer.ok or (judging and any(words in answer.said for words in _CANNOT_JUDGE)):
         return
     kind, meta = str(manifest["kind"]), manifest["metadata"]

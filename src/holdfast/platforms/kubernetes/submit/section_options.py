@@ -1,4 +1,4 @@
-"""The keys of a job file's section `kubernetes:` that are options of `holdfast submit` too."""
+"""The keys of a job file's `kubernetes:` section that are also options of `holdfast submit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects as YAML, for `--dry-run`: what has several lines stays readable."""
+"""Write objects as YAML for `--dry-run`, with readable texts of several lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """The same value twice is written twice: kubectl reads aliases, people do not."""
+        """Write a repeated value twice: kubectl reads aliases, but people find them hard to read."""
         return True
 
 
@@ -22,6 +22,6 @@ _Dumper.add_representer(str, _text)
 
 
 def yaml_text(value: Any) -> str:
-    """One document, with its keys in the order that they have."""
+    """Return one YAML document, with keys in the given order."""
     found: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return found
