@@ -94,7 +94,7 @@ class Platform:
     #: Default time that an agent waits for a lost owner, in seconds.
     owner_wait_s = 60.0
 
-    # ------------------------------------------------------------------------------------------------ detect
+    # ------------------------------------------------------------------------------------------------ detecting the job
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
         """Return this process's job in the platform's terms.
@@ -115,7 +115,7 @@ class Platform:
         """Return the user's name that all nodes of a job know; empty: use this process's user."""
         return ""
 
-    # ------------------------------------------------------------------------------------------------ start agents
+    # ------------------------------------------------------------------------------------------------ starting agents
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
         """Return the job over the platform's nodes, with the owner's host and the agents' starter. Raises `BadUsage`.
@@ -139,7 +139,7 @@ class Platform:
         """Return an agent's order, if the platform passes it in the environment and not on standard input."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------------------------------------ watch, end
+    # -------------------------------------------------------------------------------------- watching and ending a job
 
     def watch(
         self, spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
@@ -160,7 +160,7 @@ class Platform:
         """Return the owner process's exit status for a job that ended with `code`."""
         return code
 
-    # ------------------------------------------------------------------------------------------------ submit
+    # ------------------------------------------------------------------------------------------------ submitting a job
 
     #: Whether the platform's server can validate a job file before submission: `submit --dry-run=server`.
     judges_submissions = False
@@ -175,7 +175,7 @@ class Platform:
         """Validate a job file for submission. `text`: the file's contents. Raises `BadUsage`."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------------------------------------ look from outside
+    # ----------------------------------------------------------------------------------------- jobs seen from outside
 
     def queue(self) -> JobQueue | None:
         """Return the queue of waiting jobs; None: the platform has no queue to query."""
@@ -185,13 +185,13 @@ class Platform:
         """Return access to the user's jobs from outside the cluster; None: jobs are visible on this machine."""
         return None
 
-    # ------------------------------------------------------------------------------------------------ nodes
+    # ------------------------------------------------------------------------------------------------ node checks
 
     def node_hooks(self) -> NodeHooks | None:
         """Return the hooks that check this platform's nodes (`holdfast check`); None: it has none."""
         return None
 
-    # ------------------------------------------------------------------------------------------------ requeue
+    # ------------------------------------------------------------------------------------------- runs after a requeue
 
     def restarts(self, environment: Mapping[str, str]) -> int:
         """Return how often the platform has restarted the job."""

@@ -73,7 +73,7 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 )
 
 
-# ------------------------------------------------------------------------------------------------------ by name
+# -------------------------------------------------------------------------------------------------- platforms by name
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def must_be_known(name: str, source: str) -> Platform:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------ of a process
+# ------------------------------------------------------------------------------------------ the platform of a process
 
 
 def _row_around(environment: Mapping[str, str]) -> BuiltIn | None:
@@ -193,7 +193,7 @@ def exit_status(code: int, environment: Mapping[str, str]) -> int:
     return code if platform is None else platform.exit_status(code)
 
 
-# ------------------------------------------------------------------------------------------------------ queues, nodes
+# --------------------------------------------------------------------------------------------- queues and node checks
 
 
 def queue_of(platform: str) -> JobQueue | None:

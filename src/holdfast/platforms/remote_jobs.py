@@ -140,7 +140,7 @@ class RemoteJobView(Protocol):
 
     @property
     def placement(self) -> str:
-        """Name of the scheduler that places all pods of the job together."""
+        """Description of how the job's pods are placed."""
         ...
 
     @property

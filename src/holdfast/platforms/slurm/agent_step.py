@@ -63,6 +63,10 @@ class AgentStep:
     def __init__(
         self, steps: Steps, order: bytes, reactor: Reactor, hears: StepObserver, only: tuple[str, ...]
     ) -> None:
+        """`steps`: common settings.
+
+        `order`: bytes for the agents. `hears`: the observer. `only`: nodes to use; empty: all.
+        """
         self.steps = steps
         self.only = only
         """Nodes of the job to start agents on; empty: all."""
@@ -137,6 +141,7 @@ class AgentStep:
         _write(bytes(shown))
 
     def _line_of_srun(self) -> None:
+        """Handle one line of srun or slurmstepd."""
         line, self._line = bytes(self._line), bytearray()
         text = line.decode("utf-8", "replace").rstrip("\n")
         if (word := word_of_stepd(text)) is not None:
@@ -156,6 +161,7 @@ class AgentStep:
         self._held.clear()
 
     def _ended(self, fd: int, now: float) -> None:
+        """srun has exited: read the rest of its messages, reap it, and report to the observer."""
         assert self._child is not None, "it was watched"
         self._reactor.forget(fd)
         # Read the rest without blocking: processes that srun left behind may keep the pipe open.

@@ -124,7 +124,7 @@ def _variable(words: Sequence[str]) -> str:
     return next((word.partition("=")[2] for word in words if word.startswith("SLURM_CONF=")), "")
 
 
-# ------------------------------------------------------------------------------------------------------ one at a time
+# ------------------------------------------------------------------------------------------------ one check at a time
 
 
 @contextmanager
@@ -146,6 +146,7 @@ def alone(node: str, *, waits: bool) -> Iterator[None]:
 
 
 def _take(fd: int, waits: bool) -> None:
+    """Lock the file. `waits`: wait up to TURN_S, then go on without the lock. Otherwise raise `CheckBusy`."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
@@ -177,7 +178,7 @@ def _own_folder() -> Path:
     return place
 
 
-# ----------------------------------------------------------------------------------------------------- jobs' own word
+# ----------------------------------------------------------------------------------------------------- reports by jobs
 
 
 def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
@@ -207,14 +208,14 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-# -------------------------------------------------------------------------------------------------------------- Slurm
+# --------------------------------------------------------------------------------------------------- drain and resume
 
 
 def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
-    """No device of the node is on hold any more: end holdfast's drain because of `device`. Return the result, or
-    nothing.
+    """No device of the node is on hold any more: end holdfast's drain because of `device`.
 
-    A drain for any other reason stays, whoever made it. Nothing is asked if no slurm.conf is found on this machine.
+    Return the result as a sentence, or an empty string. A drain for any other reason stays, whoever made it. Nothing is
+    asked if no slurm.conf is found on this machine.
     """
     if not furnish(environ, None):
         return ""
@@ -294,7 +295,7 @@ class _Slurm:
         return found[0]
 
 
-# ------------------------------------------------------------------------------------------------------ for the door
+# ------------------------------------------------------------------------------------------------------ the interface
 
 
 class SlurmHooks:

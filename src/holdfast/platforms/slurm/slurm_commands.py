@@ -203,6 +203,10 @@ class _OpenCommand:
         until: float,
         running: set[_OpenCommand],
     ) -> None:
+        """`done`: called with the output, once.
+
+        `limit_s`: of one try. `until`: no retry after this time, in seconds.
+        """
         self._asking = asking
         self._reactor = asking.reactor
         self._words = words
@@ -258,6 +262,7 @@ class _OpenCommand:
         return self._found(1 if status is None else status, out, err, now)
 
     def _found(self, status: int | None, out: str, err: str, now: float) -> News:
+        """A try has ended or reached its time limit (`status` None): retry it, or answer."""
         self._try = self._moment = None
         if status is not None and status < 0:
             # Without cgroups, a signal that Slurm sends to a step also reaches the Slurm commands that run in it.

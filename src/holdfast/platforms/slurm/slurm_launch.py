@@ -270,7 +270,7 @@ def _over_tasks(
     return MultiNodeJob(with_plan(options, job, plan, slots), order, tuple(notes))
 
 
-# ---------------------------------------------------------------------------------------------- the nodes
+# ---------------------------------------------------------------------------------------------- the number of nodes
 
 
 def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:

@@ -53,6 +53,7 @@ class _Keeper:
     """All steps of a job, while it runs."""
 
     def __init__(self, steps: Steps, order: bytes, news: StarterPipe) -> None:
+        """`steps`: common settings. `order`: bytes for each agent. `news`: the pipe for reports to the owner."""
         self.steps = steps
         self.order = order
         self.news = news
@@ -87,6 +88,7 @@ class _Keeper:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
+        """Handle the guard's message: zero bytes mean that the job is over, the end of file that the guard is gone."""
         # Only the owner acts on a signal. It stops the job, and the agents then exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):

@@ -125,6 +125,7 @@ def _is_address(text: str) -> bool:
 
 
 def _each_once(listed: list[tuple[str, ListedHost]], origin: str, hint: str) -> tuple[ListedHost, ...]:
+    """Return the hosts. Raises `BadUsage` for a host listed twice, or too many hosts."""
     if len(listed) > MOST_HOSTS:
         raise BadUsage(f"{origin}: {len(listed)} hosts: expected at most {MOST_HOSTS}", hint=hint)
     seen: dict[str, str] = {}

@@ -42,7 +42,7 @@ from holdfast.wire.addresses import addresses_of, interfaces
 _HINT = "holdfast run --hosts node1,node2 train.py"
 
 
-# ---------------------------------------------------------------------------------------------- where it is typed
+# ---------------------------------------------------------------------------------------------- on the user's machine
 
 
 def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:

@@ -31,7 +31,7 @@ class SshPlatform(Platform):
                 "expected one of the two",
                 hint="holdfast run --hosts A,B train.py",
             )
-        from holdfast.platforms.ssh.ssh_launch import listed_hosts, over_hosts  # an agent needs none of it
+        from holdfast.platforms.ssh.ssh_launch import listed_hosts, over_hosts  # agents do not need this import
 
         readable_again(options)
         return over_hosts(

@@ -52,11 +52,11 @@ class HostOrder:
         output: int,
         say: Callable[[str], None],
     ) -> None:
-        """`ssh`: the command's words.
+        """Collect the settings.
 
-        `listed`: the hosts to reach, each with its rank. `order(host, rank, address, port)`: the bytes for one host,
-        with a line end. `directory`, `python`: paths on every host. `output`: descriptor for the workers' output.
-        `say`: prints a message.
+        `ssh`: the command's words. `listed`: the hosts to reach, each with its rank. `order(host, rank, address,
+        port)`: the bytes for one host, with a line end. `directory`, `python`: paths on every host. `output`:
+        descriptor for the workers' output. `say`: prints a message.
         """
         self.ssh = tuple(ssh)
         self.listed = tuple(listed)
@@ -67,7 +67,7 @@ class HostOrder:
         self.say = say
 
 
-# ---------------------------------------------------------------------------------------------- before the start
+# ---------------------------------------------------------------------------------------------- checks before the start
 
 
 def look_at(
@@ -141,6 +141,7 @@ class _Look:
     def __init__(
         self, host: str, words: Sequence[str], reactor: Reactor, over: Callable[[_Look, HostLook], None]
     ) -> None:
+        """`words`: ssh's command line. `over`: called with the result. Raises `BadUsage` if ssh cannot be run."""
         self.host = host
         self._over = over
         self._texts: dict[int, bytearray] = {}
@@ -174,6 +175,7 @@ class _Look:
             next(watch for watch in self._watches if watch.fd == fd).close()
 
     def _ended(self, fd: int, now: float) -> None:
+        """ssh has exited: read the rest of its output, and report the result."""
         # Read the rest without blocking: a process that ssh left behind may keep the pipes open.
         for pipe in self._texts:
             os.set_blocking(pipe, False)
@@ -227,6 +229,7 @@ class _Hosts:
     """All hosts of the job, while it runs."""
 
     def __init__(self, sent: HostOrder, address: str, port: int, place: Path) -> None:
+        """`address`, `port`: of the owner. `place`: a folder for ssh's log files."""
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
@@ -251,6 +254,7 @@ class _Hosts:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
+        """Handle the guard's message: zero bytes mean that the job is over, the end of file that the guard is gone."""
         # Only the owner acts on a signal. It stops the job, and the agents then exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):
@@ -281,6 +285,7 @@ class _Host:
     """One host: its ssh process and its retries."""
 
     def __init__(self, hosts: _Hosts, listed: ListedHost, rank: int, order: bytes) -> None:
+        """`rank`: the host's index in the list. `order`: the bytes for its agent."""
         self._hosts = hosts
         self._sent = hosts.sent
         self._host = listed.host
@@ -331,6 +336,7 @@ class _Host:
             self._hosts.begun(self)
 
     def _ended(self, fd: int, now: float) -> None:
+        """ssh has exited: retry, unless the agent exited by itself or the retries are used up."""
         assert self._child is not None, "it was watched"
         self._hosts.reactor.forget(fd)
         status = self._child.reap()

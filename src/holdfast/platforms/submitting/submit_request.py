@@ -32,7 +32,7 @@ def must_be_a_job_file(path: Path) -> None:
         )
     if path.exists():
         return
-    import difflib  # for a mistake only
+    import difflib  # needed only for a mistake
 
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
@@ -69,6 +69,7 @@ def platform_meant(request: SubmitRequest, text: bytes) -> Platform:
 
 
 def _name_meant(request: SubmitRequest, text: bytes) -> str:
+    """Return the platform's name from --platform, or from the only platform section in the file. Raises `BadUsage`."""
     asked = request.platform
     if asked is None:
         try:
@@ -87,7 +88,7 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
             hint=f"holdfast submit --platform slurm {request.path}",
         )
     if asked not in PLATFORMS and not _takes_jobs(asked):
-        import difflib  # for a mistake only
+        import difflib  # needed only for a mistake
 
         near = difflib.get_close_matches(asked.lower(), PLATFORMS, n=1)
         meant = f"; did you mean `{near[0]}`?" if near else ""

@@ -32,6 +32,7 @@ class BlockingClient:
     """
 
     def __init__(self, client: Any, server: str, namespace: str) -> None:
+        """`client`: a lightkube client. `server`: its address, for messages. `namespace`: the default for requests."""
         self._client = client
         self.server = server
         """Address of the server, for messages."""
@@ -46,7 +47,7 @@ class BlockingClient:
         Raises `NoClient`.
         """
         config = configuration()
-        import httpx2  # it and what it brings take a quarter of a second
+        import httpx2  # this import takes a quarter of a second
         from lightkube.config.client_adapter import Client, ConnectionParams
         from lightkube.core.exceptions import ConfigError
 

@@ -62,6 +62,8 @@ def _say(answer: FromClient) -> None:
 
 
 class _Serving:
+    """Serves the owner's requests, each in a task of its own."""
+
     def __init__(self, config: Any) -> None:
         self._config = config
         self._tasks: dict[int, asyncio.Task[None]] = {}

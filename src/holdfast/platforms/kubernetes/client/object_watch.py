@@ -44,9 +44,10 @@ class _Trouble(Exception):
 
 
 class ObjectWatch:
-    """Follows objects until its task is cancelled. `say` gets each message."""
+    """Follows objects until its task is cancelled."""
 
     def __init__(self, client: Any, follow: Follow, say: Callable[[FromClient], None]) -> None:
+        """`client`: the HTTP client. `follow`: the objects to follow. `say`: called with each message for the owner."""
         self._client = client
         self._follow = follow
         self._say = say
@@ -125,6 +126,7 @@ class ObjectWatch:
                     self._event(line)
 
     def _event(self, line: str) -> None:
+        """Pass on one line of a watch. Raises `_Expired` if the watch cannot continue from it."""
         try:
             event = json_value(line, most_bytes=MOST_EVENT_BYTES)
         except Malformed:

@@ -47,11 +47,12 @@ class Tail:
         lines: int | None = None,
         fits: Callable[[Pod, int | None, bytes], bool] | None = None,
     ) -> None:
-        """`take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown.
+        """Prepare to follow the logs of job `name`; `run` follows them.
 
-        `say`: called with a sentence about trouble. `wanted(pod)`: whether to follow the pod. `since`: start time in
-        seconds since the epoch, rounded down. `lines`: number of last lines of each log to begin with; None: all.
-        `fits(pod, at, line)`: whether the line counts among these.
+        `take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown. `say`:
+        called with a sentence about trouble. `wanted(pod)`: whether to follow the pod. `since`: start time in seconds
+        since the epoch, rounded down. `lines`: number of last lines of each log to begin with; None: all. `fits(pod,
+        at, line)`: whether the line counts among these.
         """
         self._namespace = namespace
         self._name = name
@@ -124,6 +125,7 @@ class Tail:
             self._settled.clear()
 
     def _of_pod(self, found: Pod) -> None:
+        """Start to read a pod's log once its container has started."""
         container = container_of(found)
         state = found.container(container)
         if not self._wanted(found) or found.uid in self._read:

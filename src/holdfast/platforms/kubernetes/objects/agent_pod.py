@@ -75,6 +75,7 @@ def pod(
 
 
 def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
+    """Return the pod's spec before the user's template is merged in."""
     pull = {"imagePullPolicy": plan.pull_policy} if plan.pull_policy else {}
     env = _environment(plan, shape, index)
     exchange = {"name": EXCHANGE_VOLUME, "mountPath": plan.exchange}

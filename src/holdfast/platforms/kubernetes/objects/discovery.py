@@ -129,6 +129,7 @@ def _kueue(server: ServerCapabilities, name: str, _: str, pods: int, queue: str)
 
 
 def _native(server: ServerCapabilities, name: str, namespace: str, pods: int, _: str) -> GangScheduler | None:
+    """Use the default scheduler's PodGroup, or its predecessor Workload; None: the server has neither."""
     note = f"the scheduler of Kubernetes places the {pods} pods at once (PodGroup {name})"
     if version := server.having(NATIVE, "podgroups"):
         group = _object(version, "PodGroup", name, namespace, {"schedulingPolicy": {"gang": {"minCount": pods}}})

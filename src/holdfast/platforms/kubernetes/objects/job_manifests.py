@@ -212,6 +212,7 @@ def failure_policy() -> dict[str, Any]:
 
 
 def _pod_spec(owner: OwnerPodSpec) -> dict[str, Any]:
+    """Return the spec of the owner's pod before the user's template is merged in."""
     plan = owner.plan
     said = {
         object_names.JOB_NAME: plan.name,

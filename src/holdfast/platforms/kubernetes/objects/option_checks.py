@@ -115,6 +115,7 @@ def _tolerations(value: Any, expected: str) -> tuple[dict[str, Any], ...]:
 
 
 def _toleration(item: Any, expected: str) -> dict[str, Any]:
+    """Return a toleration from a mapping or from `KEY[=VALUE][:EFFECT]`."""
     if isinstance(item, Mapping):
         return dict(item)
     said = re.fullmatch(

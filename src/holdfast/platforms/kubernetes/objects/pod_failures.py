@@ -54,7 +54,7 @@ def describe(pod: Pod) -> str:
     return f"kubectl -n {pod.namespace or 'default'} describe pod {pod.name}"
 
 
-# ---------------------------------------------------------------------------------------------- gone
+# ---------------------------------------------------------------------------------------------- pods that have gone
 
 #: Reasons of the condition DisruptionTarget.
 _DISRUPTIONS = {
@@ -205,6 +205,7 @@ def failed_prepare(pod: Pod) -> PodEndReason | None:
 
 
 def _prepared(message: str) -> tuple[str, str]:
+    """Return phrase and words from an init container's termination message; empty if it has none."""
     try:
         found = json_value(message.strip() or "null")
     except Malformed:
@@ -218,7 +219,7 @@ def _prepared(message: str) -> tuple[str, str]:
     )
 
 
-# ---------------------------------------------------------------------------------------------- does not start
+# ---------------------------------------------------------------------------------------------- pods that do not start
 
 _HOPELESS_IMAGE = (
     "not found",
@@ -281,6 +282,7 @@ def _sums_up(event: Event) -> bool:
 def _container_waits(
     container: Container, phrase: str, words: str, hope: StartOutlook, events: Sequence[Event]
 ) -> PodWaitReason:
+    """Return why a container waits. An image that does not exist or is forbidden leaves no hope."""
     message = container.message
     if container.waiting == "ImagePullBackOff":
         # ImagePullBackOff only says that the node waits. The earlier event has the cause.

@@ -120,6 +120,7 @@ def shapes(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
 
 
 def _one_for_all(spec: JobSpec, asked: PodSizes, nodes: int) -> tuple[PodShape, ...]:
+    """Spread all workers evenly over `nodes` pods. Raises ValueError if roles need different pods."""
     images = {role.name: image_of(spec, role, asked) for role in spec.roles}
     if len(set(images.values())) > 1:
         told = ", ".join(f"{role} {image}" for role, image in images.items())
@@ -144,6 +145,7 @@ def _one_for_all(spec: JobSpec, asked: PodSizes, nodes: int) -> tuple[PodShape, 
 
 
 def _by_role(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
+    """Give each role its own pods."""
     found = []
     for role in spec.roles:
         each = min(asked.roles.get(role.name) or asked.per_pod or _by_gpus(role, asked), role.count)

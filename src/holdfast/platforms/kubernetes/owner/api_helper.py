@@ -119,7 +119,7 @@ class ApiHelper:
             self._helper.end()
             self._helper = None
 
-    # ------------------------------------------------------------------------------------------ the helper
+    # ------------------------------------------------------------------------------------------ the client process
 
     def send(self, call: Call) -> bool:
         """Send a request to the client process. False: not possible now."""
@@ -134,6 +134,7 @@ class ApiHelper:
             self._helper.send(Drop(number=number))
 
     def _start(self) -> None:
+        """Start the client process, and have it follow all that is followed. After a failure try again later."""
         if self._again is not None or self._closed:
             return
         command = [sys.executable, "-P", "-m", "holdfast.platforms.kubernetes.client"]
@@ -156,6 +157,7 @@ class ApiHelper:
         return None
 
     def _ended(self, now: float) -> News:
+        """The client process has exited: restart it after a pause, and let its requests be retried."""
         self._helper = None
         if self._closed:
             return None
@@ -181,6 +183,7 @@ class _Question:
     """One request with its retries."""
 
     def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
+        """`call`: the request. `done`: called with the answer, once. `until`: no retry after this time, in seconds."""
         self.call = call
         self.asked = False
         self._asking = asking
@@ -238,6 +241,10 @@ class _Helper:
         heard: Callable[[FromClient, float], News],
         ended: Callable[[float], News],
     ) -> None:
+        """`command`: starts the client process.
+
+        `heard`: called with each message. `ended`: called when the process has exited.
+        """
         self._heard = heard
         self._ended = ended
         pipes: list[int] = []
@@ -299,6 +306,7 @@ class _Helper:
         return None
 
     def _readable(self, fd: int, now: float) -> News:
+        """Read messages from the client process. A malformed or overlong message kills the process."""
         try:
             data = os.read(fd, _BITE)
         except BlockingIOError:

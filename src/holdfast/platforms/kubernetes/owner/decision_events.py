@@ -34,6 +34,7 @@ class DecisionEvents:
     """Publishes the decisions of one job."""
 
     def __init__(self, asking: ApiHelper, namespace: str, name: str, say: Callable[[str], None]) -> None:
+        """`namespace`, `name`: of the owner's Job. `say`: prints a message of the owner."""
         self._asking = asking
         self._state = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
         self._job = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
@@ -62,6 +63,7 @@ class DecisionEvents:
         self._event(f"attempt-{record.attempt}", why.phrase, words + record.decision.reason, why.code != 0)
 
     def finished(self, report: JobReport) -> None:
+        """The job has its final report: publish it in all four places."""
         end = report.report
         self._event("end", end.phrase, f"{report.outcome.value}: {end.reason}", end.code != 0)
         path = Path(object_names.TERMINATION_LOG)
@@ -78,6 +80,7 @@ class DecisionEvents:
             self._patch(self._job, {"spec": {"backoffLimit": 0}})
 
     def _event(self, which: str, reason: str, message: str, warning: bool) -> None:
+        """Create an Event about the Job. `which`: makes the Event's name unique within the job."""
         at = datetime.fromtimestamp(self._asking.reactor.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {"kind": "Job", "namespace": self._namespace, "name": self._name, "uid": self._uid}
         event = {

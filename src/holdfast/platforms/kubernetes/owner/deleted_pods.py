@@ -30,7 +30,7 @@ class _Doubt:
 
 
 class DeletedPods:
-    """Finds the reasons for one owner's pods. A pod is silent `silent_s` seconds after its agent's last message."""
+    """Finds the reasons for the deletion of one owner's pods."""
 
     def __init__(
         self,
@@ -39,9 +39,11 @@ class DeletedPods:
         silent_s: float,
         look: Callable[[str, float], News],
     ) -> None:
-        """`heard_at(node)`: time of the last message from the node's agent, in seconds; None: none has joined.
+        """Start without any open question.
 
-        `look(name, now)`: called when a pod must be examined again.
+        `heard_at(node)`: time of the last message from the node's agent, in seconds; None: none has joined. `silent_s`:
+        after so many seconds without a message a node counts as silent. `look(name, now)`: called when a pod must be
+        examined again.
         """
         self._reactor = reactor
         self._heard_at = heard_at

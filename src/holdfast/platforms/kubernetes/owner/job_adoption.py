@@ -69,6 +69,7 @@ def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | No
 def _adopt(
     asking: ApiHelper, name: str, namespace: str, home: Path, clock: Clock, say: Callable[[str], None]
 ) -> JobPlace | None:
+    """Take over the state in the ConfigMap with compare-and-swap, and store its history in `home`."""
     job = _asked(asking, Method.GET, f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
     meta = (job.body.get("metadata") or {}) if isinstance(job.body, dict) else {}
     path = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"

@@ -72,7 +72,7 @@ class JobPods:
         heard_at: Callable[[str], float | None],
         silent_s: float,
     ) -> None:
-        """`plan`: the pods to create.
+        """Prepare a place for each node of the plan; `begin` creates the pods.
 
         `order`: the agents' order, for a variable in each pod. `told`: called with pods that are lost, pending or
         impossible. `patience_s()`: how long the gang waits for nodes, in seconds. `again(phrase)`: whether another try
@@ -103,7 +103,7 @@ class JobPods:
         """Number of deletions without an answer yet."""
         self.over = False
 
-    # ------------------------------------------------------------------------------------------ what is asked for
+    # ------------------------------------------------------------------------------------------ requests of the owner
 
     def begin(self, known: Callable[[str], None]) -> None:
         """List the existing pods, and create the missing ones. `known` is called with the Job's uid."""
@@ -112,6 +112,7 @@ class JobPods:
         self._asking.ask(Method.GET, path, self._job_is, patience_s=PATIENCE_S)
 
     def _job_is(self, answer: Answered, now: float) -> News:
+        """Store the Job's uid, then follow its pods and their events."""
         body = answer.body if isinstance(answer.body, dict) else {}
         uid = str((body.get("metadata") or {}).get("uid") or "")
         if uid:
@@ -168,9 +169,10 @@ class JobPods:
             if found.phase is api_records.PodPhase.PENDING:
                 self._delete(found.name, 0)
 
-    # ------------------------------------------------------------------------------------------ what Kubernetes says
+    # --------------------------------------------------------------------------------------- messages from Kubernetes
 
     def _on_message(self, word: Listed | Changed | Unseen, now: float) -> News:
+        """Handle a page of the list of pods, a change, or trouble with the watch."""
         if isinstance(word, Unseen):
             if word.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
                 self._say(f"pods cannot be seen: {word.said}; the job goes on, and lost pods are replaced later")
@@ -193,6 +195,7 @@ class JobPods:
         return self._look(found, now)
 
     def _all(self, now: float) -> News:
+        """Handle a complete list of pods: detect deleted pods, and create missing ones."""
         listed, self._listed = self._listed or {}, None
         news: list[Any] = []
         vanished = [found for name, found in self._pods.items() if name not in listed]
@@ -214,6 +217,7 @@ class JobPods:
         return news
 
     def _event(self, word: Listed | Changed | Unseen, now: float) -> News:
+        """Store events about the job's pods, and examine these pods again."""
         if isinstance(word, Unseen):
             return None  # the pods' own status must suffice
         news: list[Any] = []
@@ -293,7 +297,7 @@ class JobPods:
         found = self._pods.get(name)
         return self._look(found, now) if found is not None else None
 
-    # ------------------------------------------------------------------------------------------ making and deleting
+    # ------------------------------------------------------------------------------------- creating and deleting pods
 
     def _succeed(self, seat: NodePlace, name: str, why: PodEndReason, now: float) -> News:
         """Replace the lost pod of a node."""
@@ -317,6 +321,7 @@ class JobPods:
         self._make(seat, now)
 
     def _make(self, seat: NodePlace, now: float) -> None:
+        """Create a node's next pod."""
         if self.over:
             return
         seat.asked, seat.waiting_since, seat.said = True, None, ""
@@ -331,6 +336,10 @@ class JobPods:
         self._asking.ask(Method.POST, self._path, partial(self._made, seat), body=manifest, patience_s=PATIENCE_S)
 
     def _made(self, seat: NodePlace, answer: Answered, now: float) -> News:
+        """The API server has answered a pod's creation.
+
+        If it is temporarily unable, retry; otherwise report the failure.
+        """
         seat.asked = False
         name = object_names.pod_name(self._plan.name, seat.index, seat.generation + 1)
         if answer.ok or answer.trouble is ApiTrouble.CONFLICT:
@@ -380,7 +389,7 @@ class JobPods:
             self._delete(name, 0)
         return None
 
-    # ------------------------------------------------------------------------------------------ who is who
+    # ------------------------------------------------------------------------------------- looking up places and pods
 
     def _seat(self, found: api_records.Pod) -> NodePlace | None:
         index = found.labels.get(object_names.NODE, "")

@@ -44,7 +44,7 @@ ANSWER_S = 2.0
 LATER_S = 5.0
 #: If an agent in a pod under deletion misses this many heartbeats and one more second, its node counts as silent.
 BEATS = 2
-#: If half of the pods fall silent together, the owner's own connection is suspected. They get this many seconds.
+#: If half of the pods fall silent together, suspect the owner's connection: replace them only after this many seconds.
 MASS_S = 30.0
 #: Boot number for agents in pods that are gone: higher than any that they had.
 EVERY_BOOT = 1 << 52
@@ -63,6 +63,7 @@ class KubernetesWatch(JobWatch):
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> None:
+        """`spec`: the job. `say`: prints a message of the owner. `environment`: variables of the owner's pod."""
         super().__init__(asking.reactor)
         self._spec = spec
         self._asking = asking
@@ -101,9 +102,9 @@ class KubernetesWatch(JobWatch):
         """Indices of nodes that get no more pods."""
         self._token = environment.get(OWNER_TOKEN, "")
         self._mirror: StateMirror | None = None
-        """None: the API server has not yet told the Job's uid."""
+        """None: the API server has not sent the Job's uid yet."""
 
-    # ------------------------------------------------------------------------------------------ a JobWatch
+    # ------------------------------------------------------------------------------------------ methods of JobWatch
 
     @property
     def asking(self) -> bool:
@@ -158,6 +159,7 @@ class KubernetesWatch(JobWatch):
         return self._near.get(found.node, ()) if found is not None else ()
 
     def _placed(self, pod: api_records.Pod) -> None:
+        """Read the topology labels of a pod's node, once for each node."""
         if pod.node in self._near:
             return
         self._near[pod.node] = neighbourhood(pod.labels)  # since 1.35 a pod itself has its node's zone
@@ -249,9 +251,10 @@ class KubernetesWatch(JobWatch):
     def close(self) -> None:
         self._asking.close()
 
-    # ------------------------------------------------------------------------------------------ pods that are gone
+    # ------------------------------------------------------------------------------------------ reports about pods
 
     def _told(self, said: PodLost | PodsImpossible | PodPending, now: float) -> News:
+        """Turn a report about a pod into events for the owner."""
         if isinstance(said, PodPending):
             # A pending pod is evidence only before the first attempt, to explain why the gang does not start.
             return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
@@ -296,7 +299,7 @@ class KubernetesWatch(JobWatch):
             attempt=self._attempt, subject=f"pod {pod.name}", words=words, command=describe(pod), node=node
         )
 
-    # ------------------------------------------------------------------------------------------ agents that are lost
+    # ------------------------------------------------------------------------------------------ lost agents
 
     def _still_silent(self, node: str, attempt: int, now: float) -> News:
         return self._replace(node, attempt, now) if node in self._silent else None
@@ -344,7 +347,7 @@ class KubernetesWatch(JobWatch):
                 news += self._pods.replace(name, why, now, avoid=True) or ()
         return news
 
-    # ------------------------------------------------------------------------------------------ the owner's own end
+    # ------------------------------------------------------------------------------------- the end of the owner's pod
 
     def _taken(self, by: str, now: float) -> News:
         """Another owner has taken over the job's state, so this one must exit."""
@@ -373,7 +376,7 @@ class KubernetesWatch(JobWatch):
 
 def _may_do_better(phrase: str) -> bool:
     """Whether a new pod may succeed after one failed for this reason."""
-    from holdfast.catalogue.exit_rows import load  # a job whose pods start does not load the rows
+    from holdfast.catalogue.exit_rows import load  # slow, and needed only if a pod fails
     from holdfast.model.exit_report import Rerun
 
     return load().row(phrase).rerun is not Rerun.NEVER

@@ -17,6 +17,7 @@ class PodLost:
     """Report: a pod of the job has ended or is ending, and why."""
 
     def __init__(self, pod: api_records.Pod, why: PodEndReason, *, over: bool) -> None:
+        """`why`: the reason. `over`: whether all processes of the pod have ended."""
         self.pod = pod
         self.why = why
         self.over = over
@@ -32,6 +33,7 @@ class PodsImpossible:
     """Report: a pod cannot be had. `index`: the pod's node; negative: no pod of the job can be had."""
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
+        """`phrase`: the failure class. `words`: a sentence. `command`: for the user to try. `index`: see the class."""
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
 

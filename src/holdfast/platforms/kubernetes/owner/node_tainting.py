@@ -22,6 +22,7 @@ class NodeTainting:
     """Taints nodes for one job, each node once."""
 
     def __init__(self, asking: ApiHelper, job: str, namespace: str, say: Callable[[str], None]) -> None:
+        """`job`, `namespace`: of the job, for the taint and its reason. `say`: prints a message of the owner."""
         self._asking = asking
         self._job = job
         self._namespace = namespace
@@ -43,6 +44,7 @@ class NodeTainting:
         self._try(node, reason, attempt, of, TRIES)
 
     def _try(self, node: str, reason: str, attempt: int, of: str, tries: int) -> None:
+        """Read the node and patch its taints. Repeat at most `tries` times if someone else changes it in between."""
         path = f"/api/v1/nodes/{node}"
 
         def told(words: str) -> News:

@@ -31,7 +31,7 @@ AGAIN_S = 2.0
 
 
 class StateMirror:
-    """Copies one owner's events. `taken(by, now)`: called when another owner has taken over the job."""
+    """Copies one owner's events."""
 
     def __init__(
         self,
@@ -42,6 +42,11 @@ class StateMirror:
         say: Callable[[str], None],
         taken: Callable[[str, float], News],
     ) -> None:
+        """Prepare to write; `begin` reads the ConfigMap.
+
+        `header`: the header to write. `namespace`, `name`: of the job's objects. `say`: prints a message of the owner.
+        `taken(by, now)`: called when another owner has taken over the job.
+        """
         self._asking = asking
         self._header = header
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
@@ -94,7 +99,7 @@ class StateMirror:
         """Whether some events are not written yet."""
         return not self._lost and (self._wanted or self._busy)
 
-    # ------------------------------------------------------------------------------------------ the API server
+    # ------------------------------------------------------------------------------------------ reading and writing
 
     def _read(self) -> None:
         self._busy = True
@@ -112,6 +117,7 @@ class StateMirror:
         return None
 
     def _write(self) -> None:
+        """Write the state, unless a write is pending or there is nothing new."""
         if self._busy or self._lost or not self._wanted or not self._version or self._again is not None:
             return
         self._busy, self._wanted = True, False
@@ -126,6 +132,7 @@ class StateMirror:
         self._asking.ask(Method.PATCH, self._path, self._was_written, body=body, limit_s=LIMIT_S)
 
     def _was_written(self, answer: Answered, now: float) -> News:
+        """The API server has answered a write. After a conflict, read the state again."""
         self._busy = False
         if answer.trouble is ApiTrouble.CONFLICT:
             self._wanted, self._version = True, ""
@@ -144,6 +151,7 @@ class StateMirror:
         return self._release()
 
     def _trouble(self, answer: Answered, now: float) -> News:
+        """Report a failure once. Retry later, or give up if a retry cannot help."""
         if not self._told:
             self._told = True
             self._say(

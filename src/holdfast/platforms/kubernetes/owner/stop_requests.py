@@ -42,7 +42,10 @@ class StopRequests:
         say: Callable[[str], None],
         job_is: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """`job_is`: called with the Job whenever it changes."""
+        """`namespace`, `name`: of the owner's Job.
+
+        `say`: prints a message. `job_is`: called with the Job whenever it changes.
+        """
         self._asking = asking
         self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         self._name = name
@@ -66,6 +69,7 @@ class StopRequests:
         return [event for job in jobs for event in self._of(job, now)]
 
     def _of(self, job: Any, now: float) -> list[ev.Event]:
+        """Handle the stop request on a Job, if it is new, and answer it."""
         self._job_is(job)
         wish = wish_of(job)
         if wish is None or wish.id == self._done:
@@ -108,6 +112,6 @@ def _chosen(wish: StopAnnotation) -> tuple[str, int | None]:
         raise ValueError("a reason is needed")
     if not wish.phrase and wish.code is None:
         return BY_OPERATOR, None
-    from holdfast.catalogue.exit_rows import load  # most stops have no phrase of their own
+    from holdfast.catalogue.exit_rows import load  # most requests name no phrase
 
     return choose(wish.phrase, wish.code, wish.who, load())

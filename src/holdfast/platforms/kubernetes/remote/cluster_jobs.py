@@ -23,7 +23,7 @@ from holdfast.platforms.kubernetes.objects.job_status import (
     plan_of,
     pod_in_words,
 )
-from holdfast.platforms.kubernetes.objects.job_status import ClusterJob as ClusterJob  # of what this door gives
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJob as ClusterJob  # re-exported for callers
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.saved_state import header_of
 from holdfast.untrusted import Malformed, json_as
@@ -119,7 +119,7 @@ def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
     answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
     labels = ((answer.body or {}).get("metadata") or {}).get("labels") or {} if answer.ok else {}
     if answer.status == 404 or (answer.ok and labels.get(object_names.MANAGED_BY) != "holdfast"):
-        import difflib  # for a mistake only
+        import difflib  # needed only for a mistake
 
         there = [each.name for each in jobs(api, namespace)]
         near = difflib.get_close_matches(called, there, n=1)

@@ -125,6 +125,7 @@ def logs(
 def _lines(
     stack: ExitStack, api: BlockingClient, of: Pod, chosen: PodLogFilter, say: Callable[[str], None]
 ) -> Iterator[RemoteLine]:
+    """Return the selected lines of one pod's log, and have `stack` close the request."""
     wanted = chosen.wanted
     query = query_of(of, since=wanted.since, lines=wanted.tail if wanted.all else None)
     path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}/log"

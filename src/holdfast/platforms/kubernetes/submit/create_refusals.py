@@ -63,6 +63,7 @@ def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefu
 
 
 def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
+    """Explain a refusal for lack of a right, an account, a priority class, or pod security; None: another reason."""
     if "is attempting to grant RBAC permissions not currently held" in words:
         return CreateRefusal(
             said="the owner's Role may not have more rights than who creates it, and you lack some of them: an "
@@ -106,6 +107,7 @@ def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
 
 
 def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> CreateRefusal:
+    """Explain a refusal of the object's contents."""
     if answer.trouble is ApiTrouble.INVALID:
         key = "template" if kind == "Pod" else ""
         for part, name in (
@@ -127,6 +129,7 @@ def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> Creat
 
 
 def _of_quota(words: str) -> str:
+    """Return the section's key for the resource that exceeds the quota; empty: unknown."""
     requested = words.partition("requested:")[2].partition("used:")[0]
     for part, key in (("gpu", "gpus"), ("memory", "memory"), ("cpu", "cpus"), ("pods", "nodes")):
         if part in requested:

@@ -37,7 +37,7 @@ class KubernetesSubmission(Submission):
         told(Submitted(job=job, name=plan.job, words=_words(found)))
         if not wait:
             return 0
-        from holdfast.platforms.kubernetes.remote.wait_for_end import await_end  # few submits wait
+        from holdfast.platforms.kubernetes.remote.wait_for_end import await_end  # needed only with --wait
 
         return with_server(lambda api: await_end(api, plan, say))
 

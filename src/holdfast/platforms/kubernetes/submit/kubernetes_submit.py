@@ -166,7 +166,7 @@ def _defaults(request: SubmitRequest) -> list[dict[str, KubernetesValue]]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------- with a server
+# --------------------------------------------------------------------------------------------- submitting to a server
 
 
 def settled(prepared: PreparedManifests, server: ServerCapabilities, namespace: str) -> tuple[OwnerPodSpec, str]:
@@ -203,7 +203,7 @@ def dry(prepared: PreparedManifests) -> str:
 def as_yaml(owner: OwnerPodSpec) -> str:
     """Return the objects as YAML, with the first agent's pod as a comment. The values of secrets are hidden."""
     owner = replace(owner, secrets=dict.fromkeys(owner.secrets, HIDDEN))
-    from holdfast.platforms.kubernetes.submit.yaml_output import yaml_text  # for who looks at them only
+    from holdfast.platforms.kubernetes.submit.yaml_output import yaml_text  # needed only when they are shown
 
     made = [yaml_text(each) for each in manifests(owner)]
     example = yaml_text(pod(owner.plan, 0)).rstrip("\n").replace("\n", "\n# ")
@@ -242,6 +242,7 @@ def submit(
 
 
 def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
+    """Raise `BadUsage` if the namespace has a Job of this name."""
     there = api.get(f"/apis/batch/v1/namespaces/{plan.namespace}/jobs/{plan.name}")
     if not there.ok:
         return  # the server's validation of the objects explains the trouble better

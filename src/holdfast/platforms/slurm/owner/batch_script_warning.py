@@ -16,9 +16,10 @@ _LATE_S = (10.0, 30.0)
 
 
 class BatchScript:
-    """Checks this job's batch script once. `many`: the job has several nodes."""
+    """Checks this job's batch script once."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], *, many: bool) -> None:
+        """`ids`: the job. `say`: prints the warning. `many`: the job has several nodes."""
         self._asking = asking
         self._ids = ids
         self._say = say
@@ -39,6 +40,7 @@ class BatchScript:
             self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
 
     def _read(self, answer: CommandOutput, now: float) -> None:
+        """Check the script, and ask accounting for sbatch's options if the script has no --no-kill."""
         if not answer.ok or not answer.out.startswith("#!"):
             return  # the script is unknown: do not warn
         script = answer.out

@@ -24,11 +24,15 @@ _CONFIG = ("scontrol", "show", "config")
 
 
 class SlurmFacts:
-    """The facts for one job. `learned()` is called when the configuration or the partition has been read."""
+    """The facts for one job."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
     ) -> None:
+        """`ids`: the job.
+
+        `learned()`: called when the configuration or the partition has been read. `say`: prints a message.
+        """
         self._asking = asking
         self._ids = ids
         self._learned = learned

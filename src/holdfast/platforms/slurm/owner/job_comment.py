@@ -26,6 +26,7 @@ class JobComment:
     """Writes one job's comment. One update at a time; of later comments only the last is written."""
 
     def __init__(self, asking: SlurmCommands, job: int, say: Callable[[str], None]) -> None:
+        """`job`: the job's number. `say`: prints a message of the owner."""
         self._asking = asking
         self._job = job
         self._say = say

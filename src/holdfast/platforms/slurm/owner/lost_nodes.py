@@ -32,6 +32,7 @@ class LostNodes:
     """Asks for one owner. If slurmctld does not answer, the report goes without its message."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
+        """`ids`: the job. `say`: prints a message of the owner."""
         self._asking = asking
         self._ids = ids
         self._say = say

@@ -50,6 +50,7 @@ class OrphanAgent:
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], done: Callable[[], None]
     ) -> None:
+        """`ids`: the job. `say`: prints a message. `done`: called when nothing is left to do."""
         self._asking = asking
         self._reactor = asking.reactor
         self._ids = ids
@@ -76,6 +77,7 @@ class OrphanAgent:
         return None
 
     def _node(self, answer: CommandOutput, now: float) -> News:
+        """Requeue or cancel the job if the batch script's node is lost. Otherwise look again later."""
         record = self._record
         assert record is not None, "it was shown"
         found = nodes(answer.out) if answer.ok else ()

@@ -38,7 +38,7 @@ _PAUSE_S = 0.3
 
 
 class RequeueRequests:
-    """Requeues one run of a job. `kill_s(now)`: seconds until Slurm kills this run; None: it does not."""
+    """Requeues one run of a job."""
 
     def __init__(
         self,
@@ -48,6 +48,10 @@ class RequeueRequests:
         kill_s: Callable[[float], float | None],
         config: Callable[[], Config],
     ) -> None:
+        """`ids`: the job.
+
+        `kill_s(now)`: seconds until Slurm kills this run; None: it does not. `config()`: Slurm's settings.
+        """
         self._asking = asking
         self._config = config
         self._ids = ids
@@ -107,6 +111,7 @@ class _Requeue:
         self._requeues.run(("scontrol", "show", "job", self._id), self._shown)
 
     def _shown(self, answer: CommandOutput, now: float) -> News:
+        """The job's record has come: check whether a requeue is needed and possible."""
         record = self._record = job(answer.out, self._requeues.ids.job) if answer.ok else None
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
@@ -121,6 +126,7 @@ class _Requeue:
         return None
 
     def _counted(self, answer: CommandOutput, now: float) -> News:
+        """The partition's record has come: exclude the nodes only if enough others remain."""
         assert self._record is not None, "it was shown before"
         record, found = self._record, partition(answer.out) if answer.ok else None
         if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):

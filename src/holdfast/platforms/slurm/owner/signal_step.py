@@ -46,6 +46,7 @@ class SignalStep:
         heard: Callable[[float], News],
         say: Callable[[str], None],
     ) -> None:
+        """Start the step. If srun cannot be run, report that through `say`."""
         self._reactor = asking.reactor
         self._there = there
         self._heard = heard

@@ -114,7 +114,7 @@ class SlurmSignals:
         if self._listener is not None:
             self._listener.close()
 
-    # ------------------------------------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------------------------------------ incoming signals
 
     def signalled(self, number: int, node: str, now: float) -> News:
         """A signal has come: from Slurm, or from a person."""
@@ -221,6 +221,7 @@ class SlurmSignals:
         return self._record is not None and self._record.preempted_at is not None
 
     def _close(self, found: SignalMeaning, now: float) -> News:
+        """The signal is explained: report it, unless it was meant for the workers alone."""
         opened, self._open = self._open, None
         assert opened is not None, "it was asked for"
         if opened.record is not None and not found.hard:
@@ -233,9 +234,10 @@ class SlurmSignals:
             return None  # the limit has been moved: the signal is meant for the workers
         return self._tell(found, None, opened.at, now, everywhere=False)
 
-    # ------------------------------------------------------------------------------------------ what it tells
+    # ------------------------------------------------------------------------------------------ reports to the owner
 
     def _tell(self, found: SignalMeaning, number: int | None, at: float, now: float, *, everywhere: bool) -> News:
+        """Return `StopRequested` with the time that is left, unless the owner knows the meaning already."""
         if not self._is_news(found):
             return None
         self._said = found
@@ -282,6 +284,7 @@ class SlurmSignals:
         return None
 
     def _seen(self, answer: CommandOutput, now: float) -> News:
+        """The job's record has come: warn of the time limit if it is due, and schedule the next read."""
         record = job(answer.out, self._ids.job) if answer.ok else None
         if record is not None and record.state in ("RUNNING", "SUSPENDED", "RESIZING"):
             self._known.seen(record)
@@ -338,7 +341,7 @@ class SlurmSignals:
         )
         return self._tell(signal_meaning(asked), None, now, now, everywhere=False)
 
-    # ------------------------------------------------------------------------------------------ the step that listens
+    # ------------------------------------------------------------------------------- the step that detects preemption
 
     def _listen(self) -> None:
         """Create the step that detects preemption, if the job has a grace period and no step of its own."""
@@ -362,6 +365,7 @@ class _OpenSignal:
     """A signal that Slurm has yet to explain."""
 
     def __init__(self, number: int, at: float, *, came: bool = True) -> None:
+        """`number`: of the signal. `at`: when it came, in seconds since the epoch. `came`: see the attribute."""
         self.number = number
         self.at = at
         self.came = came

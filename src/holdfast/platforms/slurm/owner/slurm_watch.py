@@ -38,6 +38,10 @@ class SlurmWatch(JobWatch):
     """
 
     def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
+        """`spec`: the job.
+
+        `asking`: runs Slurm's commands. `ids`: the job in Slurm. `say`: prints a message of the owner.
+        """
         super().__init__(asking.reactor)
         self._ids = ids
         self._asking = asking

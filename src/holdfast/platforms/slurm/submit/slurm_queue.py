@@ -83,6 +83,7 @@ QUEUE = SlurmQueue()
 
 
 def _queue() -> Mapping[str, QueueEntry] | QueueUnknown:
+    """Read this user's jobs with squeue."""
     words = ["squeue", "-h", "-r", "-a", "-u", str(os.getuid()), "-o", "%i|%T|%r|%S"]
     answer = query(words, limit_s=LOOK_S)
     if not answer.ok:

@@ -153,7 +153,7 @@ def _doubt(asked: SlurmOptions, key: str) -> str:
     return f"{asked.origins[key]} becomes --{key} of sbatch; did you mean `{nearest(key)}`?"
 
 
-# ------------------------------------------------------------------------------------------------ handing it over
+# ------------------------------------------------------------------------------------------------ submitting the script
 
 
 def submit(
@@ -240,6 +240,7 @@ def _keep_script(prepared: PreparedScript) -> Path:
 
 
 def _note(prepared: PreparedScript, job: PlatformJob, now: float) -> None:
+    """Store the submission in the state directory, for `holdfast jobs` before the job's start."""
     order = prepared.order
     output = dict(directives(order)).get("output") or ""
     said = SubmissionRecord(

@@ -219,7 +219,7 @@ def span_s(text: str) -> float | None:
     return 86_400.0 * days + 3600.0 * hours + 60.0 * minutes + rest
 
 
-# ---------------------------------------------------------------------------------------------- how it is read
+# ---------------------------------------------------------------------------------------------- parsing
 
 
 def _records(text: str, first: str) -> Iterator[dict[str, str]]:

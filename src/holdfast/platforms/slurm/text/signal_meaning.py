@@ -232,7 +232,7 @@ def warned_by(script: str) -> WarningSignal | None:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- inside
+# ---------------------------------------------------------------------------------------------- internal functions
 
 
 def _of_sbatch(script: str) -> list[str]:

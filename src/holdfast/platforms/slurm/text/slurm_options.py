@@ -165,10 +165,8 @@ _JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "setup")
 
 
 def nearest(word: str) -> str:
-    """Return the holdfast key or sbatch option that a misspelt word probably means; empty: it is valid, or none is
-    near.
-    """
-    import difflib  # for what may be a mistake only
+    """Return the holdfast key or sbatch option that a misspelt word probably means. Empty: it is valid, or none is near."""
+    import difflib  # needed only for a mistake
 
     names = [*BY_KEY, *REFUSED, *_OF_SBATCH.split()]
     found = [] if word in names else difflib.get_close_matches(word, names, n=1, cutoff=0.75)
@@ -191,6 +189,7 @@ def _key(name: str, given: SlurmValue) -> str:
 
 
 def _text(own: SlurmKey, given: SlurmValue) -> str:
+    """Return the validated text of a key's value. Raises `BadUsage`."""
     value = given.value
     if isinstance(value, tuple):
         value = ",".join(value)
