@@ -63,9 +63,10 @@ class AgentStep:
     def __init__(
         self, steps: Steps, order: bytes, reactor: Reactor, hears: StepObserver, only: tuple[str, ...]
     ) -> None:
-        """`steps`: common settings.
+        """Prepare the step; `begin` starts srun.
 
-        `order`: bytes for the agents. `hears`: the observer. `only`: nodes to use; empty: all.
+        `steps`: common settings. `order`: bytes for the agents. `hears`: the observer. `only`: nodes to use; empty:
+        all.
         """
         self.steps = steps
         self.only = only

@@ -203,9 +203,9 @@ class _OpenCommand:
         until: float,
         running: set[_OpenCommand],
     ) -> None:
-        """`done`: called with the output, once.
+        """Prepare the command; `begin` starts it.
 
-        `limit_s`: of one try. `until`: no retry after this time, in seconds.
+        `done`: called with the output, once. `limit_s`: of one try. `until`: no retry after this time, in seconds.
         """
         self._asking = asking
         self._reactor = asking.reactor

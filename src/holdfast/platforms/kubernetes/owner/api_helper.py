@@ -241,9 +241,9 @@ class _Helper:
         heard: Callable[[FromClient, float], News],
         ended: Callable[[float], News],
     ) -> None:
-        """`command`: starts the client process.
+        """Start the client process.
 
-        `heard`: called with each message. `ended`: called when the process has exited.
+        `command`: its command line. `heard`: called with each message. `ended`: called when the process has exited.
         """
         self._heard = heard
         self._ended = ended

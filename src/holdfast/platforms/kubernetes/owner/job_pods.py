@@ -338,7 +338,7 @@ class JobPods:
     def _made(self, seat: NodePlace, answer: Answered, now: float) -> News:
         """The API server has answered a pod's creation.
 
-        If it is temporarily unable, retry; otherwise report the failure.
+        Retry for a while if the server is away or the quota is used up. Report any other failure.
         """
         seat.asked = False
         name = object_names.pod_name(self._plan.name, seat.index, seat.generation + 1)

@@ -42,9 +42,10 @@ class StopRequests:
         say: Callable[[str], None],
         job_is: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """`namespace`, `name`: of the owner's Job.
+        """Prepare; `begin` starts to watch.
 
-        `say`: prints a message. `job_is`: called with the Job whenever it changes.
+        `namespace`, `name`: of the owner's Job. `say`: prints a message. `job_is`: called with the Job whenever it
+        changes.
         """
         self._asking = asking
         self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"

@@ -29,9 +29,10 @@ class SlurmFacts:
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
     ) -> None:
-        """`ids`: the job.
+        """Prepare; `begin` asks Slurm.
 
-        `learned()`: called when the configuration or the partition has been read. `say`: prints a message.
+        `ids`: the job. `learned()`: called when the configuration or the partition has been read. `say`: prints a
+        message.
         """
         self._asking = asking
         self._ids = ids

@@ -48,9 +48,10 @@ class RequeueRequests:
         kill_s: Callable[[float], float | None],
         config: Callable[[], Config],
     ) -> None:
-        """`ids`: the job.
+        """Prepare; nothing is asked before `ask`.
 
-        `kill_s(now)`: seconds until Slurm kills this run; None: it does not. `config()`: Slurm's settings.
+        `ids`: the job. `kill_s(now)`: seconds until Slurm kills this run; None: it does not. `config()`: Slurm's
+        settings.
         """
         self._asking = asking
         self._config = config

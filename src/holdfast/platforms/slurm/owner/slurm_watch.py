@@ -38,9 +38,9 @@ class SlurmWatch(JobWatch):
     """
 
     def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
-        """`spec`: the job.
+        """Prepare the parts; `begin` starts to watch.
 
-        `asking`: runs Slurm's commands. `ids`: the job in Slurm. `say`: prints a message of the owner.
+        `spec`: the job. `asking`: runs Slurm's commands. `ids`: the job in Slurm. `say`: prints a message of the owner.
         """
         super().__init__(asking.reactor)
         self._ids = ids
