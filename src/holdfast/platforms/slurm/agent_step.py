@@ -72,6 +72,7 @@ class AgentStep:
         self.only = only
         """Nodes of the job to start agents on; empty: all."""
         self.told_of_tasks = False
+        """srun has printed a message about tasks."""
         self.lines: list[str] = []
         """The last lines that srun itself printed."""
         self._reactor = reactor
@@ -80,6 +81,7 @@ class AgentStep:
         self._passing = False
         """The current line is not srun's own: pass its rest on unread."""
         self._held = bytearray()
+        """Lines of srun's to be shown after `HOLD_S`."""
         self._flush: DueCall | None = None
         self._child: Child | None = None
         self._writer = -1

@@ -64,9 +64,11 @@ class _Keeper:
         self._running: list[AgentStep] = []
         self._again: DueCall | None = None
         self._lacking: set[str] = set()
+        """Nodes whose agent is to be started again."""
         self._out: set[str] = set()
         """Nodes that get no further agent."""
         self._failed = 0
+        """Number of failures in a row."""
         self._failed_at = self._failing_since = 0.0
         self._last_words = ""
         self._stepd: dict[str, str] = {}
@@ -74,6 +76,7 @@ class _Keeper:
         self._telling = 0
         """Number of agents whose exit is yet to be reported."""
         self._over = self._left = False
+        """`_over`: the job is over. `_left`: this process must exit now."""
 
     def keep(self, guard_fd: int) -> int:
         """Run until every step has ended and no retry is due, or until `guard_fd` reports the end of the job."""

@@ -240,7 +240,9 @@ class _Hosts:
             _Host(self, listed, rank, sent.order(listed, rank, address, port)) for rank, listed in sent.listed
         ]
         self._queue: list[_Host] = list(reversed(self._hosts))
+        """Hosts that wait for their first connection, the last one first."""
         self._beginning: set[_Host] = set()
+        """Hosts whose ssh has not read its order yet."""
 
     def keep(self, guard_fd: int) -> int:
         """Run until every host has ended, or `guard_fd` has."""
@@ -297,7 +299,9 @@ class _Host:
         self._watch: DescriptorWatch | None = None
         self._again: DueCall | None = None
         self._failed = 0
+        """Number of failed connections in a row."""
         self._since = 0.0
+        """Start of the current connection, in seconds on the reactor's clock."""
         self.open = True
         """The host has an agent, or will have one."""
 

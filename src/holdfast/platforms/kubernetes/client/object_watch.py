@@ -52,8 +52,10 @@ class ObjectWatch:
         self._follow = follow
         self._say = say
         self._version = ""
+        """Resource version to watch from; empty: list first."""
         self._pause_s = FIRST_PAUSE_S
         self._told = ""
+        """The last reported trouble."""
 
     async def run(self) -> None:
         """Follow for ever."""

@@ -67,10 +67,13 @@ class Tail:
         self._awaited: set[str] = set()
         """Pods whose containers have not started, as far as their kubelets have reported."""
         self._listed = False
+        """A complete list of pods has come."""
         self._settled = asyncio.Event()
         """Set while no pod is awaited."""
         self._over = asyncio.Event()
+        """Set when the job is over."""
         self._many = False
+        """The user knows that the job has more than `MOST_PODS` pods."""
 
     async def run(self) -> None:
         """Follow until the job is over and its logs are read. Raises `NoClient`."""

@@ -193,8 +193,7 @@ def termination_message(report: JobReport) -> bytes:
     for key in ("solution", "reason", "solution", "reason"):
         over = len(msgspec.json.encode(whole)) - MOST_MESSAGE_BYTES
         if over > 0:
-            # A character may take several bytes in JSON, so the first cut may be too short; the second one empties the
-            # text.
+            # Cutting `over` characters is enough: each takes at least one byte in JSON. A shorter text is emptied.
             text = str(whole[key])
             whole[key] = text[: max(len(text) - over, 0)] if len(text) > over else ""
     return msgspec.json.encode(whole)

@@ -96,12 +96,16 @@ class JobPods:
         self._told_of: dict[str, bool] = {}
         """Names of pods whose end was reported. True: the report said that their processes have ended, too."""
         self._joined: dict[str, float] = {}
+        """When each pod's agent was admitted, by the pod's name."""
         self._doubts = DeletedPods(self._reactor, heard_at, silent_s, self._look_again)
         self._avoid: list[str] = []
+        """Nodes on which no pod of the job may run."""
         self._seen = False
+        """A complete list of pods has come."""
         self.deleting = 0
         """Number of deletions without an answer yet."""
         self.over = False
+        """The job is over: create no more pods."""
 
     # ------------------------------------------------------------------------------------------ requests of the owner
 

@@ -72,13 +72,16 @@ class KubernetesWatch(JobWatch):
         self._pod = environment.get(known_names.POD, "")
         self._attempt = 0
         self._seated: set[str] = set()
+        """Nodes with workers of the current attempt."""
         self._silent: dict[str, float] = {}
+        """When each silent node was lost."""
         self._heard_at: Callable[[str], float | None] = lambda node: None
         self._signalled: dict[str, float] = {}
         """Time at which each node's agent reported a signal."""
         self._held: dict[str, str] = {}
         """Pods to delete when the attempt is recorded, with the reasons."""
         self._questions = 0
+        """Number of pending requests about the meaning of a signal."""
         self._pods = JobPods(
             asking,
             self._plan,
@@ -97,6 +100,7 @@ class KubernetesWatch(JobWatch):
         self._near: dict[str, tuple[str, ...]] = {}
         """Topology labels of each Kubernetes node; empty while they are being read."""
         self._ending = False
+        """This process must exit, and another owner takes the job over."""
         self._least = self._plan.least or self._plan.nodes
         self._without: set[int] = set()
         """Indices of nodes that get no more pods."""

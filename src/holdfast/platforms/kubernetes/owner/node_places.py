@@ -56,14 +56,19 @@ class NodePlace:
         self.generation = -1
         """Generation of the last pod; negative: none has been created."""
         self.failures = 0
+        """Number of failed pods in a row."""
         self.next: DueCall | None = None
+        """The timer for the creation of the next pod."""
         self.asked = False
         """A request to create a pod is pending."""
         self.began_at = 0.0
         self.waiting_since: float | None = None
+        """When the last pod, or its creation, began to wait, in seconds on the owner's clock."""
         self.said = ""
+        """The last message about the wait, and `said_at` its time."""
         self.said_at = 0.0
         self.last: PodEndReason | None = None
+        """Why the node's last pod was lost."""
         self.shun: tuple[str, ...] = ()
         """Nodes that the next pod should rather not run on."""
 

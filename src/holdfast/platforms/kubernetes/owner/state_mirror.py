@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
     from holdfast.reactor import DueCall, News
 
-#: How long an attempt waits until its number is written, in seconds.
+#: How long an attempt waits at most for its number to be written, in seconds.
 WAIT_S = 10.0
 LIMIT_S = 5.0
 #: Pause before a retry when the API server was away, in seconds.
@@ -55,10 +55,15 @@ class StateMirror:
         self._taken = taken
         self._events = Events()
         self._version = ""
+        """Resource version of the ConfigMap as last read or written; empty: it must be read."""
         self._busy = False
+        """A request is pending."""
         self._wanted = False
+        """Something is to be written."""
         self._lost = False
+        """Nothing is written any more: the API server refuses it, or another owner has the job."""
         self._told = self._told_cut = False
+        """The user knows that writing fails, or that the history is cut."""
         self._again: DueCall | None = None
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
 

@@ -29,6 +29,7 @@ class BatchScript:
         self._wrong: list[str] = []
         self._hints: list[str] = []
         self._looks = 0
+        """Number of queries to accounting without a result."""
         self._again: DueCall | None = None
 
     def begin(self) -> None:

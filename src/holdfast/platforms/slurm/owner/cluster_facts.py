@@ -44,6 +44,7 @@ class SlurmFacts:
         """Whether `config` was read from Slurm. Otherwise it has the usual values."""
         self.partition: Partition | None = None
         self.warned: WarningSignal | None = None
+        """The signal before the time limit that the user's `--signal` requests."""
 
     @property
     def preemptable(self) -> bool:

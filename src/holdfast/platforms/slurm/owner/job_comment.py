@@ -31,7 +31,9 @@ class JobComment:
         self._job = job
         self._say = say
         self._wanted = ""
+        """The line that the comment should have."""
         self._written = ""
+        """The line that was last written, or is being written."""
         self._told = False
         self.busy = False
         """An answer from Slurm is pending."""

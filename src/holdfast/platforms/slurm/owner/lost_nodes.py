@@ -29,7 +29,7 @@ LATELY_S = 60.0
 
 
 class LostNodes:
-    """Asks for one owner. If slurmctld does not answer, the report goes without its message."""
+    """Asks Slurm about the lost nodes of one job. If slurmctld does not answer, the report lacks its answer."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
         """`ids`: the job. `say`: prints a message of the owner."""

@@ -103,6 +103,7 @@ class _Requeue:
         self._done = done
         self._record: JobRecord | None = None
         self._tries = 0
+        """Number of tries to exclude nodes."""
 
     @property
     def _id(self) -> str:
