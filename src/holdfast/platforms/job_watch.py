@@ -45,7 +45,7 @@ class JobWatch:
         return None
 
     def noted(self, event: Event, now: float) -> None:
-        """Take note of an event that the owner has journaled and handled. It contains no secret."""
+        """The owner has journaled and handled an event. The event contains no secret."""
 
     def secured(self, event: JournalSecured, now: float) -> News:
         """The journal holds the attempt's number.

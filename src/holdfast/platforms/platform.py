@@ -87,7 +87,7 @@ class Platform:
     name = ""
     #: Name in messages: `Slurm`.
     title = ""
-    #: The platform explains signals (`watch`), so no node leaves the job because of one.
+    #: The platform explains signals (`watch`), so a signal does not make a node leave the job.
     explains_signals = False
     #: How an agent receives the job's key, for messages: `srun, on standard input`.
     key_from = ""

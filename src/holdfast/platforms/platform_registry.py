@@ -159,7 +159,7 @@ def node_called(environment: Mapping[str, str]) -> str:
 
 
 def on_platform(environment: Mapping[str, str]) -> bool:
-    """Whether a platform runs this process and explains signals. If so, no node leaves the job because of one."""
+    """Whether a platform runs this process and explains signals. Then a signal makes no node leave."""
     if _IN_A_WORKER in environment:
         return False
     if _row_around(environment) is not None:

@@ -122,5 +122,5 @@ def events_of(config: Any) -> Iterator[tuple[float, Event]]:
         moment, _, event = line.partition(b" ")
         try:
             yield float(moment), decode_event(event)
-        except ValueError:  # Malformed too
+        except ValueError:  # Malformed is a ValueError, too
             return

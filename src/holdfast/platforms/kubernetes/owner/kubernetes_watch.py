@@ -233,7 +233,7 @@ class KubernetesWatch(JobWatch):
 
     def avoid(self, names: Sequence[str]) -> None:
         for name in names:
-            # A device leads to its whole pod: without the device the pod has too few, and a new pod gets others.
+            # A bad device also leads to a new pod, because the old pod has too few without it.
             self._leave(pod_of(name.partition("/")[0]), f"the gang leaves {name} out")
 
     def recorded(self, record: AttemptRecord) -> None:

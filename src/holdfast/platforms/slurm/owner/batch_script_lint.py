@@ -55,7 +55,7 @@ def asks_for_no_kill(script: str, env: Mapping[str, str]) -> bool:
 
 
 def has_no_kill(command: str) -> bool:
-    """Whether a typed command has the option: `sbatch -N2 --no-kill job.sh`."""
+    """Whether a typed command has --no-kill: `sbatch -N2 --no-kill job.sh`."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:

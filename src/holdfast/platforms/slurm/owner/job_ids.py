@@ -29,7 +29,7 @@ class SlurmJobIds(Noun, frozen=True, kw_only=True):
 
 
 def ids_of(environment: Mapping[str, str]) -> SlurmJobIds | None:
-    """Read them from a process's variables. None: the variables name no job, or cannot be read."""
+    """Read a job's ids and times from a process's variables. None: they name no job, or cannot be read."""
     try:
         found = allocation(environment)
     except ValueError:
