@@ -43,9 +43,11 @@ exit 0
 class Live:
     """One job on four devices, with two workers, that is up, and whose devices `./reset` resets."""
 
-    def __init__(self, holdfast: Holdfast, script: str, *options: str | Path, save_s: int = 90, **env: str) -> None:
+    def __init__(
+        self, holdfast: Holdfast, script: str, *options: str | Path, save_s: int = 90, heal_s: int = 1, **env: str
+    ) -> None:
         self.holdfast = holdfast
-        (holdfast.dir / "rules.yaml").write_text(f"grace: {{save_s: {save_s}, heal_s: 1}}\n")
+        (holdfast.dir / "rules.yaml").write_text(f"grace: {{save_s: {save_s}, heal_s: {heal_s}}}\n")
         reset = holdfast.dir / "reset"
         reset.write_text(RESET)
         reset.chmod(0o700)

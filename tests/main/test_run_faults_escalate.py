@@ -64,7 +64,7 @@ def test_without_a_reset_command_the_job_goes_on_without_the_device(holdfast: Ho
 
 
 def test_a_fault_that_ends_with_the_restart_goes_no_further(holdfast: Holdfast) -> None:
-    live = Live(holdfast, STAYS)
+    live = Live(holdfast, STAYS, heal_s=8)  # a command has to begin and report within that
     live.fault(ASKS_RESTART)
     wait_for(holdfast.dir / "up-2-0")
     live.fault(ASKS_RESTART, "--recover")
