@@ -1,1 +1,1 @@
-"""Downloads of data and code: once per node, and the whole of it or nothing."""
+"""Downloads data and code, once per node; a download is complete or absent."""

@@ -1,6 +1,7 @@
-"""The process that fetches: its order comes on standard input as JSON, and each line that it writes is a `FetchWord`.
+"""The process that downloads prerequisites: it reads a `FetchOrder` as JSON from standard input and writes one
+`FetchWord` per line.
 
-Exit status 0: all are there, whole. 1: one could not be had, and the last line says why. 2: the order is wrong.
+Exit status 0: all prerequisites are complete. 1: one failed, and the last line says why. 2: the order is invalid.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main() -> int:
     except Malformed as error:
         sys.stderr.write(f"holdfast.fetch: the order on standard input: {error}\n")
         return 2
-    # The task's user, who need not be this one, reads what is fetched.
+    # The task may run as another user, and that user must be able to read the files.
     os.umask(0o022)
     reactor = Reactor(Clock().now)
     ends = reactor.now() + order.limit_s
@@ -44,11 +45,11 @@ def _tell(word: FetchWord) -> None:
         while data:
             data = data[os.write(1, data) :]
     except BrokenPipeError:
-        os._exit(1)  # what has asked for this is gone: the part stays for another fetch
+        os._exit(1)  # the reader of the messages is gone; the partial file stays for a later fetch
 
 
 if __name__ == "__main__":
-    # Threads of a library that still wait for a server must not keep this process.
+    # A library's thread may still wait for a server; it must not keep this process alive.
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()

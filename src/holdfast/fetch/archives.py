@@ -1,8 +1,7 @@
-"""Archives unpacked safely: tar (plain, gzip, bzip2, xz, zstd) and zip.
+"""Unpacks archives safely: tar (plain, gzip, bzip2, xz, zstd) and zip.
 
-An archive is as dangerous as a program of its author. No file is written outside its directory, through a link or by a
-name; no devices, pipes and sockets are made, no owner and no set-uid bit is kept; its unpacked size is bounded while it
-unpacks.
+An archive may be hostile. Unpacking writes no file outside its directory, neither through a link nor by a name. It
+makes no devices, pipes or sockets, and keeps no owner and no set-uid bit. The unpacked size is checked while it grows.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from holdfast.fetch.local_source import within
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
 from holdfast.model.phrases import Phrase
 
-#: Without a limit of the user's: an archive that unpacks to more than so many times its size is a bomb.
+#: The size limit if the user sets none: an archive that unpacks to more than RATIO times its size is a bomb.
 RATIO = 200
 LEAST_LIMIT_BYTES = 1 << 30
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -33,7 +32,11 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EO
 def unpack(
     archive: Path, into: Path, shown: str, most_bytes: int | None, moved: Callable[[int], None], free: Callable[[], int]
 ) -> int:
-    """The number of unpacked bytes. `into` is created. Raises Trouble. `free()`: the free bytes of the disk."""
+    """Unpack `archive` into the new directory `into` and return the number of unpacked bytes.
+
+    `shown` is the archive's name for messages; `moved` is called with the bytes unpacked so far; `free` returns the
+    free bytes of the disk. Raises FetchError.
+    """
     limit = most_bytes if most_bytes is not None else max(LEAST_LIMIT_BYTES, archive.stat().st_size * RATIO)
     work = _Unpacking(into, shown, limit, moved)
     with writing(into):
@@ -47,7 +50,7 @@ def unpack(
     except _DAMAGED as error:
         raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
     except OSError as error:
-        if error.errno is None:  # bz2 and gzip say so of wrong data
+        if error.errno is None:  # bz2 and gzip raise an OSError without errno for invalid data
             raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
         raise
     return work.total
@@ -61,7 +64,7 @@ def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
         stream: Any = file
         if head == _ZSTD:
             try:
-                import zstandard  # in the extra `data`
+                import zstandard  # the package is in the extra `data`
             except ImportError:
                 raise FetchError(
                     Phrase.DATA_CORRUPT,
@@ -137,7 +140,7 @@ class _Unpacking:
     # ------------------------------------------------------------------------------------------ one entry
 
     def _place(self, name: str) -> Path | None:
-        """The destination of an entry; None for the directory itself. Raises Trouble for a place outside."""
+        """Return the destination of an entry; None is the directory itself. Raises FetchError for a path outside of it."""
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise FetchError(
@@ -151,7 +154,7 @@ class _Unpacking:
         path = self._into
         for part in parts[:-1]:
             path = path / part
-            # A link that an earlier entry made is no directory to write through.
+            # An earlier entry may have made a link here: writing through it could leave the directory.
             if path.is_symlink():
                 raise self._unsafe(name, "it leads through a link")
             self._folder(path)

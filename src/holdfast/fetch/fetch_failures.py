@@ -1,7 +1,7 @@
-"""The kinds of failures of a fetch: each has a phrase of the catalogue, which has the blame.
+"""The kinds of fetch failures: each has a phrase of the catalogue, and the catalogue says who is to blame.
 
-Two guards surround the code that may fail: `reaching` around requests to a server, `writing` around this node's disk.
-The same errno has different meanings in them.
+Two context managers translate exceptions: `reaching` around requests to a server, `writing` around access to this
+node's disk. The same errno means different things in the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.model.phrases import Phrase
 
-#: After these another try may succeed.
+#: Failures after which another try may succeed.
 PASSING = frozenset(
     {
         Phrase.DNS_FAILED,
@@ -31,7 +31,11 @@ PASSING = frozenset(
 
 
 class FetchError(Exception):
-    """A fetch failed. `words`: one clause, which may name the URI in its safe form, and no secret."""
+    """A fetch failed.
+
+    `words`: one clause for the user, which may contain the URI in its printable form, but no secret. `here`: the cause
+    is this node.
+    """
 
     def __init__(
         self, phrase: Phrase, words: str, solution: str = "", *, here: bool = False, wait_s: float | None = None
@@ -46,13 +50,13 @@ class FetchError(Exception):
 
     @property
     def passes(self) -> bool:
-        """Another try may work."""
+        """Whether another try may succeed."""
         return self.phrase in PASSING
 
 
 @contextmanager
 def writing(path: object) -> Iterator[None]:
-    """Surrounds work of this node's disk at `path`."""
+    """Raise FetchError for an OSError of the block, which works on this node's disk at `path`."""
     try:
         yield
     except OSError as error:
@@ -79,7 +83,9 @@ def _local(error: OSError, path: object) -> FetchError:
 def refused(
     status: int, shown: str, reason: str = "", *, store: bool = False, wait_s: float | None = None
 ) -> FetchError:
-    """A server's status of 400 and more. `store`: the server is an object store or a file system."""
+    """Return the failure for a server's HTTP status of 400 or more. `store`: the server is an object store or a file
+    system.
+    """
     said = f"{status} {reason}".strip()
     match status:
         case 401 | 403 | 407:
@@ -101,17 +107,17 @@ def refused(
 
 @contextmanager
 def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
-    """Surrounds a request to a server for `shown`."""
+    """Raise FetchError for an exception of the block, which sends a request for `shown` to a server."""
     try:
         yield
     except FetchError:
         raise
-    except Exception as error:  # libraries wrap what the system said in errors of their own
+    except Exception as error:  # libraries wrap system errors in exceptions of their own
         raise _remote(error, shown, store) from error
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes, the innermost last."""
+    """Yield the error and then its causes, the innermost last."""
     seen: set[int] = set()
     todo: list[object] = [error]
     while todo:
@@ -121,7 +127,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(one))
         yield one
         todo += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
-        # aiohttp's and botocore's, which keep the system's error as an attribute.
+        # aiohttp and botocore keep the system's error as an attribute.
         todo += [getattr(one, "os_error", None), (getattr(one, "kwargs", None) or {}).get("error")]
 
 
@@ -169,7 +175,7 @@ def _remote(error: Exception, shown: str, store: bool) -> FetchError:
 
 
 def _status(error: Any) -> int:
-    """The HTTP status in an error of botocore's (a dict) or of requests' (a response); 0: none."""
+    """Return the HTTP status in an error of botocore (a dict) or of requests (a response); 0: there is none."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -179,7 +185,7 @@ def _status(error: Any) -> int:
 
 
 def _said(chain: list[BaseException]) -> str:
-    """The innermost error with a message, without addresses of objects and requests."""
+    """Return the innermost error message that has no URL and no object address."""
     for one in reversed(chain):
         text = str(one).strip().split("\n")[0]
         if text and "://" not in text and " at 0x" not in text:

@@ -1,4 +1,4 @@
-"""Fetches one prerequisite: retries and pauses, the partial file, the checksum, the archive, the final place."""
+"""Fetches one prerequisite: retries with pauses, resumes a partial file, checks, unpacks, and moves it into place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ RATE_OVER_S = 5.0
 
 
 class ItemFetch:
-    """Fetches one prerequisite. `tell` takes its messages; `now` is the process's clock."""
+    """Fetches one prerequisite.
+
+    `thing`: the prerequisite. `order`: the request it is part of. `tell`: receives progress messages. `ends`: the time
+    of the reactor's clock after which no new try begins.
+    """
 
     def __init__(
         self, thing: Prerequisite, order: FetchOrder, tell: Callable[[FetchWord], None], reactor: Reactor, ends: float
@@ -59,7 +63,7 @@ class ItemFetch:
         self._rates: list[tuple[float, int]] = []
 
     def run(self) -> bool:
-        """Whether the prerequisite is complete. A failure is reported."""
+        """Fetch the prerequisite, report the result, and return whether it is complete."""
         began = self._reactor.now()
         name = self._thing.name
         try:
@@ -199,12 +203,12 @@ class ItemFetch:
         )
 
     def _take(self, source: FetchSource, entry: Entry, path: Path, digest: hashlib._Hash | None) -> tuple[int, str]:
-        """One file with its bytes on the disk: their number, and the version."""
+        """Download one file, sync it to the disk, and return its size in bytes and its version."""
         had = _size(path)
         state = self._place.state()
         mark = (entry.mark if entry.path else state.mark) if had else ""
         if had and not mark and digest is None:
-            had = 0  # nothing tells whether the rest would be of the same version
+            had = 0  # without a version or a checksum, the rest could be of another version
         opened = source.open(entry, had, mark)
         at = opened.at
         if opened.size is not None:

@@ -13,7 +13,7 @@ from holdfast.model.runtime_plan import Prerequisite
 
 
 class UriKind(enum.StrEnum):
-    """The kind of source that fetches it."""
+    """The kind of source that fetches a URI."""
 
     LOCAL = "local"
     HTTP = "http"
@@ -50,22 +50,22 @@ class Uri(Noun, frozen=True, kw_only=True):
 
     kind: UriKind
     url: str
-    #: The printed form: without user, password, and the values of its query.
+    #: The printable form: without user, password and the values of the query.
     shown: str
     user: str = ""
     password: str = ""
-    #: Git: a branch, a tag or a commit; empty: the repository's own choice.
+    #: Git only: a branch, a tag or a commit; empty: the repository's default branch.
     ref: str = ""
     options: dict[str, str] = {}
 
     @property
     def path(self) -> str:
-        """Of a local path."""
+        """The path of a local URI."""
         return unquote(urlsplit(self.url).path) if self.url.startswith("file:") else self.url
 
     @property
     def last(self) -> str:
-        """The last part of its path: the file's or directory's name."""
+        """The last part of the URI's path: the name of the file or directory."""
         parts = [part for part in unquote(urlsplit(self.url).path).split("/") if part]
         return parts[-1] if parts else ""
 
@@ -74,7 +74,7 @@ class Uri(Noun, frozen=True, kw_only=True):
 
 
 def uri_of(thing: Prerequisite) -> Uri:
-    """Raises BadUsage for a text that is no URI of a known kind, with the expected form."""
+    """Parse the prerequisite's URI. Raises BadUsage for a URI of an unknown kind; its message says what is expected."""
     text = thing.uri.strip()
     where = f"prerequisite {thing.name}"
     if not text:
@@ -103,7 +103,7 @@ def uri_of(thing: Prerequisite) -> Uri:
 
 
 def _scp(text: str) -> Uri | None:
-    """`git@host:group/project.git@REF`, as git writes it."""
+    """Parse git's short form `git@host:group/project.git@REF`; None: the text has another form."""
     bare = text.removeprefix("git+")
     if "://" in bare or not _SCP.fullmatch(bare):
         return None
@@ -112,7 +112,10 @@ def _scp(text: str) -> Uri | None:
 
 
 def _at_end(text: str) -> tuple[str, str, str]:
-    """The parts before and after the `@REF` at the end of a path. An `@` before the path belongs to a user name."""
+    """Split off the `@REF` at the end of a path; return the rest, the `@` and the ref.
+
+    An `@` before the path belongs to a user name.
+    """
     head, slash, tail = text.rpartition(".git")
     if slash and tail.startswith("@"):
         return head + slash, "@", tail[1:]
@@ -156,7 +159,7 @@ def _parsed(text: str, where: str) -> Uri:
     netloc = place if kind is UriKind.S3 or port is None else f"{place}:{port}"
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if kind is UriKind.GIT and parts.scheme in ("ssh", "git+ssh") and user:
-        # ssh needs the user's name, which is no secret.
+        # ssh needs the user's name, which is not a secret.
         netloc, user = f"{user}@{netloc}", ""
     query = "" if kind in (UriKind.S3, UriKind.GIT) else parts.query
     url = urlunsplit((parts.scheme, netloc, path, query, ""))

@@ -8,26 +8,30 @@ from typing import Protocol
 from holdfast.model.noun_base import Noun
 
 BLOCK = 1 << 20
-#: Files of one tree.
+#: The largest number of entries in one tree.
 MOST_ENTRIES = 1_000_000
 
 
 class Entry(Noun, frozen=True, kw_only=True):
-    """One file of a tree, or the one file."""
+    """One file, directory or link of a tree, or a prerequisite that is a single file."""
 
-    #: Relative to the tree, with `/`; empty: the prerequisite itself is a file.
+    #: Path relative to the tree, with `/`; empty: the prerequisite itself is a file.
     path: str
     size: int | None = None
-    #: Different content has a different mark; empty: the source has none.
+    #: The version: different content has a different mark; empty: the source has no versions.
     mark: str = ""
-    #: The target, where it is a symbolic link.
+    #: The target of a symbolic link; empty: this is not a link.
     link: str = ""
     is_dir: bool = False
     executable: bool = False
 
 
 class Opened:
-    """Arriving bytes: from `at` on, which is 0 where the source cannot begin elsewhere."""
+    """An open download.
+
+    `at`: offset of the first byte, 0 if the source cannot resume. `size`: bytes of the whole file; None: not known.
+    `mark`: the file's version. `blocks`: the bytes from `at` on.
+    """
 
     def __init__(self, at: int, size: int | None, mark: str, blocks: Iterator[bytes]) -> None:
         self.at = at
@@ -38,14 +42,14 @@ class Opened:
 
 
 class FetchSource(Protocol):
-    """The origin of one prerequisite. Errors are `failures.Trouble`."""
+    """The source of one prerequisite. Its methods raise FetchError."""
 
     def entries(self) -> list[Entry]:
-        """Its content: one entry without a path, or the files of a tree."""
+        """Return the content: one entry with an empty path, or the entries of a tree."""
         ...
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
-        """Its bytes from `offset` on, if it is still the version `mark`."""
+        """Open the entry from byte `offset` on; from byte 0 if its version is no longer `mark`."""
         ...
 
     def close(self) -> None: ...

@@ -1,9 +1,9 @@
 """Puts a prerequisite in its place: complete or not at all, once for all processes of the machine.
 
-Beside NAME there are `.NAME.holdfast-lock` (held while it is fetched), `.NAME.holdfast-part/` (the bytes so far, and
-their version) and `.NAME.holdfast.json` (the record: the complete content of NAME). The order of the last steps makes
-it safe: the record is on the disk before the rename, and NAME counts only with its record. A process that is killed at
-any moment leaves a part that the next one continues, or files that count as missing.
+Beside NAME there are `.NAME.holdfast-lock` (locked during a fetch), `.NAME.holdfast-part/` (the bytes so far and their
+version) and `.NAME.holdfast.json` (the record of what NAME contains). The order of the last steps makes a crash safe:
+the record is on the disk before the rename, and NAME counts only with its record. If the process is killed at any
+moment, the next one continues from the partial fetch, or treats the files as missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 MOST_RECORD_BYTES = 1 << 16
-#: The task's user, who may be another one, must be able to read the fetched files.
+#: The task may run as another user, who must be able to read the fetched files.
 READABLE = 0o644
 
 
@@ -43,7 +43,7 @@ class Record(Noun, frozen=True, kw_only=True):
 
 
 class PartialFetch(Noun, frozen=True, kw_only=True):
-    """The version of an unfinished fetch's bytes."""
+    """The version and the full size of an unfinished fetch."""
 
     key: str
     mark: str = ""
@@ -51,13 +51,13 @@ class PartialFetch(Noun, frozen=True, kw_only=True):
 
 
 def key_of(thing: Prerequisite, uri: Uri) -> str:
-    """Equal for equal content: the checksum, where one is given, else the whole URI."""
+    """Return a key that is equal for equal content: a hash of the checksum if there is one, else of the whole URI."""
     same = thing.sha256.lower() or "\n".join((uri.url, uri.ref, *(f"{k}={v}" for k, v in sorted(uri.options.items()))))
     return hashlib.sha256(f"{same}\n{thing.extract}".encode()).hexdigest()
 
 
 class TargetPlace:
-    """One prerequisite's place. `key`: that of its content."""
+    """The place of one prerequisite. `into`: the final path. `key`: identifies the content, see `key_of`."""
 
     def __init__(self, into: Path, key: str) -> None:
         if not into.name or into.name in (".", ".."):
@@ -75,7 +75,7 @@ class TargetPlace:
     # ------------------------------------------------------------------------------------------ what is there
 
     def whole(self) -> Record | None:
-        """The record of the place, if it is this prerequisite and complete."""
+        """Return the place's record if the place is complete and has the content of `key`; else None."""
         found = self._recorded()
         if found is None or found.key != self.key:
             return None
@@ -96,8 +96,11 @@ class TargetPlace:
 
     @contextmanager
     def held(self, who: str, waits: Callable[[str], None]) -> Iterator[None]:
-        """No other process fetches here meanwhile. `waits` is called with that process's name before the wait
-        for it."""
+        """Hold the lock of this place: no other process fetches here meanwhile.
+
+        `who` names this process to others that wait. If another process has the lock, `waits` is called with that
+        process's name first.
+        """
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, READABLE)
@@ -117,7 +120,9 @@ class TargetPlace:
     # ------------------------------------------------------------------------------------------ while it comes
 
     def prepare(self) -> None:
-        """With the lock held: the part exists, and its content belongs to this prerequisite."""
+        """Make the directory for partial data, and empty it if it belongs to another prerequisite. The caller holds the
+        lock.
+        """
         recorded = self._recorded()
         if recorded is None and os.path.lexists(self.into):
             raise FetchError(
@@ -139,19 +144,19 @@ class TargetPlace:
             return PartialFetch(key="")
 
     def note(self, mark: str, size: int | None) -> None:
-        """The part is of this version from now on."""
+        """Record that the partial data are of this version."""
         with writing(self._state):
             replace_file(self._state, encode(PartialFetch(key=self.key, mark=mark, bytes=size)), READABLE)
 
     def forget(self) -> None:
-        """Begin anew: the present bytes are useless."""
+        """Delete the partial data, because they are useless."""
         with writing(self.part):
             shutil.rmtree(self.part, ignore_errors=True)
             self.part.mkdir(mode=0o755, exist_ok=True)
         self.note("", None)
 
     def tidy(self) -> None:
-        """No byte arrived: remove all traces of the fetch."""
+        """Remove all traces of the fetch if no byte arrived."""
         if not self.data.exists():
             shutil.rmtree(self.part, ignore_errors=True)
 
@@ -161,7 +166,7 @@ class TargetPlace:
             return found.f_bavail * found.f_frsize
 
     def must_fit(self, need: int, shown: str) -> None:
-        """Raises Trouble where so many further bytes do not fit."""
+        """Raise FetchError if `need` more bytes do not fit on the disk."""
         if need > (free := self.free_bytes()):
             raise FetchError(
                 Phrase.DISK_FULL,
@@ -173,7 +178,7 @@ class TargetPlace:
     # ------------------------------------------------------------------------------------------ its end
 
     def commit(self, what: Path, record: Record) -> None:
-        """`what` (inside the part) is complete and on the disk: from now on it is at its place."""
+        """Move `what`, which is complete and on the disk, to its final place."""
         with writing(self.into):
             self.record.unlink(missing_ok=True)
             if os.path.lexists(self.into):
@@ -191,7 +196,7 @@ class TargetPlace:
 
 
 def sync(path: Path) -> None:
-    """Makes this file or directory safe from a power cut."""
+    """Flush this file or directory to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -200,7 +205,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(top: Path) -> int:
-    """Makes all files and directories under `top` safe from a power cut; returns their bytes."""
+    """Flush all files and directories under `top` to the disk; return their size in bytes."""
     total = 0
     for folder, _, names in os.walk(top):
         for name in names:

@@ -1,7 +1,7 @@
-"""Fetches a file from a web server, and resumes by range where the server supports it.
+"""Fetches a file from a web server, and resumes with a range request if the server supports it.
 
-It uses Python's own HTTP and no library: a file needs the server's exact status, range, validator and length, and
-Python's HTTP honours the proxy variables. Credentials go to the host in the URI, and not to the target of a redirect.
+It uses Python's own HTTP client: a file needs the server's exact status, range, validator and length, and this client
+honours the proxy variables. Credentials go to the host in the URI, but not to the target of a redirect.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MOST_WAIT_S = 300.0
 
 
 def trusted() -> ssl.SSLContext:
-    """The authorities for a server's certificate: the system's, and those that a variable names."""
+    """Return a TLS context that trusts the system's authorities and those named by the variables of BUNDLES."""
     context = ssl.create_default_context()
     if not context.get_ca_certs() and not os.environ.get("SSL_CERT_DIR"):
-        # A Python that was brought along looks for them where they were on the machine that built it.
+        # A bundled Python looks for the authorities at the paths of the machine that built it.
         for path in _SYSTEM:
             if Path(path).is_file():
                 context.load_verify_locations(cafile=path)
@@ -54,7 +54,7 @@ def trusted() -> ssl.SSLContext:
 
 
 class WebSource:
-    """One file. `stall_s`: seconds without a byte after which a server has failed."""
+    """One file of a web server. `stall_s`: seconds without a byte after which the server has failed."""
 
     def __init__(self, uri: Uri, stall_s: float) -> None:
         self._uri = uri
@@ -63,17 +63,17 @@ class WebSource:
         self._opener: urllib.request.OpenerDirector | None = None
 
     def entries(self) -> list[Entry]:
-        # A question before the file itself would be one more that servers refuse or answer otherwise.
+        # No HEAD request first: some servers refuse it or answer it differently.
         return [Entry(path="")]
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
         self.close()
         shown = self._uri.shown
         with reaching(shown):
-            # A quotation mark or another sign that no URL has would be sent as it is.
+            # urllib would send a quotation mark or another invalid character unchanged.
             request = urllib.request.Request(quote(self._uri.url, safe="%/:=&?~#+!$,;'@()*[]"))
             request.add_header("User-Agent", f"holdfast/{__version__}")
-            # The bytes that are stored there, and not what a server makes of them for the way.
+            # Request the bytes as they are stored, not compressed for the transfer.
             request.add_header("Accept-Encoding", "identity")
             request.add_header("Accept", "*/*")
             if (login := self._login()) is not None:
@@ -94,7 +94,7 @@ class WebSource:
         self._response = response
         at = _began(response) if response.status == 206 else 0
         if at not in (0, offset):
-            return self.open(entry, 0, "")  # it sent another part than it was asked for
+            return self.open(entry, 0, "")  # the server sent another range than the request's
         length = response.headers.get("Content-Length", "")
         size = at + int(length) if length.isdigit() and not response.chunked else None
         return Opened(at, size, _mark(response), self._blocks(response, size - at if size is not None else None))
@@ -103,7 +103,7 @@ class WebSource:
         shown, got = self._uri.shown, 0
         while True:
             with reaching(shown):
-                # What has arrived, and not a whole block: a server that is cut has its bytes counted.
+                # `read1` returns what has arrived: after a broken connection the received bytes are counted.
                 block = response.read1(BLOCK)
             if not block:
                 break
@@ -132,12 +132,12 @@ class WebSource:
             try:
                 self._response.close()
             except (OSError, HTTPException):
-                pass  # it is broken already
+                pass  # the connection is broken already
             self._response = None
 
 
 def _mark(response: HTTPResponse) -> str:
-    """The If-Range value of a later request for the rest: a strong ETag, else the date of the last change."""
+    """Return the If-Range value of a later request for the rest: a strong ETag, else the date of the last change."""
     tag = response.headers.get("ETag", "")
     if tag.startswith('"'):
         return str(tag)
@@ -147,12 +147,12 @@ def _mark(response: HTTPResponse) -> str:
 
 
 def _began(response: HTTPResponse) -> int:
-    """The first byte of the part in a 206 answer; -1: the answer does not name it."""
+    """Return the offset of the first byte in a 206 response; -1: the response does not name it."""
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     begin = rest.partition("-")[0]
     return int(begin) if unit.lower() == "bytes" and begin.isdigit() else -1
 
 
 def _wait(text: str | None) -> float | None:
-    """Seconds of Retry-After; a date is ignored."""
+    """Return the seconds of a Retry-After header; a date is ignored."""
     return min(float(text), MOST_WAIT_S) if text and text.strip().isdigit() else None
