@@ -1,1 +1,1 @@
-"""The metrics of a state directory for Prometheus: totals over all its jobs, and the state of those that run."""
+"""Exports the metrics of a state directory to Prometheus: totals over all its jobs, and the state of running jobs."""

@@ -1,9 +1,10 @@
-"""`python -m holdfast.metrics HOME FILE [UNSAVED]`: write a state directory's metrics to a file, whole or not at all.
+"""`python -m holdfast.metrics HOME FILE [UNSAVED]`: write a state directory's metrics to a file, completely or not at
+all.
 
-UNSAVED: bytes of the journal that the run keeps in memory, since the disk takes none.
+UNSAVED: bytes of the journal that the run keeps in memory because the disk accepts none.
 
-A run starts it (`--metrics-file`). Exit status 1: the file was not written, and standard output has one line that says
-why.
+A run starts this program (`--metrics-file`). Exit status 1: the file was not written, and standard output has one line
+with the reason.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from holdfast.clock import Clock
 from holdfast.metrics.prometheus_text import metrics_text
 from holdfast.safe_files import not_a_file, replace_file
 
-#: node exporter is another user.
+#: Readable by all: node exporter, which reads the file, runs as another user.
 MODE = 0o644
 
 
 def main(words: list[str]) -> int:
     home, path = Path(words[0]), Path(words[1])
-    os.nice(10)  # workers come first
+    os.nice(10)  # lower priority: the job's workers come first
     try:
         if kind := not_a_file(path):
             raise OSError(0, f"it is {kind}, and a file was expected")

@@ -1,4 +1,4 @@
-"""The present state: jobs that have not ended, the last checks, devices."""
+"""Gauges of the present state: jobs that have not ended, the last checks, devices."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     import sqlite3
 
-#: Jobs without an end that have gauges: the newest ones.
+#: The number of unfinished jobs that get gauges; the newest are taken.
 MOST_LIVE = 200
-#: Ranks whose steps are looked at.
+#: The number of ranks whose progress files are read.
 MOST_RANKS = 4096
-#: Pairs of a node and a check.
+#: The number of pairs of a node and a check.
 MOST_CHECKED = 2000
 MOST_DEVICES = 2000
 
 _STATES = tuple(state.value.replace(" ", "_") for state in JobState if state is not JobState.ENDED)
 _STANDINGS = tuple(standing.value for standing in Standing)
-# The last word of each node: the newest row of each group is what SQLite gives beside max().
+# The last report of each node. SQLite takes the other columns from the row that has max().
 _REPORTS = (
     'SELECT event, max(seq) FROM events WHERE job = ? AND CAST(event AS TEXT) LIKE \'{"type":"agent_reported%\''
     " GROUP BY json_extract(CAST(event AS TEXT), '$.report.node')"
@@ -45,12 +45,15 @@ _REPORTS = (
 
 
 def jobs_now(home: Path, jobs: Sequence[PastJob], into: Samples, names: LabelNames) -> None:
-    """Gauges of jobs without an end, and the restart that led to their present attempt. `jobs`: the newest first."""
+    """Set the gauges of unfinished jobs, and count the restart that led to their present attempt.
+
+    `jobs`: the newest first.
+    """
     live = [job for job in jobs if job.view.state is not JobState.ENDED][:MOST_LIVE]
     if not live:
         return
     db = None
-    with contextlib.suppress(Unusable):  # the history has said it
+    with contextlib.suppress(Unusable):  # `job_history` has reported an unusable journal already
         db = open_for_reading(home)
     try:
         for job in live:
@@ -98,17 +101,17 @@ def _last_reports(db: sqlite3.Connection, job_id: str) -> list[Report]:
     found = []
     try:
         for blob, _ in db.execute(_REPORTS, (job_id,)):
-            with contextlib.suppress(Malformed):  # one damaged row hides no other
+            with contextlib.suppress(Malformed):  # a damaged row is skipped, the other rows count
                 event = decode_event(blob)
                 if isinstance(event, AgentReported):
                     found.append(event.report)
     except sqlite3.Error:
-        pass  # a damaged page: what was read before it counts
+        pass  # a database page is damaged: the rows read before it count
     return found
 
 
 def _steps(attempt: Path) -> list[tuple[int, float]]:
-    """The last steps of the ranks on this machine."""
+    """Return (step, time) of each rank that writes its progress on this machine."""
     try:
         with os.scandir(attempt) as entries:
             found = [Path(entry.path) / "progress" for entry, _ in zip(entries, range(MOST_RANKS), strict=False)]
@@ -118,7 +121,7 @@ def _steps(attempt: Path) -> list[tuple[int, float]]:
 
 
 def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
-    """The last run of each check before an attempt. `jobs`: the newest first."""
+    """Set the gauges of the last run of each check that ran before an attempt. `jobs`: the newest first."""
     seen: set[tuple[str, str]] = set()
     for job in jobs:
         for record in reversed(job.attempts):
@@ -135,7 +138,7 @@ def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
 
 
 def devices_now(home: Path, now: float, into: Samples) -> None:
-    """The standing of each device that was ever reported here; `now`: seconds since the epoch."""
+    """Set the gauges of each device that was ever reported on this machine. `now`: seconds since the epoch."""
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.node.devices.fault_log import FaultLog
 
@@ -143,7 +146,7 @@ def devices_now(home: Path, now: float, into: Samples) -> None:
         with FaultLog(home, Policy(), now, writable=False, keep=True) as log:
             standings = log.standings()
     except (HoldfastError, OSError):
-        return  # no list, or one that cannot be read: `holdfast devices` says why
+        return  # the list is missing or unreadable: `holdfast devices` says why
     here = os.uname().nodename
     for known in [one for one in standings if not is_verdict_of_a_check(one.codes)][:MOST_DEVICES]:
         who = (known.node or here, known.device)

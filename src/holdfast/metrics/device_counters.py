@@ -16,25 +16,25 @@ from holdfast.untrusted import Malformed, json_as
 
 
 def count_devices(home: Path, kept_seq: int, into: Samples, nodes: LabelNames) -> None:
-    """Faults that began after the entry `kept_seq` of the fault log, and every reset that was tried."""
+    """Count the faults that began after entry `kept_seq` of the fault log, and every attempted reset."""
     try:
         count_faults(home, kept_seq, None, into, nodes)
         for node, device, result, count in _resets(home):
             into.add(m.RESETS, float(count), nodes.label(node), device, result)
     except StandingsUnusable:
-        return  # `holdfast devices` says why
+        return  # `holdfast devices` prints the reason
 
 
 def count_faults(home: Path, after: int, before: float | None, into: Samples, nodes: LabelNames) -> int:
-    """Count entries that follow `after` and are older than `before` (seconds since the epoch); the last one's place.
+    """Count faults after entry `after` of the log and older than `before` (seconds since the epoch).
 
-    Raises `StandingsUnusable`.
+    Returns the number of the last entry that was read. Raises `StandingsUnusable`.
     """
     here, seq = os.uname().nodename, after
     levels: dict[str, Remedy] = {}
     store = Standings.for_reading(home)
     try:
-        for row in store.after(0):  # the rules in force may be older than what is counted
+        for row in store.after(0):  # from entry 0 on: the policy in force may be older than the counted entries
             if before is not None and row.now >= before:
                 break
             seq = max(seq, row.seq)

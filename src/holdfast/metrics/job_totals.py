@@ -1,4 +1,4 @@
-"""Totals over jobs, which only rise. They are counted again from the journal, so that no restart resets them."""
+"""Totals over jobs, which only rise. Each export counts them again from the journal, so a restart does not reset them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries
 
-#: So many jobs and so many nodes are values of labels, the first ones; further ones count as `OTHERS`.
+#: The number of job names and of node names that become label values; later names count as `OTHERS`.
 MOST_NAMES = 500
 OTHERS = "(other names)"
-#: A confidence from this value on is high.
+#: The lowest confidence of an explanation that counts as high.
 SURE = 0.8
-#: Parts that lie beside the others, or take no time.
+#: Parts of an attempt that overlap other parts or take no time.
 _BESIDE = ("first_output", "done")
-#: How a check of a round ended, and its label. A check that did not run has none.
+#: The label for each result of a check. A check that did not run has none.
 CHECKED = {"passed": "passed", "passed with a warning": "warning", "failed": "failed"}
 
 
 class LabelNames:
-    """The names that may be labels: the first ones keep theirs, so that no series changes its name."""
+    """The names that may be label values: early names keep theirs, so that no series changes its name."""
 
     def __init__(self, first: Iterable[str] = ()) -> None:
         self.known = dict.fromkeys(first)
@@ -55,12 +55,12 @@ def count(jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: Labe
 
 
 def mode_of(warm: bool | None) -> str:
-    """How the workers of an attempt were started."""
+    """Return the label for how the workers of an attempt were started."""
     return "warm" if warm else "cold"
 
 
 def count_restart(before: AttemptRecord, name: str, mode: str, into: Samples) -> None:
-    """The attempt after `before` had this mode."""
+    """Count the restart after attempt `before`, if one followed; `mode` is how its workers were started."""
     if restarted(before):
         into.add(m.RESTARTS, 1.0, name, before.report.phrase, "user" if before.decision.charged else "platform", mode)
 
@@ -109,7 +109,7 @@ def _count_failure(record: AttemptRecord, report: ExitReport, name: str, nodes: 
         into.add(m.NODE_FAILURES, 1.0, nodes.label(report.first.node), report.phrase)
     tally = record.tally
     counted = tally.peers + tally.stopped
-    # Records of holdfast 0.1 do not tell the two apart: theirs count as peers.
+    # Records of holdfast 0.1 have one list for peers and stopped workers: count all of it as peers.
     for kind, number in (("peer", tally.peers if counted else len(report.collateral)), ("stopped", tally.stopped)):
         if number:
             into.add(m.EXITS, float(number), name, kind, report.phrase)

@@ -1,7 +1,8 @@
 """Every metric: its name, its type, its labels and its meaning. The reference page has the same table.
 
-Labels have few values: names of jobs (see `totals.MOST_NAMES`), classes, blames. Only gauges that vanish with a job
-have the job's id. Prometheus has a label `job` of its own for its targets: `honor_labels: true` keeps holdfast's.
+Labels have few values: names of jobs (see `job_totals.MOST_NAMES`), classes, blames. The job's id is a label only of
+gauges that vanish with the job. Prometheus sets a label `job` for its own targets: `honor_labels: true` keeps
+holdfast's.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ class MetricKind(enum.StrEnum):
 
 
 class Metric(Noun, frozen=True, kw_only=True):
-    """One metric. `states`: a gauge for each state that its last label can have, 1 for the present one, else 0."""
+    """One metric.
+
+    `states`: the metric has one gauge for each value of its last label, 1 for the present state and 0 for the others.
+    """
 
     name: str
     kind: MetricKind
     labels: tuple[str, ...]
     help: str
     states: bool = False
-    #: Upper bounds in seconds; +Inf is not among them.
+    #: Upper bounds of a histogram's buckets in seconds, without +Inf.
     buckets: tuple[float, ...] = ()
 
 
@@ -132,7 +136,7 @@ CHECK_AT = _metric("check_last_run_timestamp_seconds", _G, "node check", "When t
 STANDING = _states("device_standing", "node device standing", "1 for where a device or node stands.")
 STANDING_SINCE = _metric("device_standing_since_timestamp_seconds", _G, "node device", "Since when it stands there.")
 
-#: In the order in which they are written.
+#: All metrics, in the order of the exported text.
 METRICS = (
     BUILD, READ_AT, JOURNAL_UP,
     JOB_STATE, JOB_START, JOB_ATTEMPT, BUDGET, STEP, PROGRESS_AT, WORKERS,

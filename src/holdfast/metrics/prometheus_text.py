@@ -1,4 +1,4 @@
-"""The whole text that Prometheus reads, of one state directory."""
+"""Writes all metrics of state directories in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, unsaved_bytes: int | None = None) -> str:
-    """All metrics of the jobs of these state directories, in Prometheus' text format. `now`: seconds since the epoch.
+    """Return all metrics of the jobs of these state directories, in Prometheus' text format.
 
-    It raises nothing for a damaged journal: `holdfast_journal_up` is 0 then. `keeping`: totals of old jobs are kept
-    beyond their removal; else it only reads. `unsaved_bytes`: what the journal lacks of the calling run.
+    A damaged journal raises nothing: `holdfast_journal_up` is 0 then. `now`: seconds since the epoch. `keeping`: save
+    the totals of old jobs, so that they outlive the jobs' removal; False: write nothing to the disk. `unsaved_bytes`:
+    bytes of the calling run's journal that are not on the disk.
     """
     samples = Samples()
     samples.set(m.BUILD, 1.0, __version__, platform.python_version())
@@ -34,7 +35,7 @@ def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, un
         whole = whole and not seen.trouble
         kept, oldest_first = kept_in(home), seen.jobs[::-1]
         if keeping and not seen.trouble:
-            with contextlib.suppress(OSError):  # a full disk: the journal has them still
+            with contextlib.suppress(OSError):  # a full disk: the journal still has these jobs
                 kept = keep(home, kept, oldest_first, now)
         for known, more in ((names, kept.names), (nodes, kept.nodes)):
             for name in more:

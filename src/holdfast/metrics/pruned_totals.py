@@ -1,7 +1,7 @@
-"""Totals of jobs that `holdfast prune` may remove: a counter must not fall with them.
+"""Totals of jobs that `holdfast prune` may remove: a counter must not fall when a job is removed.
 
-Where metrics are written to a file, jobs that ended a day ago are added to a file in the state directory. From then on
-they count from there, whether the journal still has them or not.
+A run with a metrics file adds each job that ended a day ago to a file in the state directory. From then on the job
+counts from that file, whether the journal still has the job or not.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 FILE_NAME = "totals.json"
-#: A job that its platform starts again has begun to run within this time.
+#: Seconds after its end when a job is kept: if its platform restarts it, that has happened by then.
 AFTER_S = 86_400.0
 MOST_BYTES = 64 * 1024 * 1024
 
 
 class Kept(Noun, frozen=True, kw_only=True):
-    """What has been counted already."""
+    """The totals that have been saved."""
 
-    #: The jobs among them that the journal still had when this was written.
+    #: Ids of saved jobs that the journal still had when this was written.
     jobs: tuple[str, ...] = ()
-    #: Series, its labels, and what it has come to.
+    #: For each series: its name, the values of its labels, and its total.
     counts: tuple[tuple[str, tuple[str, ...], float], ...] = ()
-    #: The names of jobs that are labels, in the order of their first use; and those of nodes.
+    #: Names of jobs that are label values, in the order of their first use; `nodes` are those of nodes.
     names: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     #: The last entry of the fault log that is counted.
@@ -41,7 +41,7 @@ class Kept(Noun, frozen=True, kw_only=True):
 
 
 def kept_in(home: Path) -> Kept:
-    """The kept totals of this state directory; empty where there are none, or where they cannot be read."""
+    """Read the saved totals of this state directory; the result is empty if there are none or they cannot be read."""
     try:
         return json_as(read_file(home / FILE_NAME, MOST_BYTES), Kept, most_bytes=MOST_BYTES)
     except (OSError, Malformed):
@@ -49,7 +49,7 @@ def kept_in(home: Path) -> Kept:
 
 
 def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
-    """All totals: the kept ones, and those of these jobs. `jobs`: the oldest first."""
+    """Add the saved totals and those of these jobs to `into`. `jobs`: the oldest first."""
     for series, labels, value in kept.counts:
         into.merge(series, labels, value)
     done = frozenset(kept.jobs)
@@ -57,22 +57,22 @@ def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames
 
 
 def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
-    """Add jobs that ended a day before `now` to the kept totals, on the disk too. `jobs`: the oldest first.
+    """Add jobs that ended a day before `now` to the saved totals, and write them to the disk.
 
-    Raises OSError where that cannot be written.
+    `jobs`: the oldest first. Raises OSError if the file cannot be written.
     """
     done = frozenset(kept.jobs)
     old = [job for job in jobs if job.view.ended is not None and job.view.ended < now - AFTER_S]
     fresh = [job for job in old if job.view.id not in done]
     samples, names, nodes = Samples(), LabelNames(kept.names), LabelNames(kept.nodes)
     faults_seq = kept.faults_seq
-    with contextlib.suppress(StandingsUnusable):  # `holdfast devices` says why
+    with contextlib.suppress(StandingsUnusable):  # `holdfast devices` prints the reason
         faults_seq = count_faults(home, faults_seq, now - AFTER_S, samples, nodes)
     if not fresh and faults_seq == kept.faults_seq:
         return kept
     add_up(kept, fresh, samples, names, nodes)
     counts = tuple((series, labels, value) for series, of in samples.numbers.items() for labels, value in of.items())
-    # Those that the journal has no more cannot be counted twice.
+    # Only jobs of the journal are listed: jobs that it no longer has cannot be counted twice.
     made = Kept(
         jobs=tuple(job.view.id for job in old),
         counts=counts,

@@ -1,4 +1,4 @@
-"""Numbers under the names of metrics, and their text in Prometheus' format."""
+"""Values of metrics, and their text in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from holdfast.metrics.metric_table import METRICS, Metric, MetricKind
 
 Labels = tuple[str, ...]
-#: Characters of a label's value: a longer one is cut.
+#: The longest label value in characters; a longer one is cut.
 MOST_LABEL = 128
 INFINITE = float("inf")
-#: How many labels each series has.
+#: The number of labels of each series.
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS
@@ -19,23 +19,23 @@ _WIDTHS = {
 
 
 class Samples:
-    """The samples: for each metric and its labels a number. Counters and histograms can be added up."""
+    """The samples: a number for each metric and its label values. Counters and histograms can be added up."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, dict[Labels, float]] = {}
-        """Series name → values of its labels → number. Those of a histogram end with `_bucket`, `_sum` and `_count`."""
+        """Series name → values of its labels → number. A histogram has `…_bucket`, `…_sum` and `…_count`."""
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """Set a gauge, over its earlier number."""
+        """Set a gauge and overwrite its earlier number."""
         self.numbers.setdefault(metric.name, {})[_fitting(metric, labels)] = value
 
     def states(self, metric: Metric, states: tuple[str, ...], present: str, *labels: str) -> None:
-        """1 for the present state, 0 for the others."""
+        """Set the gauge of the present state to 1 and those of the other states to 0."""
         for state in states:
             self.set(metric, float(state == present), *labels, state)
 
     def add(self, metric: Metric, value: float, *labels: str) -> None:
-        """Count an occurrence, or a duration in seconds."""
+        """Add `value` to a counter, or observe a duration of `value` seconds in a histogram."""
         key = _fitting(metric, labels)
         if metric.kind is not MetricKind.HISTOGRAM:
             self._add(metric.name, key, value)
@@ -46,7 +46,7 @@ class Samples:
         self._add(f"{metric.name}_count", key, 1.0)
 
     def merge(self, name: str, labels: Labels, value: float) -> None:
-        """Add the earlier total of a series. A series with other labels is left out."""
+        """Add the earlier total of a series. A series with another number of labels is left out."""
         if _WIDTHS.get(name) == len(labels):
             self._add(name, labels, value)
 
@@ -55,7 +55,7 @@ class Samples:
         series[labels] = series.get(labels, 0.0) + value
 
     def text(self) -> str:
-        """Prometheus' text format, version 0.0.4, without timestamps: the textfile collector takes none."""
+        """Return Prometheus' text format, version 0.0.4, without timestamps, which the textfile collector refuses."""
         return "".join(line for metric in METRICS for line in self._lines(metric))
 
     def _lines(self, metric: Metric) -> Iterator[str]:
@@ -86,6 +86,6 @@ def _number(number: float) -> str:
 
 
 def _escaped(value: str) -> str:
-    # A lone surrogate cannot be written; every other character of a name may stand in a label.
+    # A lone surrogate cannot be encoded in UTF-8; a label may contain every other character.
     value = value.encode("utf-8", "replace").decode("utf-8")
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
