@@ -1,1 +1,1 @@
-"""Sends messages and reports to people and programs while a job runs and at its end, in a process of its own."""
+"""Sends messages and reports to people and programs while a job runs and at its end, in a separate process."""

@@ -1,4 +1,4 @@
-"""`python -m holdfast.notices.markdown_summary FILE`: appends the report of standard input to FILE, as Markdown."""
+"""`python -m holdfast.notices.markdown_summary FILE`: appends the report on standard input to FILE, as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_LINE = 300
 
 
 def main() -> int:
-    """The exit status: 0 where FILE was written."""
+    """Append the summary and return the exit status, which is 0 if FILE was written."""
     whole = json_value(sys.stdin.buffer.read())
     data = markdown(whole["report"]).encode("utf-8", "replace")
     try:
@@ -32,7 +32,9 @@ def main() -> int:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """A job's report (`holdfast.report/1`). Foreign text in it is escaped for Markdown and HTML."""
+    """Return a job's report (`holdfast.report/1`) as Markdown. Text of users and programs is escaped for Markdown and
+    HTML.
+    """
     job = report["job"]
     lines = [f"## {_word(str(report['outcome']).upper())}: {_word(str(job['name']))}", "", "| | |", "|---|---|"]
     rows = [("job", job["id"]), ("class", f"{report['phrase']} (exit code {report['code']})")]
@@ -53,7 +55,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _word(text: str) -> str:
-    """One cell of a table."""
+    """Escape the text of one table cell."""
     text = " ".join(harmless(text).split())
     for letter, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(letter, instead)

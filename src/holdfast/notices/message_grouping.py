@@ -1,7 +1,7 @@
-"""Messages of many jobs with the same cause: the first is sent, then the tenth, the hundredth and so on.
+"""Groups messages of many jobs with the same cause: the first is sent, then the tenth, the hundredth and so on.
 
-The messages of a state directory's jobs are recorded in one small file there, which is replaced as a whole under a
-lock. It has digests and ids of jobs, no texts. Where it cannot be read or written, every message is sent.
+All jobs of a state directory record their messages in one small file there, which is replaced as a whole under a lock.
+It has digests and job ids, but no texts. If it cannot be read or written, every message is sent.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import open_file, read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
-#: Seconds after its first message in which a cause counts as the same occasion.
+#: Seconds after the first message in which further messages of the same cause belong to its group.
 WINDOW_S = 900.0
 MOST_TOLD = 200
 MOST_JOBS = 20
 FILE_NAME = "notices.json"
-#: Seconds. A process that holds the lock longer stands still: the message is sent.
+#: Seconds to wait for the lock. A process that holds it longer is stuck: the message is sent.
 LOCK_WAIT_S = 3
 _MOST_BYTES = 1 << 20
 _FINE_PARTS = 7
-#: Exception, place, collective and text of a fingerprint.
+#: The exception, place, collective and text of a fingerprint.
 _WORDS = slice(2, 6)
 
 
@@ -43,22 +43,22 @@ class MessageGroup(Noun, frozen=True, kw_only=True):
     #: The time of the first message, in seconds since the epoch.
     since: float
     jobs: int
-    #: Their ids, the newest last.
+    #: Ids of the latest jobs, the newest last.
     last: tuple[str, ...]
     unsent: int = 0
 
 
 class GroupBook(Noun, frozen=True, kw_only=True):
-    """The file."""
+    """The content of the file."""
 
     told: tuple[MessageGroup, ...] = ()
 
 
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
-    """Equal for notices that the same people need once. `name`: the job's.
+    """Return a key that is equal for notices of which the same receivers need only one. `name`: the job's name.
 
-    A failure without exception, place and text may have any cause: in jobs with another name it counts as a different
-    one. So does a hang.
+    A failure without exception, place and text may have any cause: in jobs with different names it counts as different.
+    So does a hang.
     """
     parts = fingerprint.split("|")
     told_apart = len(parts) == _FINE_PARTS and any(parts[_WORDS])
@@ -69,7 +69,10 @@ def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -
 
 
 def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[GroupBook, str | None]:
-    """The book with this message in it, and the message's addition about other jobs; None: it is not sent. Pure."""
+    """Return the book with this message added, and the text that the message gets about other jobs.
+
+    The text is None if the message must not be sent. Pure.
+    """
     old = next((one for one in book.told if one.key == key), None)
     if old is None or not 0 <= now - old.since < WINDOW_S:
         new = MessageGroup(key=key, since=now, jobs=1, last=(job,))
@@ -77,7 +80,7 @@ def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[Group
         if old is not None and old.unsent:
             words = f"Before, {old.jobs} jobs had the same within {WINDOW_S / 60:g} minutes; {_unsent(old.unsent)}."
     elif job in old.last:
-        return book, None  # another owner of this job has told it
+        return book, None  # another owner of this job has sent the message
     else:
         jobs, last = old.jobs + 1, (*old.last, job)[-MOST_JOBS:]
         if f"{jobs}".strip("0") == "1":
@@ -91,7 +94,10 @@ def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[Group
 
 
 def enter(home: Path, key: str, job: str) -> str | None:
-    """Record this message in the state directory; as `with_message`. Empty where the file cannot be used."""
+    """Record this message in the state directory and return its text about other jobs, see `with_message`.
+
+    The text is empty if the file cannot be used.
+    """
     try:
         with _Locked(home) as book:
             new, words = with_message(book.read(), key, job, Clock().now())
@@ -102,13 +108,13 @@ def enter(home: Path, key: str, job: str) -> str | None:
 
 
 def failed(home: Path, key: str, job: str) -> None:
-    """The message about this job was not delivered: that of the next job is sent."""
+    """Forget the group of this message, which was not delivered: the next job's message is sent."""
     try:
         with _Locked(home) as book:
             others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))
             book.write(GroupBook(told=others))
     except (OSError, Malformed):
-        pass  # then each message goes out, as `enter` finds the same
+        pass  # `enter` fails in the same way, so every message is sent
 
 
 def _minutes(seconds: float) -> str:
@@ -121,7 +127,7 @@ def _unsent(number: int) -> str:
 
 
 class _Locked:
-    """The file, while no other process changes it. Raises OSError where the lock is not free in time."""
+    """Reads and writes the file under its lock. Entering raises OSError if the lock is not free in time."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE_NAME
@@ -150,7 +156,7 @@ class _Locked:
         except FileNotFoundError:
             return GroupBook()
         except Malformed:
-            return GroupBook()  # another release's, or damaged: it holds nothing that is needed
+            return GroupBook()  # damaged, or written by another release: start with an empty book
 
     def write(self, book: GroupBook) -> None:
         replace_file(self._path, encode(book))

@@ -1,4 +1,4 @@
-"""Messages to people: one for equal notices, and a limit on how many."""
+"""Messages to people: equal notices are sent once, and their number is limited."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from holdfast.model.notice_messages import Beginning, Notice
 from holdfast.notices.message_grouping import key_of
 from holdfast.notices.send_queue import SendQueue, ours
 
-#: Messages of a job before its end, at most. The end is always sent.
+#: The number of messages of a job before its end. The message about the end is always sent.
 MOST = 5
 _MOST_TEXT = 2000
 
 
 class Messages:
-    """The messages of one job. `urls`: in apprise's form."""
+    """The messages of one job.
+
+    `urls`: the receivers, as apprise's URLs. `begin`: the job. `lane`: the queue that sends.
+    """
 
     def __init__(self, urls: Sequence[str], begin: Beginning, lane: SendQueue) -> None:
         self._urls = urls
@@ -26,7 +29,7 @@ class Messages:
         self._sent = 0
 
     def add(self, notice: Notice, *, last: bool) -> None:
-        """Send it, unless the receivers have had an equal one, or enough. `last`: it is the job's end."""
+        """Send the notice, unless an equal one was sent or the limit is reached. `last`: the job has ended."""
         self._seen[notice.fingerprint] += 1
         if not last and (self._seen[notice.fingerprint] > 1 or self._sent >= MOST):
             return

@@ -1,6 +1,6 @@
-"""`python -m holdfast.notices.send_message`: sends one message with apprise. It prints one line where that fails.
+"""`python -m holdfast.notices.send_message`: sends one message with apprise. It prints one line if that fails.
 
-apprise logs whole addresses, and an address is a secret: none of its logs is printed.
+apprise logs complete addresses, and an address is a secret: its logs are never printed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class OutgoingMessage(Noun, frozen=True, kw_only=True):
     body: str
     home: str = ""
     job: str = ""
-    #: Equal for the same cause in other jobs; empty: the message is sent in any case.
+    #: Equal for the same cause in other jobs; empty: the message is always sent.
     key: str = ""
 
 
 def main() -> int:
-    """The exit status: 0 where every address accepted it."""
+    """Send the message and return the exit status: 0 if every address accepted it."""
     message = json_as(sys.stdin.buffer.read(), OutgoingMessage)
     try:
-        import apprise  # an extra
+        import apprise  # the package is an extra
     except ImportError:
         return _failed("apprise is not installed: pip install 'holdfast-run[notify]'")
     others = message_grouping.enter(Path(message.home), message.key, message.job) if message.key else ""
@@ -42,7 +42,7 @@ def main() -> int:
     for number, url in enumerate(message.urls, 1):
         target = apprise.Apprise()
         known = target.add(url)
-        # Text of others: no service is to read it as HTML or Markdown.
+        # The text comes from users and programs: no service may interpret it as HTML or Markdown.
         if not known or not target.notify(title=message.title, body=body, body_format=apprise.NotifyFormat.TEXT):
             scheme = url.partition("://")[0] if "://" in url else "?"
             why = "was not taken" if known else "is no address that apprise knows"

@@ -1,4 +1,4 @@
-"""One way of sending: a queue with a limit, one process at a time, and a time limit for each process."""
+"""One way of sending: a bounded queue that runs one process at a time, each with a time limit."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from holdfast.act.termination import kill
 from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
-#: Events that wait for a slow command, at most; the oldest are dropped first.
+#: The number of events that may wait for a slow command; the oldest are dropped first.
 MOST_WAITING = 64
 _LAST_BYTES = 2048
 
 
 def ours(module: str, *words: str) -> tuple[str, ...]:
-    """The command line of a part of holdfast."""
+    """Return the command line of a module of holdfast."""
     return (sys.executable, "-P", "-m", module, *words)
 
 
 class SendQueue:
-    """`name`: the option that requested it. `say`: prints one line."""
+    """Sends events one after another, each through a new process.
+
+    `name`: the option that requested it. `limit_s`: time limit of each process, in seconds. `say`: prints one line.
+    """
 
     def __init__(self, name: str, limit_s: float, say: Callable[[str], None]) -> None:
         self._name = name
@@ -47,7 +50,7 @@ class SendQueue:
         return self._child is not None
 
     def add(self, command: Sequence[str], data: bytes, variables: Mapping[str, str]) -> None:
-        """Have `command` read `data`, after the earlier ones."""
+        """Queue a run of `command`, which gets `data` on standard input and `variables` in its environment."""
         if len(self._queue) >= MOST_WAITING:
             self._queue.popleft()
             self._lost += 1
@@ -56,7 +59,7 @@ class SendQueue:
             self._next()
 
     def close(self) -> None:
-        """The time is over."""
+        """Kill the running process and report the events that were not sent."""
         waiting = len(self._queue) + self._lost
         if self._child is not None:
             self._kill()
@@ -79,7 +82,7 @@ class SendQueue:
         given = os.memfd_create("notice", os.MFD_CLOEXEC)
         self._words, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            # A file in memory: the command may read it or not, and when it likes.
+            # stdin is a file in memory: the command may read it at any time, or not at all.
             os.write(given, data)
             os.lseek(given, 0, os.SEEK_SET)
             environment = {**os.environ, **{name: text.replace("\0", "") for name, text in variables.items()}}
@@ -125,7 +128,7 @@ class SendQueue:
 
     def _kill(self) -> None:
         assert self._child is not None
-        below = descendants(self._child.pid)  # before it dies: its children then lose their parent
+        below = descendants(self._child.pid)  # before the kill: afterwards the children have lost their parent
         child = self._release()
         child.kill()
         kill(below)
@@ -143,7 +146,7 @@ class SendQueue:
         return child
 
     def _say(self, why: str) -> None:
-        """Prints one line, and not again before the reason changes."""
+        """Print one line, but not again until the reason changes."""
         if why != self._said:
             self._said = why
             self._tell(f"{self._name}: {why}; the job is not affected")
