@@ -1,4 +1,4 @@
-"""The page of pre-checks: the last result of each on each node, and the earlier ones."""
+"""The page of pre-checks: the last result of each check on each node, and earlier results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import Page, PageRequest
 
-#: Nodes with a failed check first, then those that were checked last.
+#: The number of nodes shown: nodes with a failed check first, then the last checked ones.
 MOST_NODES = 40
 #: The number of runs in a check's trend.
 TREND = 8
@@ -26,7 +26,7 @@ class Run(Noun, frozen=True, kw_only=True):
 
 
 class Cell(Noun, frozen=True, kw_only=True):
-    """One check on one node: its runs, the last one first."""
+    """The runs of one check on one node, the last run first."""
 
     node: str
     check: str
@@ -45,12 +45,12 @@ class Checks(Noun, frozen=True, kw_only=True):
     trouble: tuple[str, ...] = ()
 
     def runs(self, check: str, node: str) -> tuple[Run, ...]:
-        """The runs of one cell; none where the check has not run there."""
+        """Return the runs of a check on a node; empty if the check has not run there."""
         return next((cell.runs for cell in self.cells if (cell.check, cell.node) == (check, node)), ())
 
 
 def read(ask: PageRequest) -> Checks:
-    """The last runs of all checks, by node."""
+    """Collect the last runs of all checks, by node."""
     found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     trouble: list[str] = []
     for home in ask.homes:

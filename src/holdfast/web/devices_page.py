@@ -1,4 +1,4 @@
-"""The page of devices: the standing of each, the reason, its counts, what ends it, and what people did about it."""
+"""The page of devices: the standing of each, the reason, its counts, how it ends, and people's actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.record.state_directory import unreadable
 from holdfast.untrusted import Malformed, json_as
 from holdfast.web.page_parts import Home, Page, PageRequest
 
-#: Entries of a state directory's history, the last ones.
+#: The number of history entries shown; the last ones are kept.
 MOST_PAST = 60
 MOST_DEVICES = 2000
 
@@ -31,13 +31,13 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()
     since: float | None = None
     reason: str = ""
-    #: `79: 2 of 3 within 24 h before HOLD`
+    #: Lines such as `79: 2 of 3 within 24 h before HOLD`.
     counted: tuple[str, ...] = ()
-    #: The event that returns it to work.
+    #: What returns the device to work.
     ends: str = ""
-    #: The key of its state directory.
+    #: The key of its state directory, see `Home.key`.
     home: str
-    #: Whether the user of this server may change it.
+    #: Whether the user of this server may change the device's standing.
     mine: bool
 
 
@@ -56,13 +56,13 @@ class Devices(Noun, frozen=True, kw_only=True):
     title: str = "Devices"
     devices: tuple[DeviceEntry, ...] = ()
     past: tuple[DeviceHistoryEntry, ...] = ()
-    #: Refused events, by reason.
+    #: The number of refused events, by reason.
     refused: dict[str, int] = {}
     trouble: tuple[str, ...] = ()
 
 
 def read(ask: PageRequest) -> Devices:
-    """All devices of all state directories, the worst first."""
+    """Collect all devices of all state directories, the worst first."""
     found: list[DeviceEntry] = []
     past: list[DeviceHistoryEntry] = []
     refused: dict[str, int] = {}
@@ -91,7 +91,7 @@ PAGE = Page("/devices", "devices.html", read, "Devices")
 
 
 def devices_of(home: Home, now: float) -> Iterable[DeviceEntry]:
-    """Each device of one state directory and of this machine. Raises `HoldfastError` and OSError."""
+    """Yield each device that the fault log of a state directory knows. Raises `HoldfastError` and OSError."""
     here = socket.gethostname()
     with FaultLog(home.path, load_policy(None, None).policy, now, writable=False, keep=True) as log:
         rows = list_devices(log)
@@ -134,7 +134,7 @@ def _past(home: Home) -> tuple[list[DeviceHistoryEntry], dict[str, int]]:
         store.close()
     found = []
     for row in rows:
-        with contextlib.suppress(Malformed):  # one entry of another version hides no other
+        with contextlib.suppress(Malformed):  # an entry of another version is skipped, the others are shown
             found += _happened(row)
     return found, refused
 

@@ -1,4 +1,4 @@
-"""How the environment of a worker differs from that of the attempt before."""
+"""Compares the environment of a worker with that of the attempt before."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from holdfast.untrusted import Malformed, json_as
 class EnvironmentComparison(Noun, frozen=True, kw_only=True):
     """The environments of one rank in two attempts."""
 
-    #: The earlier attempt of the comparison.
+    #: The number of the earlier attempt.
     before: int
     differences: tuple[Difference, ...]
-    #: Variables that differ in every two attempts, and are not compared.
+    #: Variables that differ between any two attempts; they are not compared.
     own: tuple[str, ...] = tuple(sorted(OWN))
 
 
 def compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) -> EnvironmentComparison | None:
-    """The comparison with the attempt before. `directories`: those of the rank, by attempt. None: one of the two kept
-    no environment."""
+    """Compare the rank's environment in `attempt` with that in the attempt before.
+
+    `directories`: (attempt, the rank's log directory). None: one of the two attempts saved no environment.
+    """
     earlier = [number for number, _ in directories if number < attempt]
     places = dict(directories)
     if not earlier or attempt not in places:
@@ -34,7 +36,7 @@ def compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) 
 
 
 def _kept(directory: Path) -> dict[str, str]:
-    """The environment; empty where there is none, or it cannot be read."""
+    """Read the saved environment; empty if there is none or it cannot be read."""
     try:
         return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
     except (OSError, Malformed):

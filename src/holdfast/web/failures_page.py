@@ -1,4 +1,4 @@
-"""The page Failures: classes by week, equal failures together, the nodes that they share, MTBF and MTTR."""
+"""The page Failures: classes by week, equal failures grouped, the nodes that they share, MTBF and MTTR."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 MOST_GROUPS = 60
 MOST_WEEKS = 26
 MOST_NODES = 20
-#: Jobs of a group that are named, at most.
+#: The number of a group's jobs that are named.
 FEW_JOBS = 5
 _DAYS = 90
-#: From so many failures on, with half of their culprits on one node, the page names that node.
+#: The page names a node if a group has at least SHARED failures and half of them happened on that node.
 SHARED = 3
 _SHADES = 5
 
 
 class Week(Noun, frozen=True, kw_only=True):
-    """One cell of the map. `shade`: 0 (none) to 5 (as many as in the worst cell)."""
+    """One cell of the map. `shade`: 0 (no failure) to 5 (as many as in the worst cell)."""
 
     at: float
     count: int
@@ -40,7 +40,7 @@ class Week(Noun, frozen=True, kw_only=True):
 
 
 class ClassRow(Noun, frozen=True, kw_only=True):
-    """One class. `mttr_s`: None where no attempt followed."""
+    """One failure class. `mttr_s`: mean time to repair in seconds; None if no attempt followed."""
 
     phrase: str
     count: int
@@ -55,12 +55,12 @@ class JobLink(Noun, frozen=True, kw_only=True):
 
 
 class GroupRow(Noun, frozen=True, kw_only=True):
-    """Failures that differ only in numbers, paths, machines or devices."""
+    """A group of failures that differ only in numbers, paths, machines or devices."""
 
     fingerprint: str
     phrase: str
     blame: str
-    #: That of the newest one.
+    #: The reason of the newest failure.
     reason: str
     count: int
     first_at: float
@@ -68,14 +68,14 @@ class GroupRow(Noun, frozen=True, kw_only=True):
     jobs: int
     newest: tuple[JobLink, ...]
     nodes: int
-    #: `4 of 5 on gpu-07`, where they share a node or a device.
+    #: Such as `4 of 5 on gpu-07` if most failures share a node or a device; else empty.
     shared: str = ""
     retried: int
     helped: int
 
 
 class NodeRow(Noun, frozen=True, kw_only=True):
-    """A node, and the number of failures with their culprit there."""
+    """A node, and the number of failures whose culprit was on it."""
 
     node: str
     count: int
@@ -90,7 +90,7 @@ class FailuresPage(Noun, frozen=True, kw_only=True):
     jobs: int
     mtbf_s: float | None
     mttr_s: float | None
-    #: The Mondays of the map as dates, the newest last.
+    #: The map's weeks as dates of their Mondays, the newest last.
     weeks: tuple[str, ...]
     classes: tuple[ClassRow, ...]
     groups: tuple[GroupRow, ...]
@@ -98,14 +98,14 @@ class FailuresPage(Noun, frozen=True, kw_only=True):
     nodes: tuple[NodeRow, ...]
     days: int
     name: str
-    #: Failures of the class in the address; empty: any.
+    #: The failure class in the address; empty: any class.
     phrase: str
     names: tuple[str, ...]
     trouble: tuple[str, ...]
 
 
 def read(ask: PageRequest) -> FailuresPage:
-    """Raises `Refused` for an address with an invalid choice."""
+    """Build the page. Raises `BadRequest` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     jobs = wanted.of()
     every = list(failures(jobs))
@@ -138,7 +138,7 @@ PAGE = Page("/failures", "failures.html", read, "Failures")
 
 
 def _weeks(now: float, found: Sequence[FailedAttempt], days: int) -> tuple[float, ...]:
-    """The Mondays of the map, the newest last."""
+    """Return the Mondays of the map in seconds since the epoch, the newest last."""
     last = week_of(now)
     first = min((week_of(failure.at) for failure in found), default=last)
     count = min(int((last - first) // WEEK_S) + 1, MOST_WEEKS, days // 7 + 2 if days else MOST_WEEKS)
@@ -188,7 +188,10 @@ def _group(ask: PageRequest, homes: dict[str, Home], group: FailureGroup, severa
 
 
 def _shared(group: FailureGroup, several: bool) -> str:
-    """A device is more precise than its node; and where all jobs ran on one node, the node proves nothing."""
+    """Name the device or node on which most failures of the group happened, or return "".
+
+    A device is preferred because it is more precise. If all jobs ran on one node, sharing that node proves nothing.
+    """
     for counted in (group.devices, group.nodes) if several else (group.devices,):
         for place, count in list(counted.items())[:1]:
             if group.count >= SHARED and 2 * count >= group.count:

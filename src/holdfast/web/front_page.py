@@ -28,14 +28,14 @@ from holdfast.web.replayed_gang import REPLAYED, waits
 DAY_S = 86_400.0
 MOST_RUNNING = 60
 MOST_WANTED = 60
-#: Ranks whose files are examined for a sign of life, at most.
+#: The number of ranks whose files are examined for a sign of life.
 MOST_RANKS = 512
 
 
 class AttentionItem(Noun, frozen=True, kw_only=True):
     """One entry that needs a person."""
 
-    #: failed, gone, device, check
+    #: One of `failed`, `gone`, `device`, `check`.
     kind: str
     at: float | None = None
     what: str
@@ -44,7 +44,7 @@ class AttentionItem(Noun, frozen=True, kw_only=True):
 
 
 class Running(Noun, frozen=True, kw_only=True):
-    """One job that has no end. Times are seconds since the epoch."""
+    """One job that has not ended. Times are seconds since the epoch."""
 
     id: str
     name: str
@@ -57,9 +57,9 @@ class Running(Noun, frozen=True, kw_only=True):
     step: int | None = None
     #: Steps per second since this server first saw the attempt.
     steps_per_s: float | None = None
-    #: The latest of: a step, a line of output, an event.
+    #: The latest time of a step, a line of output or an event.
     last_sign: float | None = None
-    #: The next moment at which time alone changes the state.
+    #: The next time at which the owner decides without a new event, such as the end of a pause.
     decides_at: float | None = None
     next_failure: str = ""
     dots: tuple[Dot, ...] = ()
@@ -77,7 +77,7 @@ class FrontPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> FrontPage:
-    """The present state of all jobs and devices."""
+    """Collect the jobs and devices that need a person, and the running jobs."""
     wants: list[AttentionItem] = []
     running: list[Running] = []
     trouble = []
@@ -128,11 +128,11 @@ def _devices(home: Home, now: float) -> Iterable[AttentionItem]:
                     href="/devices",
                 )
     except (HoldfastError, OSError):
-        return  # the page of devices says what is wrong
+        return  # the page of devices shows the error
 
 
 def _ended(ask: PageRequest, home: Home, job: PastJob) -> Iterable[AttentionItem]:
-    """A job of the last day that ended with a failure, or that its checks prevented from starting."""
+    """Yield an item for a job of the last day that failed, and for the failed checks that kept it from starting."""
     view = job.view
     if view.outcome is not Outcome.FAILED or view.ended is None or ask.now - view.ended > DAY_S:
         return
@@ -176,7 +176,7 @@ def _running(ask: PageRequest, home: Home, job: PastJob) -> Running:
 
 
 def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
-    """The last steps of the ranks on this machine, and when each wrote last."""
+    """Return (step, time) of each rank on this machine, and the times of the last output to each log file."""
     steps: list[tuple[int, float]] = []
     heard: list[float] = []
     try:
@@ -191,21 +191,21 @@ def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
             try:
                 found = (folder / name).stat()
             except OSError:
-                continue  # not written yet
+                continue  # the log file does not exist yet
             if found.st_size:
                 heard.append(found.st_mtime)
     return steps, heard
 
 
 class _Paces:
-    """The step of each attempt when this server first saw it."""
+    """Remembers the step of each attempt when this server first saw it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._first: OrderedDict[tuple[Path, str, int], tuple[int, float]] = OrderedDict()
 
     def rate(self, attempt: tuple[Path, str, int], step: int, at: float) -> float | None:
-        """Steps per second since then; None until there is a further step."""
+        """Return the steps per second since the first call for this attempt; None until a further step is done."""
         with self._lock:
             before, since = self._first.setdefault(attempt, (step, at))
             while len(self._first) > MOST_RUNNING * 4:

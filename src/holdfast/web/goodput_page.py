@@ -1,4 +1,4 @@
-"""The page Goodput: how the time of jobs was spent, by week or by name; and ETTR."""
+"""The page Goodput: how jobs spent their time, by week or by name, and their ETTR (effective training time ratio)."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class GroupedBy(enum.StrEnum):
 
 
 class Piece(Noun, frozen=True, kw_only=True):
-    """One colour of a bar: it begins at `x` and is `width` wide, in thousandths."""
+    """One colour of a bar: it begins at `x` and is `width` wide, both in thousandths of the bar."""
 
     kind: TimeUse
     seconds: float
     x: float
     width: float
-    #: `detection 12 s (0.4 %)`
+    #: Such as `detection: 12 s, 0.4 %`.
     text: str
 
 
 class GoodputRow(Noun, frozen=True, kw_only=True):
-    """A week, a name, or all."""
+    """The figures of one week, of one job name, or of all jobs."""
 
     label: str
     href: str = ""
     jobs: int
     wall_s: float
     lost_s: float
-    #: Productive time ÷ all time, 0 to 1.
+    #: Productive time ÷ all time, from 0 to 1.
     ettr: float | None = None
     #: Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed.
     lost_steps: int = 0
@@ -67,7 +67,7 @@ class GoodputPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> GoodputPage:
-    """Raises `BadRequest` for an address with an invalid choice."""
+    """Build the page. Raises `BadRequest` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     try:
         by = GroupedBy(ask.query.get("by", GroupedBy.WEEK))
@@ -90,7 +90,7 @@ PAGE = Page("/goodput", "goodput.html", read, "Goodput")
 
 
 def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
-    """The newest week first; an attempt counts in the week of its end."""
+    """Return a row for each week, the newest first. An attempt counts in the week of its end."""
     weeks: dict[float, list[AttemptRecord]] = {}
     names: dict[float, set[str]] = {}
     steps: dict[float, int] = {}
@@ -106,7 +106,7 @@ def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
 
 
 def _by_name(wanted: HistoryFilter) -> list[GoodputRow]:
-    """Names with the most lost time first."""
+    """Return a row for each job name, the one with the most lost time first."""
     named: dict[str, list[PastJob]] = {}
     for job in wanted.of():
         named.setdefault(job.view.name, []).append(job)

@@ -1,4 +1,4 @@
-"""The jobs that a page of figures counts: from all state directories, chosen by the address."""
+"""Chooses the jobs that a page with figures counts, from all state directories, as the address says."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MOST_DAYS = 36_500
 
 
 class HistoryFilter(Noun, frozen=True, kw_only=True):
-    """The choice: jobs that began within `days` (0: of any age), with one name (empty: any)."""
+    """The chosen jobs: those begun in the last `days` days (0: of any age) with this name (empty: any name)."""
 
     jobs: tuple[tuple[Home, PastJob], ...]
     days: int
     name: str
-    #: All names, for the form.
+    #: All job names, for the form.
     names: tuple[str, ...]
     trouble: tuple[str, ...]
 
@@ -29,7 +29,9 @@ class HistoryFilter(Noun, frozen=True, kw_only=True):
 
 
 def chosen(ask: PageRequest, *, days: int) -> HistoryFilter:
-    """`days`: where the address has none. Raises `BadRequest` for an invalid number of days."""
+    """Choose the jobs. `days`: the default if the address has no number of days. Raises `BadRequest` for an invalid
+    one.
+    """
     days = days_of(ask.query.get("days", ""), days)
     name = ask.query.get("name", "")
     trouble: list[str] = []
@@ -48,12 +50,12 @@ def chosen(ask: PageRequest, *, days: int) -> HistoryFilter:
 
 
 def day(at: float) -> str:
-    """`2026-11-23`: the day in UTC, as weeks are counted."""
+    """Return the day in UTC, such as `2026-11-23`; weeks are counted in UTC too."""
     return clock(at, lambda _: 0.0)[:10]
 
 
 def days_of(text: str, otherwise: int) -> int:
-    """A number of days from an address."""
+    """Parse a number of days from an address; `otherwise` is the default for an empty text."""
     if not text:
         return otherwise
     if not (text.isascii() and text.isdigit() and int(text[:9]) <= _MOST_DAYS):
@@ -62,5 +64,5 @@ def days_of(text: str, otherwise: int) -> int:
 
 
 def names_of(jobs: Iterable[PastJob]) -> tuple[str, ...]:
-    """Each name once, in order; at most 500."""
+    """Return each job name once, sorted; at most 500."""
     return tuple(sorted({job.view.name for job in jobs})[:500])

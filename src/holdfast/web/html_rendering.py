@@ -19,27 +19,27 @@ from holdfast.version import __version__
 from holdfast.web.page_parts import Page, PageRequest
 from holdfast.web.web_job_page import LogLink
 
-#: Characters of one text, such as a piece of evidence.
+#: The number of characters shown of one text, such as a piece of evidence.
 MOST_TEXT = 4000
 
 
 def when(at: float) -> Markup:
-    """A moment, which a script shows as an age or in UTC on demand; without a script, in local time."""
+    """Format a time. A script shows it as an age, or on demand in UTC; without a script it is in local time."""
     return Markup('<time data-at="{}">{}</time>').format(f"{at:.3f}", clock(at))
 
 
 def countdown(at: float) -> Markup:
-    """A future moment: a script counts down to it."""
+    """Format a future time, to which a script counts down."""
     return Markup('<time data-at="{}" data-count>at {}</time>').format(f"{at:.3f}", clock(at))
 
 
 def cut(text: str) -> str:
-    """The beginning of a long text."""
+    """Cut a long text to `MOST_TEXT` characters."""
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} characters more"
 
 
 def size(count: float) -> str:
-    """Bytes in a unit that people read."""
+    """Format a number of bytes with a unit, such as `1.5 MB`."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -48,9 +48,10 @@ def size(count: float) -> str:
 
 
 def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[LogLink]) -> Markup:
-    """The swimlane. Its own module escapes its texts. `address`: that of the page of a moment; `more`: its query.
+    """Draw the swimlane, which escapes its own texts.
 
-    `logs`: the address for a row of one of these ranks.
+    `address`: the page of a moment. `more`: an addition to that page's query. `logs`: the links for rows of these
+    ranks.
     """
     to = {log.rank: log.href for log in logs}
 
@@ -61,18 +62,18 @@ def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[LogLink]
 
 
 def class_page(phrase: str) -> str:
-    """The address of a failure class in the documentation."""
+    """Return the address of a failure class in the documentation."""
     return f"https://holdfast-run.github.io/holdfast/reference/failures/{quote(phrase, safe='')}/"
 
 
 class Rendering:
-    """All templates. `pages`: those of the navigation."""
+    """Renders the templates. `pages`: all pages, for the navigation. `form`: the token that forms must contain."""
 
     def __init__(self, pages: tuple[Page, ...], form: str) -> None:
         self._env = Environment(
             loader=PackageLoader("holdfast.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
-            # Control characters and marks of direction of a job's name or log must not turn our own words around.
+            # A job's name or log may contain control characters and text direction marks that garble the page.
             finalize=lambda value: harmless(value) if type(value) is str else value,
         )  # fmt: skip
         self._env.filters |= {
@@ -92,19 +93,19 @@ class Rendering:
         }
 
     def page(self, template: str, value: Noun, ask: PageRequest, path: str) -> str:
-        """A whole page. `path`: that of the request, for the navigation and the page's twin."""
+        """Render a whole page. `path`: the request's path, for the navigation and the link to the page's `.json` twin."""
         twin = f"{'/now' if path == '/' else path}.json" + (f"?{_query(ask)}" if ask.query else "")
         return self._env.get_template(template).render(it=value, ask=ask, path=path, twin=twin)
 
     def done(self, heading: str, text: str) -> str:
-        """The page after a change, with its result."""
+        """Render the page after a change, with its result."""
         empty = PageRequest((), 0.0, {}, {})
         return self._env.get_template("done.html").render(
             heading=heading, text=text, it=None, ask=empty, path="", twin=""
         )
 
     def trouble(self, status: int, text: str, to: str) -> str:
-        """The page of an error, with a link to an existing page."""
+        """Render the page of an error, with a link to an existing page."""
         empty = PageRequest((), 0.0, {}, {})
         return self._env.get_template("trouble.html").render(
             status=status, text=text, to=to, it=None, ask=empty, path="", twin=""

@@ -1,4 +1,6 @@
-"""The restart budgets that a job has left, and the decision after its next failure, by the same functions."""
+"""The restart budgets that a job has left, and the decision after its next failure. The owner decides with the same
+functions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from holdfast.model.noun_base import Noun
 
 
 class Budget(Noun, frozen=True, kw_only=True):
-    """The used part of one limit."""
+    """One limit of a job's restarts and how much of it is used."""
 
     name: str
     used: int
@@ -22,7 +24,7 @@ class Budget(Noun, frozen=True, kw_only=True):
 
 
 def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tuple[Budget, ...]:
-    """All limits of a job's restarts, with their use by the attempts so far."""
+    """Return all limits of a job's restarts, with their use by the attempts so far."""
     failed = [record for record in attempts if restart_budgets.failed(record)]
     row = restart_budgets.failures_in_row(failed)
     return (
@@ -41,7 +43,10 @@ def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tupl
 
 
 def next_failure(policy: RestartPolicy, attempts: Sequence[AttemptRecord], now: float) -> str:
-    """The decision if the job failed now as it did before; where it has not failed, as after a program's failure."""
+    """Return the decision if the job failed now in the same way as last time.
+
+    A job that has not failed yet gets the decision after a failure of its program.
+    """
     if not attempts:
         if policy.max_restarts == 0:
             return "Any failure ends the job: restarts are switched off (--max-restarts 0)."

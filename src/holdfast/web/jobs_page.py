@@ -1,4 +1,4 @@
-"""The page of all jobs: the end of each, the class of each failed attempt, and the lost time."""
+"""The page of all jobs: how each ended, the class of each failed attempt, and the lost time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.record.job_history import PastJob
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import BadRequest, Home, Page, PageRequest
 
-#: Jobs on one page.
+#: The number of jobs on one page.
 A_PAGE = 100
-#: A job's last attempts that are shown.
+#: The number of attempts shown per job; the last ones are shown.
 MOST_DOTS = 20
 
 
@@ -27,16 +27,17 @@ class JobSortOrder(enum.StrEnum):
 
 
 class Dot(Noun, frozen=True, kw_only=True):
-    """One attempt at a glance."""
+    """One attempt as a coloured dot."""
 
     attempt: int
-    #: ok; own: its program failed; else: a node, a device or the platform failed; stopped: by a person or a limit.
+    #: `ok`: success; `own`: the program failed; `else`: a node, a device or the platform failed; `stopped`: by a person
+    #: or a limit.
     kind: str
     text: str
 
 
 class JobRow(Noun, frozen=True, kw_only=True):
-    """One job. Times are seconds."""
+    """One job. Times are in seconds."""
 
     id: str
     name: str
@@ -44,19 +45,19 @@ class JobRow(Noun, frozen=True, kw_only=True):
     state: str
     phrase: str = ""
     blame: str = ""
-    #: `rank 3 on gpu-07`
+    #: Such as `rank 3 on gpu-07`.
     culprit: str = ""
     node: str = ""
     attempts: int = 0
     dots: tuple[Dot, ...] = ()
     created: float
     took_s: float
-    #: The part of its time in failed attempts, and between attempts.
+    #: Seconds in failed attempts and between attempts.
     lost_s: float
 
 
 class Jobs(Noun, frozen=True, kw_only=True):
-    """The content of the page: the matching jobs, in an order."""
+    """The content of the page: the matching jobs in the requested order."""
 
     title: str = "Jobs"
     jobs: tuple[JobRow, ...]
@@ -64,7 +65,7 @@ class Jobs(Noun, frozen=True, kw_only=True):
     known: int
     sort: str
     page: int = 1
-    #: The address of the page before this one; empty: there is none.
+    #: The address of the page before this one; empty if this is the first.
     earlier: str = ""
     later: str = ""
     states: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ class Jobs(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> Jobs:
-    """All jobs that match the address. Raises `BadRequest` for an invalid order or page."""
+    """Collect all jobs that match the address. Raises `BadRequest` for an invalid order or page number."""
     rows, trouble = [], []
     for home in ask.homes:
         history = REMEMBERED.past(home.path)
@@ -115,7 +116,7 @@ _KEYS = {
 
 
 def row_of(ask: PageRequest, home: Home, job: PastJob) -> JobRow:
-    """One job's line."""
+    """Build the row of one job."""
     view, last = job.view, job.attempts[-1].report if job.attempts else None
     first = last.first if last is not None else None
     failed = view.outcome is not Outcome.SUCCEEDED
@@ -138,7 +139,7 @@ def row_of(ask: PageRequest, home: Home, job: PastJob) -> JobRow:
 
 
 def dot_of(record: AttemptRecord) -> Dot:
-    """One attempt as a dot with its sentence."""
+    """Build the dot of one attempt, with a sentence about the attempt."""
     report = record.report
     match record.decision.kind:
         case DecisionKind.SUCCEED:
@@ -152,7 +153,7 @@ def dot_of(record: AttemptRecord) -> Dot:
 
 
 def lost(attempts: Sequence[AttemptRecord]) -> float:
-    """Seconds in attempts that failed without progress, and in recoveries between attempts."""
+    """Return the seconds in attempts that failed without progress, and between attempts."""
     failed = sum(
         record.ended_at - record.started_at
         for record in attempts

@@ -1,6 +1,6 @@
-"""A cache of what the server has read from journals: an ended job and a recorded event do not change.
+"""Caches what the server has read from journals, because ended jobs and recorded events do not change.
 
-Every page is read again; its parts are decoded once. Safe for several threads.
+A page is built anew for each request, but each event is decoded once. Safe for several threads.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast.record.job_views import JobView, events_after
 from holdfast.record.state_directory import unreadable
 from holdfast.report.swimlane import Swimlane, swimlane_of
 
-#: Events of all jobs together: those of the jobs that were shown last.
+#: The number of events kept for all jobs together; the jobs that were shown last are kept.
 MOST_EVENTS = 100_000
 MOST_LANES = 32
 Dated = tuple[float, Event]
 
 
 class JournalCache:
-    """The cache over the state directories of this server."""
+    """The cache for all state directories of this server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,8 +35,9 @@ class JournalCache:
         self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> JobHistory:
-        """The newest jobs of a state directory with their attempts, in their present state; its trouble, if there is
-        any."""
+        """Return the newest jobs of a state directory with their attempts and present states, and its trouble if there
+        is any.
+        """
         seen = job_history(home, before=self._past.get(home))
         if not seen.trouble and (gone := unreadable(home)):
             seen = replace(seen, trouble=gone)
@@ -44,7 +45,7 @@ class JournalCache:
         return seen
 
     def events(self, home: Path, job_id: str) -> Sequence[Dated]:
-        """The job's events so far, in order."""
+        """Return the job's events so far, in order."""
         with self._lock:
             last, known = self._events.pop((home, job_id), (0, []))
             for number, at, event in events_after(home, job_id, last):
@@ -58,8 +59,9 @@ class JournalCache:
     def swimlane(
         self, home: Path, view: JobView, attempts: Sequence[AttemptRecord], now: float | None
     ) -> Swimlane | None:
-        """The cached part of one job; None where the job is unknown. `now`: while it runs, in seconds since the
-        epoch."""
+        """Return the swimlane of one job; None if the job is unknown. `now`: for a running job, seconds since the
+        epoch.
+        """
         with self._lock:
             if now is None and (home, view) in self._lanes:
                 return self._lanes[home, view]
@@ -73,5 +75,5 @@ class JournalCache:
         return lane
 
 
-#: Of this process.
+#: The cache of this process.
 REMEMBERED = JournalCache()

@@ -1,7 +1,8 @@
 """Server-sent events: an open page gets an event when the journal has a new entry, or a file has grown.
 
-inotify reports writes. SQLite answers in microseconds whether the journal itself has changed, on one connection for
-each state directory, which is open only while a page listens. So the server's own reading causes no event.
+inotify reports writes. SQLite then says within microseconds whether the journal itself has changed, over one connection
+per state directory that is open only while a page listens. Without this check, the server's own reading would cause
+events.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from pathlib import Path
 from holdfast.record.database import FILE_NAME, Unusable, open_for_reading
 
 MOST_LISTENERS = 32
-#: Directories that one page watches, at most.
+#: The number of directories that one page watches.
 MOST_FOLDERS = 16
 #: Seconds between two events to one page.
 PAUSE_S = 1.0
-#: Seconds after which an event comes without a change: on a network file system inotify sees only this machine's
-#: writes.
+#: Seconds after which a page gets an event without a change: on a network file system, inotify reports only this
+#: machine's writes.
 BEAT_S = 15.0
 
 _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
@@ -31,17 +32,17 @@ _EVENT = struct.Struct("iIII")
 
 
 class EventListener:
-    """One open page."""
+    """One open page. `home`: the state directory it shows; None: all. `folders`: directories whose files it shows."""
 
     def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
-        """`home`: None: all state directories."""
+        """Create the listener for a page."""
         self.home = home
         self.folders = folders[:MOST_FOLDERS]
         self.news = asyncio.Event()
 
 
 class Live:
-    """All open pages. It is used in the event loop's thread."""
+    """Sends events to all open pages. Use it only in the event loop's thread."""
 
     def __init__(self, homes: tuple[Path, ...]) -> None:
         self._homes = homes
@@ -56,7 +57,7 @@ class Live:
         return len(self._listeners) >= MOST_LISTENERS
 
     async def news(self, listener: EventListener) -> AsyncIterator[str]:
-        """The events of one page, until the page is closed or the server ends."""
+        """Yield the events for one page, until the page is closed or the server ends."""
         self._begin(listener)
         ended = asyncio.ensure_future(self._ended.wait())
         try:
@@ -69,7 +70,7 @@ class Live:
                     return
                 listener.news.clear()
                 yield "event: change\ndata: \n\n"
-                # The next message has what comes meanwhile.
+                # Changes during the pause go into the next event.
                 await asyncio.wait((ended,), timeout=PAUSE_S)
         finally:
             ended.cancel()
@@ -78,7 +79,7 @@ class Live:
                 self._close()
 
     def end(self) -> None:
-        """No page gets further events: the server ends."""
+        """End all event streams, because the server ends."""
         self._ended.set()
 
     def _begin(self, listener: EventListener) -> None:
@@ -93,7 +94,7 @@ class Live:
     def _open(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         fd = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(libc, "inotify_init1") else -1
-        if fd >= 0:  # else there is the beat
+        if fd >= 0:  # without inotify, pages are updated every BEAT_S
             self._fd = fd
             asyncio.get_running_loop().add_reader(fd, self._read)
 
@@ -108,7 +109,7 @@ class Live:
     def _follow(self, home: Path) -> None:
         if home in self._journals:
             return
-        with suppress(Unusable, sqlite3.Error):  # the page itself says what is wrong with it
+        with suppress(Unusable, sqlite3.Error):  # the page itself shows the error
             if (db := open_for_reading(home)) is not None:
                 self._journals[home] = (db, _version(db))
 
@@ -132,7 +133,7 @@ class Live:
                 self._tell(folder)
 
     def _is_news(self, home: Path) -> bool:
-        """Whether another process has committed to the journal."""
+        """Return whether another process has committed to the journal."""
         self._follow(home)
         if home not in self._journals:
             return False

@@ -1,6 +1,6 @@
-"""A part of a rank's log for a page: the lines around one, the last lines, or those that a search finds.
+"""Reads a part of a rank's log for a page: the lines around one line, the last lines, or the matches of a search.
 
-A log may have gigabytes and any bytes: it is read in blocks, up to a limit, and each line is shown up to a limit.
+A log may have gigabytes and any bytes: it is read in blocks up to a limit, and each line is cut at a limit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from holdfast.record.log_tail import BLOCK_BYTES
 from holdfast.record.rotated_logs import Mark, pieces
 from holdfast.record.timed_logs import timed_pieces
 
-#: Bytes of one log that a page searches.
+#: The number of bytes of one log that a page searches.
 MOST_SCANNED = 1 << 30
 MOST_LINES = 300
-#: Characters of one line; the download has all of them.
+#: The number of characters shown of one line; the download has all of them.
 MOST_LINE = 400
 MOST_FOUND = 200
 _AROUND = MOST_LINES // 2
@@ -33,12 +33,12 @@ class ExcerptLine(Noun, frozen=True, kw_only=True):
     number: int
     text: str
     deciding: bool = False
-    #: When it was read, in seconds since the epoch; None: this was not recorded.
+    #: When holdfast read the line from the worker, in seconds since the epoch; None: not recorded.
     at: float | None = None
 
 
 class TimedLine(Noun, frozen=True, kw_only=True):
-    """One line among those of all streams."""
+    """One line of one stream, for a list of the lines of all streams."""
 
     stream: str
     line: ExcerptLine
@@ -49,10 +49,10 @@ class Excerpt(Noun, frozen=True, kw_only=True):
 
     stream: str
     lines: tuple[ExcerptLine, ...] = ()
-    #: The number of lines of the log, as far as it was read.
+    #: The number of lines of the log that were read.
     total: int = 0
     bytes: int = 0
-    #: The log was read to its end.
+    #: Whether the log was read to its end.
     whole: bool = True
     #: The number of lines that match the search; None: there was no search.
     found: int | None = None
@@ -61,7 +61,11 @@ class Excerpt(Noun, frozen=True, kw_only=True):
 
 
 def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, wanted: str = "") -> Excerpt:
-    """The lines that contain `wanted`; else those around line `around`; else the last ones."""
+    """Return the lines that contain `wanted`; without `wanted`, the lines around line `around`; without both, the last
+    lines.
+
+    `deciding`: the number of the line to be marked.
+    """
     reader = _PieceLines(path)
     kept: deque[tuple[Mark, ExcerptLine]] = deque(maxlen=None if wanted or around else MOST_LINES)
     found = 0
@@ -91,9 +95,9 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
 
 
 def by_time(excerpts: Iterable[Excerpt]) -> tuple[TimedLine, ...]:
-    """The lines of all streams in the order in which they were read, for the time span that every excerpt covers.
+    """Merge the lines of all streams by time, for the time span that every excerpt covers.
 
-    Empty where a line has no time, as in a log whose times were not kept.
+    Empty if a line has no time, as in a log whose times were not recorded.
     """
     shown_ones = [each for each in excerpts if each.lines]
     lines = [[(line.at, each.stream, line) for line in each.lines if line.at is not None] for each in shown_ones]
@@ -107,7 +111,7 @@ def by_time(excerpts: Iterable[Excerpt]) -> tuple[TimedLine, ...]:
 
 
 class _PieceLines:
-    """All lines of a log over its pieces, the oldest first."""
+    """Reads all lines of a log from its pieces, the oldest first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -115,7 +119,7 @@ class _PieceLines:
         self.whole = True
 
     def lines(self) -> Iterator[tuple[Mark, bytes]]:
-        """Each line with the place of its first byte."""
+        """Yield each line with the position of its first byte."""
         rest, began = b"", (0, 0)
         with pieces(self._path) as found:
             for inode, file in found:
@@ -129,7 +133,7 @@ class _PieceLines:
                         byte += len(part) + 1
                     if last:
                         began = began if rest else (inode, byte)
-                        # A line without an end is cut as soon as it is too long to be shown.
+                        # A line without an end is cut at a block: more of it is never shown.
                         rest = (rest + last)[:BLOCK_BYTES]
                         byte += len(last)
                     if self.read >= MOST_SCANNED:
@@ -140,14 +144,14 @@ class _PieceLines:
 
 
 def _times(path: Path, marks: Iterable[Mark]) -> list[float | None]:
-    """When the bytes at these places were read."""
+    """Return the times at which the bytes at these positions were read from the worker."""
     with timed_pieces(path) as found:
         known = {inode: times for inode, _, times in found}
         return [known[inode].around(byte)[0] if inode in known else None for inode, byte in marks]
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """A whole log in blocks, for a download."""
+    """Yield a whole log in blocks, for a download."""
     with pieces(path) as found:
         for _, file in found:
             while block := file.read(BLOCK_BYTES):
@@ -155,8 +159,8 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def shown(raw: bytes) -> str:
-    """One line for a page: cut to the limit, with bytes that are no text marked."""
-    # What a progress bar has painted over is not shown: the last state of the line is.
+    """Return one line for a page: cut at the limit, with a mark for each invalid byte."""
+    # A progress bar overwrites its line with carriage returns: only the last state is shown.
     text = raw[: 4 * MOST_LINE * 16].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
     more = len(text) - MOST_LINE
     return text if more <= 0 else f"{text[:MOST_LINE]} … {more} characters more"

@@ -1,4 +1,4 @@
-"""The page of one moment: the last line of each rank before it. The cursor of the swimlane leads here."""
+"""The page of one moment: the last lines of each rank before it. The cursor of the swimlane links to this page."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequ
 
 #: Seconds before the moment in which a rank's lines are searched.
 WINDOW_S = 60.0
-#: Lines of each stream, the last before the moment.
+#: The number of lines of each stream; the last before the moment are shown.
 MOST_LINES = 6
-#: Ranks on the page, the first to fail before all others.
+#: The number of ranks on the page; the culprit comes first.
 MOST_RANKS = 64
-#: Bytes of one log that are read from the window's beginning.
+#: The number of bytes of one log that are read, from the window's beginning.
 MOST_BYTES = 4 << 20
 BLOCK_BYTES = 64 << 10
 STEPS_S = (-10.0, -1.0, 1.0, 10.0)
 
 
 class LoggedLine(Noun, frozen=True, kw_only=True):
-    """One line. `at`: when it was written, in seconds since the epoch; None where that is not known."""
+    """One line. `at`: when it was written, in seconds since the epoch; None: not known."""
 
     at: float | None
     text: str
@@ -41,12 +41,12 @@ class StreamTail(Noun, frozen=True, kw_only=True):
     href: str
     culprit: bool = False
     lines: tuple[LoggedLine, ...] = ()
-    #: The window had so many bytes that the last lines before the moment were not reached.
+    #: Whether the byte limit was reached before the moment, so that later lines are missing.
     cut: bool = False
 
 
 class NearMoment(Noun, frozen=True, kw_only=True):
-    """A moment near this one."""
+    """A link to a moment near this one."""
 
     name: str
     href: str
@@ -63,7 +63,7 @@ class MomentPage(Noun, frozen=True, kw_only=True):
     attempt: int
     window_s: float = WINDOW_S
     begun: float
-    #: The bounds of the attempt; for a running one, `over` is now.
+    #: The end of the attempt, or now if it is running; `begun` is its start.
     over: float
     streams: tuple[StreamTail, ...] = ()
     #: Ranks that wrote nothing in the window.
@@ -76,7 +76,7 @@ class MomentPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> MomentPage:
-    """Raises `NoSuchPage` where no attempt of the job ran then, `BadRequest` for a moment that is no number."""
+    """Build the page. Raises `NoSuchPage` if the job has no logs, `BadRequest` if the moment is not a number."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     at = _asked(ask, view)
@@ -117,7 +117,7 @@ PAGE = Page("/job/{job}/at", "moment.html", read)
 
 
 def _asked(ask: PageRequest, view: JobView) -> float:
-    """The moment; without one, the job's end."""
+    """Return the moment in the address; without one, the job's end or now."""
     text = ask.query.get("t", "")
     if not text:
         return ask.now if view.ended is None else view.ended
@@ -133,7 +133,7 @@ def _asked(ask: PageRequest, view: JobView) -> float:
 def _attempt(
     ask: PageRequest, home: Home, view: JobView, records: tuple[AttemptRecord, ...], at: float
 ) -> tuple[int, float, float]:
-    """The attempt that ran at that moment or was the last to begin before it; when it began and ended."""
+    """Return the number, start and end of the attempt that ran at that moment or began last before it."""
     numbers = attempts_of(home.path, view.id)
     if not numbers:
         raise NoSuchPage(f"job `{view.id}` has no logs here", hint=f"/job/{view.id}")
@@ -149,19 +149,19 @@ def _stream(part: LogPart, at: float, href: str, culprit: int | None) -> StreamT
     last: deque[LoggedLine] = deque(maxlen=MOST_LINES)
     cut = False
     try:
-        # A line of the moment itself is meant: times have milliseconds.
+        # Times in logs have milliseconds: include lines of the moment's own millisecond.
         source = LogCursor(part, LogLineFilter(since=at - WINDOW_S, until=at + 0.001), BLOCK_BYTES)
         taken = 0
         while (span := source.take(whole_lines=False)) is not None:
             if span.at is None:
-                break  # a log without times: which of its lines were there by then is not known
+                break  # a log without times: nobody knows which lines were written before the moment
             taken += len(span.data)
             last.extend(LoggedLine(at=span.at, text=shown(line.rstrip(b"\n"))) for line in fitting(span.data, None))
             if taken > MOST_BYTES:
                 cut = True
                 break
     except OSError:
-        last.clear()  # it was thrown away meanwhile
+        last.clear()  # the log was deleted meanwhile
     return StreamTail(
         rank=part.rank,
         role=part.role,

@@ -1,8 +1,9 @@
-"""The two changes that pages offer: release a device, report a fault. Each runs a command that a user could type.
+"""The two changes that pages offer: release a device, and report a fault. Each runs a command that a user could type.
 
 This server changes nothing itself: it starts `holdfast release` or `holdfast faults report` as its own user, and these
-notify every job of that user through its socket. A request needs the token of holdfast's own form, must come from
-holdfast's own page, and on this machine from a process of the same user, or of root.
+notify every job of that user through its socket. A request for a change needs the token of holdfast's own form and must
+come from holdfast's own page. If it comes from this machine, the sending process must belong to the same user or to
+root.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ ASSERTIONS = ("occur", "recover", "once")
 
 
 class Forbidden(HoldfastError):
-    """The request may not change anything, with the reason."""
+    """The request may not change anything; the message gives the reason."""
 
 
 async def fields_of(request: Request, token: str) -> dict[str, str]:
-    """The form of a request that may make a change. Raises `Forbidden` and `BadRequest`."""
+    """Return the form fields of a request for a change. Raises `Forbidden` and `BadRequest`."""
     body = b""
     async for block in request.stream():
         body += block
@@ -52,7 +53,7 @@ async def fields_of(request: Request, token: str) -> dict[str, str]:
 
 
 def release_of(given: Mapping[str, str]) -> list[str]:
-    """The command `holdfast release` with its arguments. Raises `BadRequest`."""
+    """Return the arguments of `holdfast release`. Raises `BadRequest`."""
     device, reason = given.get("device", "").strip(), given.get("reason", "").strip()
     if not device or not reason:
         raise BadRequest("a device and the reason why it may work again were expected", hint="/devices")
@@ -60,7 +61,7 @@ def release_of(given: Mapping[str, str]) -> list[str]:
 
 
 def report_of(given: Mapping[str, str]) -> list[str]:
-    """The command `holdfast faults report` with its arguments. Raises `BadRequest`."""
+    """Return the arguments of `holdfast faults report`. Raises `BadRequest`."""
     device, code, assertion = (given.get(name, "").strip() for name in ("device", "code", "assertion"))
     if not device or not code or assertion not in ASSERTIONS:
         raise BadRequest(f"a device, a code and one of {', '.join(ASSERTIONS)} were expected", hint="/devices")
@@ -70,7 +71,7 @@ def report_of(given: Mapping[str, str]) -> list[str]:
 
 
 async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
-    """Run one command on a state directory; returns whether it succeeded, and its output. Raises `Forbidden`."""
+    """Run one command on a state directory; return whether it succeeded, and its output. Raises `Forbidden`."""
     if not home.mine:
         raise Forbidden(f"{home.path} belongs to another user, who alone can change what it holds", hint="/devices")
     process = await asyncio.create_subprocess_exec(
@@ -87,10 +88,13 @@ async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
 
 
 def _must_be_same_user(request: Request) -> None:
-    """Another user of this machine may have seen the link; the kernel knows the user of a connection."""
+    """Raise `Forbidden` if another user of this machine sent the request.
+
+    Another user may have seen the link with the token, but the kernel knows the user of a connection.
+    """
     client = request.client
     if client is None or not is_loopback(client.host):
-        return  # of another machine, to which the pages were opened on purpose: the token decides
+        return  # a user opened the pages to other machines on purpose: there, the token decides
     owner = _user_of(client.host, client.port)
     if owner not in (0, os.getuid()):
         whose = "of another user" if owner is not None else "of no user that the kernel knows"
@@ -98,7 +102,7 @@ def _must_be_same_user(request: Request) -> None:
 
 
 def _user_of(host: str, port: int) -> int | None:
-    """The user of the socket on this machine with this address."""
+    """Return the uid of the socket with this address on this machine; None: not found."""
     wanted = f":{port:04X}"
     for table in ("tcp6", "tcp") if ":" in host else ("tcp", "tcp6"):
         try:

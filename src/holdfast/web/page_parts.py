@@ -1,6 +1,6 @@
 """The parts of a page: an address, a reader that turns a request into one value, and a template that shows the value.
 
-The same value is the page's `.json` twin. A reader is a plain function; it runs in a thread, and only reads.
+The same value is the page's `.json` twin. A reader is a plain function; it runs in a thread and only reads.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from holdfast.record.job_views import JobView, Survey, look
 
 
 class NoSuchPage(HoldfastError):
-    """There is no such page: the request, and the existing ones."""
+    """There is no such page. The hint is the address of an existing one."""
 
 
 class BadRequest(HoldfastError):
-    """The request asks for something forbidden, or has an invalid value."""
+    """The request has an invalid value."""
 
 
 class Home(NamedTuple):
     """One state directory."""
 
-    #: Its name in addresses where there are several.
+    #: The key that names it in addresses if there are several state directories.
     key: str
     path: Path
-    #: It belongs to the user of this server: changes are allowed.
+    #: Whether it belongs to the user of this server, so that changes are allowed.
     mine: bool
 
 
@@ -38,17 +38,17 @@ class PageRequest(NamedTuple):
 
     homes: tuple[Home, ...]
     now: float
-    #: The parts of the address that the pattern names.
+    #: The values of the placeholders in the page's path.
     path: Mapping[str, str]
     query: Mapping[str, str]
 
     def surveys(self) -> Iterator[tuple[Home, Survey]]:
-        """All jobs of each state directory; the reader writes nothing and closes no job."""
+        """Yield each state directory with all its jobs; this writes nothing and closes no job."""
         for home in self.homes:
             yield home, look(home.path)
 
     def home(self) -> Home:
-        """The state directory in the address; the first where it names none."""
+        """Return the state directory in the address; the first one if the address names none."""
         key = self.query.get("home", "")
         for home in self.homes:
             if key in ("", home.key):
@@ -56,7 +56,7 @@ class PageRequest(NamedTuple):
         raise NoSuchPage(f"no state directory is served under the key `{key}`", hint="/")
 
     def job(self) -> tuple[Home, JobView]:
-        """The job in the address. Raises `NoSuchPage`."""
+        """Return the job in the address and its state directory. Raises `NoSuchPage`."""
         wanted, key = self.path.get("job", ""), self.query.get("home", "")
         for home, survey in self.surveys():
             if key in ("", home.key):
@@ -66,20 +66,20 @@ class PageRequest(NamedTuple):
         raise NoSuchPage(f"there is no job `{wanted}`", hint="/jobs")
 
     def at(self, home: Home) -> str:
-        """The end of an address that selects this state directory; empty where there is only one."""
+        """Return the query that selects this state directory; empty if there is only one."""
         return f"?home={home.key}" if len(self.homes) > 1 else ""
 
 
 def home_of(path: Path, user: int) -> Home:
-    """`user`: the user of this server. Raises OSError."""
+    """Return the state directory at `path`. `user`: uid of this server's user. Raises OSError."""
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:8]
     return Home(key, path, path.stat().st_uid == user)
 
 
 class Page(NamedTuple):
-    """One page. It is in the navigation if it has a name there."""
+    """One page. Pages with a name are in the navigation."""
 
-    #: `/jobs`, `/job/{job}`; its twin ends with `.json`.
+    #: Such as `/jobs` or `/job/{job}`; the path of the twin ends with `.json`.
     path: str
     template: str
     read: Callable[[PageRequest], Noun]

@@ -23,15 +23,15 @@ from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequ
 
 MOST_STACKS = 30
 MOST_FRAMES = 40
-#: `worker-1 stderr:4`: the place of a piece of evidence.
+#: Matches the source of a piece of evidence, such as `worker-1 stderr:4`.
 _NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
 
 
 class Stack(Noun, frozen=True, kw_only=True):
-    """Ranks at the same place."""
+    """A group of ranks that were at the same place in the code."""
 
     ranks: str
-    #: The page's own rank is one of them.
+    #: Whether the page's own rank is one of them.
     here: bool
     state: str
     place: str
@@ -50,24 +50,23 @@ class RankPage(Noun, frozen=True, kw_only=True):
     role: str
     query: str = ""
     logs: tuple[Excerpt, ...]
-    #: The address of the page, without its query.
+    #: The path of the page, without its query.
     address: str
     home_key: str = ""
-    #: All attempts that have logs.
+    #: All attempts in which this rank has logs.
     attempts: tuple[int, ...] = ()
-    #: Why the attempt ended, where this rank was the first to fail.
+    #: The reason why the attempt ended, if this rank was the first to fail; else empty.
     reason: str = ""
     hang: str = ""
-    #: The lines of both streams by time, where the request asks for it.
+    #: The lines of both streams by time, if the request has `by=time`.
     merged: tuple[TimedLine, ...] = ()
     stacks: tuple[Stack, ...] = ()
-    #: How its environment differs from that of the attempt before; None: there is none before, or it was not kept.
+    #: The difference from the environment of the attempt before; None: there is no earlier one, or it was not saved.
     environment: EnvironmentComparison | None = None
 
 
 def read(ask: PageRequest) -> RankPage:
-    """One rank's page. Raises `NoSuchPage` where there is no such rank or log, `BadRequest` for an invalid line
-    number."""
+    """Build the page. Raises `NoSuchPage` for an unknown rank, `BadRequest` for an invalid line number."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     known = detail(Survey(home=home.path, jobs=(view,)), view)
@@ -113,7 +112,7 @@ PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
 
 
 def parts_asked(ask: PageRequest, home: Home) -> tuple[int, int, list[LogPart]]:
-    """Attempt, rank and logs in the address. Raises `NoSuchPage`."""
+    """Return attempt, rank and logs in the address. Raises `NoSuchPage`."""
     job, attempt, rank = ask.path["job"], int(ask.path["attempt"]), int(ask.path["rank"])
     parts = [part for part in parts_of(home.path, job, attempt) if part.rank == rank]
     if not parts:
@@ -122,14 +121,14 @@ def parts_asked(ask: PageRequest, home: Home) -> tuple[int, int, list[LogPart]]:
 
 
 def _directories(home: Path, job: str, role: str, rank: int) -> list[tuple[int, Path]]:
-    """The directories of this rank, by attempt, where it has logs."""
+    """Return (attempt, log directory) for each attempt in which this rank has logs."""
     logs = logs_of(home, job)
     found = ((number, logs / f"attempt-{number}" / f"{role}-{rank}") for number in attempts_of(home, job))
     return [(number, directory) for number, directory in found if directory.is_dir()]
 
 
 def log_asked(ask: PageRequest) -> tuple[str, Path]:
-    """The name and the file of the log in the address. Raises `NoSuchPage`."""
+    """Return the file name for the download, and the path of the log in the address. Raises `NoSuchPage`."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     for part in parts:
@@ -142,7 +141,7 @@ def log_asked(ask: PageRequest) -> tuple[str, Path]:
 
 
 def deciding(report: ExitReport, rank: int) -> dict[str, int]:
-    """By stream the number of the deciding line, for the lines of this rank's logs that the report quotes."""
+    """Return, for each stream, the number of the first line of this rank's log that the report quotes."""
     found: dict[str, int] = {}
     for one in report.evidence:
         if (match := _NUMBERED.search(one.source)) and int(match[1]) == rank:
@@ -151,7 +150,7 @@ def deciding(report: ExitReport, rank: int) -> dict[str, int]:
 
 
 def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
-    """The ranks of the last look, grouped by their place; the culprits first, then the rarest."""
+    """Group the ranks of the last stack dump by place: groups with a culprit first, then the smallest."""
     alike: defaultdict[tuple[str, str], list[RankSnapshot]] = defaultdict(list)
     for snapshot in hang.looks[-1] if hang.looks else ():
         state = snapshot.threads[0].state if snapshot.threads else ""
@@ -172,7 +171,10 @@ def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
 
 
 def place_of(snapshot: RankSnapshot) -> str:
-    """A rank's place: its innermost line of Python and the native call in it, else the kernel's wait."""
+    """Return a rank's place: its innermost line of Python and the native call in it.
+
+    Without a stack, the place is the kernel function in which a thread waits.
+    """
     frames = _frames(snapshot)
     if not frames:
         waits = next((thread.waits_in for thread in snapshot.threads if thread.waits_in), "")

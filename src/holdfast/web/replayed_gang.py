@@ -1,6 +1,6 @@
-"""The owner's view of a running job: the server replays the journal through the same pure gang.
+"""The owner's view of a running job: the server replays the journal through the same pure `Gang`.
 
-The replayed state is kept, so that the next page handles only the new events.
+The replayed state is cached, so that the next page handles only new events.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ MOST_EVENTS = 50_000
 
 
 def waits(view: GangView) -> str:
-    """What must happen before the phase ends; the page itself shows when a pause ends."""
+    """Return what the phase waits for. The page itself shows when a pause ends."""
     return "the end of the pause before the next attempt" if view.phase is Phase.BACKOFF else view.waits_for
 
 
 class ReplayedGangs:
-    """The gangs of running jobs. Safe for several threads."""
+    """The replayed gangs of running jobs. Safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Path, str], tuple[Gang, int]] = OrderedDict()
 
     def view(self, home: Path, job_id: str) -> GangView | None:
-        """The owner's view after the journal's last event; None where the journal has no such job, or too many
-        events."""
+        """Return the owner's view after the journal's last event.
+
+        None: the journal has no such job, or the job has more than `MOST_EVENTS` events.
+        """
         with self._lock:
             gang, handled = self._known.pop((home, job_id), (Gang(), 0))
             for at, event in itertools.islice(REMEMBERED.events(home, job_id), handled, MOST_EVENTS + 1):
@@ -48,5 +50,5 @@ class ReplayedGangs:
             return gang.view()
 
 
-#: Of this process.
+#: The cache of this process.
 REPLAYED = ReplayedGangs()

@@ -1,4 +1,4 @@
-"""The process of the server: uvicorn on an open socket, until Ctrl-C or SIGTERM."""
+"""The server process: runs uvicorn on an open socket, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import uvicorn
 from holdfast.web.page_parts import Home
 from holdfast.web.web_site import ServerSetup, WebSite
 
-#: Requests at a time; further ones are answered with 503.
+#: The number of requests at the same time; further ones get status 503.
 MOST_REQUESTS = 128
 
 
 class _Server(uvicorn.Server):
-    """Seconds; pages that listen would keep the server from ending."""
+    """Ends event streams on a signal: uvicorn would wait for them and not end."""
 
     def __init__(self, config: uvicorn.Config, site: WebSite) -> None:
         super().__init__(config)
@@ -36,7 +36,11 @@ def serve(
     clock: Callable[[], float],
     names: tuple[str, ...],
 ) -> None:
-    """Answer requests until a signal ends it."""
+    """Answer requests until a signal ends the server.
+
+    `listening`: the open socket. `token`: the secret of the printed link. `port`: the port of `listening`. `clock`:
+    returns seconds since the epoch. `names`: further host names of this machine.
+    """
     site = WebSite(ServerSetup(homes, token, port, clock, names))
     config = uvicorn.Config(
         site.app(),

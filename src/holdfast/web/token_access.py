@@ -1,8 +1,8 @@
 """Admits only requests with the token of the link that `holdfast web` printed.
 
-The token is compared in constant time; a browser keeps it in a cookie that no other site and no script can use. A page
-that was opened under a foreign name (DNS rebinding) is refused. A request that changes anything needs a second token,
-which only holdfast's own pages have.
+The token is compared in constant time; a browser keeps it in a cookie that no other site and no script can read. A
+request with a foreign host name (DNS rebinding) is refused. A request that changes anything needs a second token, which
+only holdfast's own pages have.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_TOKEN = (
 
 
 def form_token(token: str) -> str:
-    """The token of a form; the link's token cannot be computed from it."""
+    """Return the token for forms. The link's token cannot be computed from it."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 
@@ -54,13 +54,17 @@ def is_loopback(host: str) -> bool:
 
 
 class TokenAuth:
-    """Checks every request: the host name, then the token. It adds the headers to each answer."""
+    """Checks the host name and then the token of every request, and adds security headers to each response."""
 
     def __init__(self, app: ASGIApp, *, token: str, port: int, names: Sequence[str] = ()) -> None:
-        """`names`: this machine's names for its users, beside numeric addresses and `localhost`."""
+        """Wrap `app`.
+
+        `token`: the secret of the link. `port`: the server's port, a part of the cookie's name. `names`: host names
+        under which users reach this machine, besides numeric addresses and `localhost`.
+        """
         self._app = app
         self._token = token
-        self._cookie = f"holdfast-{port}"  # a cookie belongs to a host and not to a port of it
+        self._cookie = f"holdfast-{port}"  # a browser shares cookies between the ports of a host
         self._names = {"localhost", *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,7 +95,7 @@ class TokenAuth:
         return PlainTextResponse(_NO_TOKEN, 401)
 
     def _is_ours(self, host: str) -> bool:
-        """A numeric address cannot be rebound; a name can."""
+        """Whether the host name is this server's. DNS rebinding needs a name, so any numeric address is accepted."""
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.strip("[]").lower()
         try:
@@ -111,8 +115,10 @@ class TokenAuth:
         return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())
 
     def _without_token(self, scope: Scope, query: QueryParams) -> Response:
-        """The same page under an address without the token. The browser goes there by itself: a redirect that another
-        site's link began would not carry the cookie."""
+        """Answer with a small page that sets the cookie and sends the browser to the same address without the token.
+
+        A redirect would not carry the cookie if another site's link started it.
+        """
         rest = urlencode([(name, value) for name, value in query.multi_items() if name != "token"])
         to = "/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else "")
         safe = "".join(char if char.isalnum() or char in "/?&=%.-_~+:" else "" for char in to).replace("&", "&amp;")

@@ -85,7 +85,7 @@ def _default() -> Path:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """The socket. Raises BadUsage where it cannot be opened."""
+    """Return a listening socket. Raises BadUsage if it cannot be opened."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         made = socket.socket(family[0], socket.SOCK_STREAM)

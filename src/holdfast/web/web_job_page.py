@@ -25,20 +25,20 @@ from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import Home, Page, PageRequest
 from holdfast.web.replayed_gang import REPLAYED, waits
 
-#: Ranks with a link to their logs, at most.
+#: The number of ranks with a link to their logs.
 MOST_RANKS = 500
 MOST_EVIDENCE = 40
 
 
 class CollateralEntry(Noun, frozen=True, kw_only=True):
-    """Ranks that are not the cause, with the reason."""
+    """Ranks that are not the cause of the failure, and the reason why they ended."""
 
     ranks: str
     why: str
 
 
 class LogLink(Noun, frozen=True, kw_only=True):
-    """Where a rank's logs are shown."""
+    """A link to the page with a rank's logs."""
 
     rank: int
     role: str
@@ -63,16 +63,16 @@ class JobPage(Noun, frozen=True, kw_only=True):
     created: float
     ended: float | None = None
     host: str
-    #: One sentence: the exception as it was printed, the rank, the node; for a running job, its state.
+    #: One sentence: the exception as it was printed, the rank and the node; for a running job, its state.
     headline: str
-    #: The journal has no end of it, and its owner's process has ended.
+    #: Whether the job's owner died without recording the job's end.
     gone: bool = False
-    #: The report of its end; for a running job, of the last attempt that failed.
+    #: The report of the job's end; for a running job, of the last failed attempt.
     report: ExitReport | None = None
     evidence: tuple[Evidence, ...] = ()
     more_evidence: int = 0
     attempts: tuple[AttemptEntry, ...] = ()
-    #: Its owner's view, while it runs.
+    #: The owner's view of a running job.
     view: GangView | None = None
     budgets: tuple[Budget, ...] = ()
     next_failure: str = ""
@@ -81,14 +81,14 @@ class JobPage(Noun, frozen=True, kw_only=True):
     logs: tuple[LogLink, ...] = ()
     more_logs: int = 0
     swimlane: Swimlane | None = None
-    #: The addition to each address of this job, where there are several state directories.
+    #: An addition to each address of this job, if the server has several state directories.
     more: str = ""
-    #: The report as `holdfast show` prints its first line.
+    #: The report's first line as `holdfast show` prints it.
     text: str = ""
 
 
 def read(ask: PageRequest) -> JobPage:
-    """All that is recorded about one job. Raises `NoSuchPage`."""
+    """Collect everything that is recorded about one job. Raises `NoSuchPage`."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     history = REMEMBERED.events(home.path, view.id)
@@ -131,12 +131,12 @@ PAGE = Page("/job/{job}", "job.html", read)
 
 
 def spec_of(history: Iterable[tuple[float, Event]]) -> JobSpec | None:
-    """The job's description, from its first event."""
+    """Return the job's spec, from its first event."""
     return next((event.spec for _, event in history if isinstance(event, JobSubmitted)), None)
 
 
 def logs_of_job(ask: PageRequest, home: Home, job: str, report: ExitReport | None) -> tuple[LogLink, ...]:
-    """The ranks of the last attempt that have logs here, the culprit first."""
+    """Return links to the logs of the last attempt on this machine, the culprit first."""
     numbers = attempts_of(home.path, job)
     if not numbers:
         return ()
@@ -155,7 +155,7 @@ def logs_of_job(ask: PageRequest, home: Home, job: str, report: ExitReport | Non
 
 
 def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[CollateralEntry]:
-    """Why the other ranks are not the cause, from their nodes' reports; equal ones together."""
+    """Explain from the nodes' reports why the other ranks are not the cause; ranks with equal reasons are grouped."""
     first = report.first.rank if report.first else None
     last: dict[int, Member] = {}
     for _, event in history:
@@ -211,7 +211,7 @@ def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> 
 
 
 def _small(view: GangView) -> GangView:
-    """Without its members: the swimlane shows them, and ten thousand of them would make the page too large."""
+    """Return the view without its members: the swimlane shows them, and ten thousand would make the page too large."""
     import msgspec
 
     return msgspec.structs.replace(view, members=())

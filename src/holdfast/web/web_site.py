@@ -1,4 +1,4 @@
-"""The server: addresses, their pages and twins, the files of the style, and the events."""
+"""The web application: addresses, their pages and `.json` twins, static files, and live events."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _STATIC = Path(__file__).parent / "static"
 
 
 class ServerSetup(NamedTuple):
-    """What a server serves. `clock` gives seconds since the epoch."""
+    """What a server serves. `clock` returns seconds since the epoch."""
 
     homes: tuple[Home, ...]
     token: str
     port: int
     clock: Callable[[], float]
-    #: Further names of this machine in requests.
+    #: Further host names of this machine that requests may contain.
     names: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ class WebSite:
         self._live: Live | None = None
 
     def app(self) -> ASGIApp:
-        """The application behind the access check."""
+        """Return the application, wrapped in the token check."""
         setup = self._setup
         inner = Starlette(
             routes=[
@@ -88,11 +88,11 @@ class WebSite:
             value = await run_in_threadpool(page.read, self._ask(request))
             return Response(encode(value), media_type="application/json")
 
-        # The twin first: `{job}` would take the ending into itself.
+        # The twin first: the placeholder `{job}` would match the ending `.json` too.
         return (Route(f"{'/now' if page.path == '/' else page.path}.json", twin), Route(page.path, html))
 
     async def _metrics(self, _: Request) -> Response:
-        """For Prometheus, which sends the token as a header: `authorization` in its configuration."""
+        """Answer Prometheus, which sends the token as a header: `authorization` in its configuration."""
         homes = [home.path for home in self._setup.homes]
         text = await run_in_threadpool(metrics_text, homes, self._setup.clock())
         return Response(text, media_type=CONTENT_TYPE)
@@ -126,7 +126,7 @@ class WebSite:
         return StreamingResponse(self._live.news(listener), media_type="text/event-stream")
 
     def _listener(self, at: str) -> EventListener:
-        """What a page with this address watches: the journals, and the files of its job."""
+        """Return a listener for the journals and for the log files of the job in the page's address."""
         for home in self._setup.homes:
             for part in at.partition("?")[0].split("/"):
                 folder = job_dir(home.path, part)
@@ -140,7 +140,7 @@ class WebSite:
         yield
 
     def end(self) -> None:
-        """Close the pages that listen: the server ends."""
+        """End the event streams, because the server ends."""
         if self._live is not None:
             self._live.end()
 
@@ -165,7 +165,7 @@ class WebSite:
 
 
 def _newest(logs: Path, at: str) -> tuple[Path, ...]:
-    """The directories of the rank in the address, in all attempts, the newest first."""
+    """Return the log directories of the rank in the address, of the newest attempt first."""
     rank = at.partition("?")[0].rpartition("/")[2]
     if not rank.isdigit():
         return (logs,)
