@@ -1,4 +1,4 @@
-"""`holdfast.explain`: why a job died, from its logs."""
+"""`holdfast.explain`: explain from its logs why a job failed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Log = str | Path | bytes
 
 
 def explain(logs: Log | Sequence[Log], *, exit_code: int | None = None, signal: int | str | None = None) -> Report:
-    """Say why a job died, from any log of any launcher.
+    """Explain why a job failed, from logs of any launcher.
 
-    `logs`: the path of a log, or several, one a rank. A text with a line end in it, or bytes, is the log itself.
-    `exit_code`, `signal`: what the log does not tell; a signal by name or number. Raises `BadUsage` for a file that
-    cannot be read, and for a number that is no status or signal. Nothing is started and nothing is written.
+    `logs`: the path of a log, or several paths, one per rank. A text that contains a line end, or bytes, is the log
+    itself. `exit_code`, `signal`: how the job ended, if the log does not say; a signal by name or number. Raises
+    `BadUsage` for a file that cannot be read, and for an invalid status or signal. The function starts no process and
+    writes no file.
     """
     code, number = ended_by(exit_code, None if signal is None else str(signal))
     many = [logs] if isinstance(logs, str | Path | bytes) else list(logs)

@@ -1,4 +1,4 @@
-"""`holdfast.jobs`: the jobs that a state directory remembers, their reports, and their events as they happen."""
+"""`holdfast.jobs`: the jobs in a state directory, their reports, and their events as they happen."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from holdfast.record.state_directory import home_of, job_dir
 from holdfast.report.log_follow import LogWatch
 from holdfast.untrusted import Malformed, json_leniently
 
-#: Events are read in pieces: a slow reader holds at most so many of them.
+#: The number of events read at a time, which limits the memory for a slow reader.
 _MOST_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """One event of a job, as its journal has it."""
+    """One event of a job, as the journal has it."""
 
-    #: Seconds since the epoch.
+    #: The time in seconds since the epoch.
     at: float
-    #: `agent_reported`: the name of the event (docs/reference/records.md) in small letters.
+    #: The event's name in small letters, such as `agent_reported` (docs/reference/records.md).
     kind: str
-    #: Its fields; without secrets.
+    #: The event's fields, without secrets.
     data: Mapping[str, Any]
 
     def __repr__(self) -> str:
@@ -44,37 +44,38 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job as it stood when `jobs` was called. Times are seconds since the epoch."""
+    """One job, as it was when `jobs` was called. Times are seconds since the epoch."""
 
     id: str
     name: str
-    #: `running`, `queued`, `ended` or `out of sight` (on another machine).
+    #: `running`, `queued`, `ended` or `out of sight` (it runs on another machine).
     state: JobState
     created: float
     ended: float | None
-    #: None until it has ended.
+    #: None until the job has ended.
     outcome: Outcome | None
     code: int | None
-    #: The failure class; empty until it has ended.
+    #: The failure class; empty until the job has ended.
     phrase: str
-    #: How many have ended.
+    #: The number of ended attempts.
     attempts: int
     home: Path = field(repr=False)
     _view: JobView = field(repr=False, compare=False)
 
     @property
     def report(self) -> Report | None:
-        """Why it ended; None where it has not ended, or where its report is lost. Read anew each time."""
+        """The report on the job's end, read anew each time; None if the job has not ended or its report is lost."""
         found = _look(self.home)
         view = next((view for view in found.jobs if view.id == self.id), self._view)
         report = detail(found, view).report
         return of_job(report) if report is not None else None
 
     def events(self, *, follow: bool = False) -> Iterator[JobEvent]:
-        """The events so far, in their order. `follow`: then later ones, until the job has ended.
+        """Yield the events so far, in order. `follow`: then also later ones, until the job has ended.
 
-        The iterator reads the journal and nothing else: it cannot slow the job. An event may come a moment late. A job
-        of another machine cannot be followed: the events so far are all. Stops where the journal is damaged.
+        The iterator only reads the journal, so it cannot slow the job. An event may arrive a moment late. A job on
+        another machine cannot be followed: the iterator ends after the events so far. It also ends where the journal is
+        damaged.
         """
         lock = job_dir(self.home, self.id) / LOCK_NAME
         if not follow or self.state is not JobState.RUNNING:
@@ -91,10 +92,11 @@ class Job:
 
 
 def jobs(home: str | Path | None = None) -> tuple[Job, ...]:
-    """The jobs that this machine remembers, the newest first. `home`: the state directory; None: as for the command.
+    """Return the jobs in the state directory, the newest first. `home`: the state directory; None: the command's
+    default.
 
-    A job whose owner has died is closed, as by `holdfast jobs`. Trouble with the journal is a `UserWarning`. Raises
-    `BadUsage` where other users can write there.
+    A job whose owner has died is closed, as `holdfast jobs` does. Trouble with the journal is a `UserWarning`. Raises
+    `BadUsage` if other users can write to the directory.
     """
     where = Path(home).expanduser().absolute() if home is not None else home_of(os.environ)
     found = _look(where)
@@ -125,7 +127,7 @@ def _look(home: Path) -> Survey:
 
 
 def _after(home: Path, job: str, seen: list[int]) -> Iterator[JobEvent]:
-    """The events after the number `seen[0]`, which rises with each."""
+    """Yield the events after number `seen[0]`, and set `seen[0]` to the number of each."""
     import sqlite3
 
     while True:

@@ -1,4 +1,4 @@
-"""The public report: why a job ended, with the facts that a program needs. docs/internals/decisions/0022."""
+"""The public report: why a job ended, with the facts that a program needs. See docs/internals/decisions/0022."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ _MOST_HTML_EVIDENCE = 20
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Report:
-    """Why a job, or the program of a log, ended. It never changes. Foreign texts in it have their secrets masked.
+    """Why a job, or the program that wrote a log, ended. It is immutable. Secrets in texts of the program are masked.
 
-    `outcome`, `blame` and `rerun` are texts too: `report.outcome == "failed"`.
+    `outcome`, `blame` and `rerun` are strings too: `report.outcome == "failed"`.
     """
 
     #: `succeeded`, `failed` or `stopped`.
     outcome: Outcome
-    #: The final code: the exit status of `holdfast run`. 0 for a success.
+    #: The final code, which is the exit status of `holdfast run`; 0 for a success.
     code: int
-    #: The failure class: `AcceleratorOutOfMemory`.
+    #: The failure class, such as `AcceleratorOutOfMemory`.
     phrase: str
-    #: One or more sentences.
+    #: The cause in one or more sentences.
     reason: str
-    #: What to do.
+    #: The advice what to do.
     solution: str
     #: `workload`, `hardware`, `network`, `storage`, `platform`, `external`, `operator` or `unknown`.
     blame: Blame
     #: Whether another attempt helps: `now`, `later`, `elsewhere`, `never` or `unknown`.
     rerun: Rerun
-    #: The rank that failed first of its own cause, where it is known.
+    #: The rank that failed first of its own cause; None if it is not known.
     rank: int | None
-    #: That rank's node; empty where it is not known.
+    #: The node of that rank; empty if it is not known.
     node: str
-    #: That rank's own exit status, where it had one.
+    #: The exit status of that rank; None if it had none.
     exit_code: int | None
-    #: The signal that ended that rank, by name (`SIGKILL`); empty where none did.
+    #: The signal that ended that rank, by name (`SIGKILL`); empty if none did.
     signal: str
-    #: The type of the exception; empty where there was none.
+    #: The type of the exception; empty if there was none.
     exception: str
-    #: 0 to 1: the confidence that this rank is the culprit.
+    #: The confidence that this rank is the culprit, from 0 to 1.
     confidence: float
     #: Equal for equal failures.
     fingerprint: str
-    #: The lines and facts that prove it, the strongest first.
+    #: The lines and facts that prove the cause, the strongest first.
     evidence: tuple[str, ...]
-    #: How many attempts the job had; 1 for a log.
+    #: The number of attempts of the job; 1 for a log.
     attempts: int
-    #: Empty for a log.
+    #: The job's id; empty for a log.
     job_id: str
     #: The job's name; empty for a log.
     name: str
@@ -68,11 +68,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """The final code is 0."""
+        """Whether the final code is 0."""
         return self.code == 0
 
     def text(self, width: int = _WIDTH) -> str:
-        """What `holdfast show` or `holdfast explain` prints, without colours. `width`: columns."""
+        """Return the text of `holdfast show` or `holdfast explain`, without colours. `width`: columns."""
         from holdfast.report.brief_report import render_brief, render_exit
         from holdfast.report.failure_place import scene_of
 
@@ -81,7 +81,7 @@ class Report:
         return render_exit(self._of, scene_of(self._of, None), width=width, colour=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as `--json` prints (`holdfast schema report`): plain lists, texts and numbers."""
+        """Return the content of `--json` (`holdfast schema report`) as plain lists, strings and numbers."""
         import msgspec
 
         from holdfast.report.report_json import exit_report_object, to_json_object
@@ -100,7 +100,7 @@ class Report:
         return whole if len(whole) <= _MOST_REPR else whole[: _MOST_REPR - 2] + "…>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: a small table. All texts are escaped."""
+        """Return a small table for a notebook. All texts are escaped."""
         blamed = "" if self.ok else f" · blame {self.blame.value}"
         rows = [("class", f"{self.phrase} · code {self.code}{blamed}")]
         if self.rank is not None:
@@ -122,12 +122,12 @@ def _shown(text: str) -> str:
 
 
 def of_job(report: JobReport) -> Report:
-    """The public report of a job."""
+    """Return the public report of a job."""
     return _made(report.report, report.outcome, len(report.attempts), report, report.job_id, report.name)
 
 
 def of_exit(report: ExitReport) -> Report:
-    """The public report about a log."""
+    """Return the public report on a log."""
     outcome = Outcome.FAILED if report.code else Outcome.SUCCEEDED
     return _made(report, outcome, 1, report, "", "")
 

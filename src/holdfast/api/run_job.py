@@ -1,8 +1,8 @@
-"""`holdfast.run`: the same run as `holdfast run`, as a child process of the program that calls it.
+"""`holdfast.run`: runs `holdfast run` as a child process of the calling program.
 
-The supervisor is a process of its own here, for four reasons. It takes signals, which only the main thread of a program
-may do, and a notebook's main thread belongs to its event loop. It forks, which is not safe beside other threads. It
-reaps every child, and would take the caller's. And a job must not die of a bug in the program that has started it.
+The supervisor is a separate process for four reasons. It handles signals, which only a program's main thread may do,
+and a notebook's main thread belongs to its event loop. It forks, which is unsafe beside other threads. It reaps every
+child process, and would reap the caller's too. And a bug in the calling program must not kill the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.untrusted import MOST_BYTES, Malformed, json_as
 
 Option = str | int | float | bool | Path | Sequence[str] | None
 
-#: Bytes of the last lines on stderr: a refusal is among them.
+#: The number of lines of stderr that are kept: the message of a refusal is among them.
 _KEPT_LINES = 60
 _READ = 65536
 _JOB_FILE = "job.yaml"
@@ -52,17 +52,18 @@ def run(
     show: bool = True,
     **options: Option,
 ) -> Report:
-    """Run a job and wait for its end; its report, also of one that failed.
+    """Run a job, wait for its end, and return its report, also if it failed.
 
     `what`: a Python script with its `args`; a job file (`.yaml`, `.yml`); the content of a job file as a mapping; or a
     command as a list. `module`: `what` is a module, as with `python -m`. `home`: the state directory. `env`: variables
-    beside those of this process. `show`: print what the workers and holdfast print to `sys.stdout` and `sys.stderr`.
-    `options`: any option of `holdfast run` by its name, with underscores (`hang_timeout=60`, `no_checks=True`).
+    added to those of this process. `show`: print the output of the workers and of holdfast to `sys.stdout` and
+    `sys.stderr`. `options`: any option of `holdfast run` by its name, with underscores (`hang_timeout=60`,
+    `no_checks=True`).
 
-    May be called from any thread. Ctrl-C stops the job as it does in a terminal, and once more kills it at once;
-    `KeyboardInterrupt` is raised when the job has ended. The job also ends when this process ends. Raises `BadUsage`
-    for a wrong option, script or job file, with a `hint`, before anything was started; `HoldfastError` where the run
-    left no report (its supervisor was killed, or its platform starts the job again).
+    May be called from any thread. Ctrl-C stops the job as in a terminal, and a second Ctrl-C kills it at once;
+    `KeyboardInterrupt` is raised after the job has ended. The job also ends when this process ends. Raises `BadUsage`
+    with a `hint` for an invalid option, script or job file, before anything is started. Raises `HoldfastError` if the
+    run left no report (its supervisor was killed, or its platform restarts the job).
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         report_path = Path(folder) / "report.json"
@@ -80,14 +81,14 @@ def run(
         return found
     refusal = _without_report(status, said)
     if isinstance(what, Mapping) and (place := str(Path(folder) / _JOB_FILE)) in f"{refusal.message} {refusal.hint}":
-        # The file is gone, and the caller never saw it.
+        # The temporary file is gone, and the caller never saw its path.
         message = refusal.message.replace(f"job file {place}", "the job's mapping").replace(place, "the job's mapping")
         refusal = type(refusal)(message, hint=_SCHEMA)
     raise refusal
 
 
 def _words(given: Mapping[str, Option]) -> list[str]:
-    """`{"hang_timeout": 60}` → `--hang-timeout=60`."""
+    """Turn options into arguments: `{"hang_timeout": 60}` becomes `--hang-timeout=60`."""
     words: list[str] = []
     for key, value in given.items():
         name = key.replace("_", "-")
@@ -112,7 +113,7 @@ def _program(
     if isinstance(what, Mapping):
         job_file = folder / _JOB_FILE
         try:
-            job_file.write_bytes(msgspec.json.encode(what))  # JSON is YAML
+            job_file.write_bytes(msgspec.json.encode(what))  # JSON is valid YAML
         except (TypeError, UnicodeEncodeError) as error:
             raise BadUsage(f"the job's mapping: {error}", hint=_SCHEMA) from None
         return ["--job", str(job_file), *rest]
@@ -129,9 +130,9 @@ def _program(
 
 
 def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str, str], show: bool) -> tuple[int, str]:
-    """The exit status of the command, and its last lines on stderr."""
-    # -P: a file `holdfast.py` where the caller stands is not meant. A session of its own: a Ctrl-C at the terminal
-    # comes to the caller only, who passes it on; else each would count twice.
+    """Run the command; return its exit status and its last lines of stderr."""
+    # -P: Python must not import a file `holdfast.py` in the caller's directory. A new session: Ctrl-C in the terminal
+    # then reaches only the caller, which forwards it; otherwise each would count twice.
     command = [sys.executable, "-P", "-m", "holdfast.api.run_child", str(os.getpid()), *words]
     try:
         child = subprocess.Popen(
@@ -166,7 +167,9 @@ def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str,
 
 
 class _Streams:
-    """Reads both streams of the child until it has ended."""
+    """Reads stdout and stderr of the child until it has ended. `said`: receives the last lines of stderr. `show`: print
+    all.
+    """
 
     def __init__(self, child: subprocess.Popen[bytes], said: deque[str], show: bool) -> None:
         self._child = child
@@ -183,7 +186,7 @@ class _Streams:
             self._selector.register(stream.fileno(), selectors.EVENT_READ, (out, decoder))
 
     def pass_on(self) -> None:
-        """Waits until the child has ended, and all of its output was read."""
+        """Read all output of the child until it has ended."""
         over = False
         while not over:
             ready = self._selector.select()
@@ -195,7 +198,7 @@ class _Streams:
         self._child.wait()
 
     def mute(self) -> None:
-        """From now on nothing is printed."""
+        """Stop printing; the output is still read."""
         self._show = False
 
     def _read(self, fd: int, out: bool, decoder: codecs.IncrementalDecoder) -> bool:
@@ -227,7 +230,7 @@ class _Streams:
 
 def _print(stream: TextIO | None, text: str) -> None:
     if stream is None:
-        return  # a program without a console
+        return  # a program without a console has no streams
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "replace").decode(encoding))
     stream.flush()
@@ -241,7 +244,9 @@ def _report(path: Path) -> Report | None:
 
 
 def _without_report(status: int, said: str) -> HoldfastError:
-    """The command's last message, as an exception: `holdfast: MESSAGE` and under it ` try: HINT`."""
+    """Return the command's last message as an exception. The message has the form `holdfast: MESSAGE`, with ` try:
+    HINT` below.
+    """
     message, hint = "", ""
     if "holdfast: " in said:
         block = said.rpartition("holdfast: ")[2].splitlines()
