@@ -1,1 +1,1 @@
-"""What a person reads of a job: the report as text, JSON and HTML, logs, pictures and figures."""
+"""Presents a job to people: the report as text, JSON and HTML, logs, swimlanes and statistics."""

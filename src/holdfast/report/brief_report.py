@@ -1,6 +1,6 @@
 """The short report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
 
-`show.report` has the whole report; its last line names the command for it.
+`text_report` makes the whole report; the last line of the short one names the command that prints it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from holdfast.report.terminal_text import Style, paint, wrapped
 from holdfast.report.text_report import entry, evidence_lines, headline
 from holdfast.safe_text import one_line
 
-#: Columns of a label, without the two blanks before it.
+#: The width of a label in columns, without the two blanks before it.
 _LABEL = 9
-#: The role of a job that names none: readers know that a rank is a worker.
+#: The role of a job that names none; it is left out, because readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
 _SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
 _CLAUSE = Lazy(r"[:;] ")
 _SHORTEST_CLAUSE = 30
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
-#: Characters of an exception; the rest is in the log.
+#: The number of characters shown of an exception; the log has the rest.
 _MOST_SAID = 400
 _MOST_SOURCE = 100
-#: Lines with the platform's and the kernel's statements.
+#: The number of lines with statements of the platform and the kernel.
 _MOST_SEEN = 3
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
-#: Groups of equal attempts.
+#: The number of groups of equal attempts.
 _MOST_ATTEMPTS = 6
 
 _FAULT = {
@@ -57,8 +57,10 @@ _RERUN = {
 
 
 def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
-    """The job's end in about seven lines. Ends with a line end; `width` in columns. `scene`: that of the job's last
-    report."""
+    """Return the short report in about seven lines. It ends with a line end.
+
+    `scene`: the place of the failure in the job's last report. `width`: columns.
+    """
     if report.outcome is Outcome.SUCCEEDED:
         return "\n".join([headline(report, colour=colour), *_attempts(report.attempts, width, colour)]) + "\n"
     last = report.report
@@ -85,7 +87,9 @@ def _entry(label: str, text: str, width: int, colour: bool, style: Style | None 
 
 
 def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
-    """One exit explained, as `holdfast explain` prints it: in the order of a job's report, with the deciding lines."""
+    """Return the explanation of one exit as `holdfast explain` prints it: like a job's report, but with the deciding
+    lines.
+    """
     style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
     what = one_line(scene.said) or _without_who(report.reason)
     lines = _headed("", one_line(report.phrase), what, width, style, colour)
@@ -96,7 +100,7 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
         lines += _entry("class", " · ".join(_class(report, None)), width, colour)
     if report.solution:
         lines += _entry("fix", report.solution, width, colour, Style.STRONG)
-    # One line below has that the others were stopped.
+    # The stop of the other ranks is in the line "others" below.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
     lines += evidence_lines(told, width, colour, label_columns=_LABEL)
     if scene.log:
@@ -118,7 +122,11 @@ def _head(report: JobReport, scene: FailurePlace, width: int, colour: bool) -> l
 
 
 def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: bool) -> list[str]:
-    """`word` gets its colour after the lines are broken: until then a placeholder of the same width stands for it."""
+    """Wrap the headline, with `word` in colour.
+
+    Colour codes would count as columns, so a placeholder of the same width stands for the word until the lines are
+    wrapped.
+    """
     if len(what) > _MOST_SAID:
         what = what[:_MOST_SAID] + " …"
     mark = "\0" * len(word)
@@ -139,8 +147,10 @@ def _who(report: JobReport, width: int) -> list[str]:
 
 
 def _culprit(report: ExitReport, world: int) -> list[str]:
-    """The rank and the number of ranks, the node, its own exit, and the confidence. `world`: 0 where it is not
-    known."""
+    """Return the rank, the number of ranks, the node, the rank's exit and the confidence, as parts of a line.
+
+    `world`: the number of ranks; 0: not known.
+    """
     first, parts = report.first, []
     if first is not None:
         of = f" of {world}" if world > first.rank else ""
@@ -158,7 +168,7 @@ def _culprit(report: ExitReport, world: int) -> list[str]:
 
 
 def _packed(parts: Sequence[str], width: int) -> list[str]:
-    """As many parts on a line as fit: a time or a rank is never broken in two."""
+    """Put as many parts on each line as fit; no part is broken over two lines unless it is longer than a line."""
     lines: list[str] = []
     for part in map(one_line, parts):
         more = f"{lines[-1]} · {part}" if lines else ""
@@ -170,7 +180,7 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
-    """The place with its source line, and one line for its callers, the innermost first."""
+    """Return a line for the place with its source line, and one for its callers, the innermost first."""
     if not frames:
         return []
     place, *callers = frames
@@ -183,7 +193,7 @@ def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
 
 
 def _near(path: str, folder: str) -> str:
-    """A path, shortened where it is in the folder of the line above."""
+    """Shorten a path to its file name if it is in the folder of the line above."""
     return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
 
 
@@ -199,9 +209,9 @@ def _place(frame: UserFrame, width: int) -> str:
 
 
 def _first_step(solution: str, most: int) -> str:
-    """The first step: one sentence of the solution, or its first clause where that is longer than `most` characters.
+    """Return the first step of a solution: its first sentence, or the first clause if the sentence is too long.
 
-    `holdfast exits CODE`, which the line above names, has the whole solution.
+    `most`: the longest sentence in characters. `holdfast exits CODE`, printed below, has the whole solution.
     """
     text = one_line(solution)
     if len(text) <= most // 2:
@@ -216,7 +226,7 @@ def _first_step(solution: str, most: int) -> str:
 
 
 def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
-    """The part of the reason that is not in the exception."""
+    """Return the line with the reason, unless the exception says the same."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
@@ -225,7 +235,7 @@ def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
-    """Statements of Slurm, Kubernetes and the kernel about the end, where the reason has them not."""
+    """Return statements of Slurm, Kubernetes and the kernel about the end that are not in the reason."""
     lines: list[str] = []
     for item in report.evidence:
         text = one_line(item.text)
@@ -248,7 +258,7 @@ def _class(report: ExitReport, decision: Decision | None) -> list[str]:
             told = one_line(decision.reason).replace(f"{report.phrase} would fail", "it would fail")
             parts.append(begun if known else f"not restarted: {told}")
         case DecisionKind.STOP:
-            pass  # the headline has the request
+            pass  # the headline has the request to stop
         case _:
             parts.append(f"{decision.kind.value}: {one_line(decision.reason)}")
     return parts
@@ -263,7 +273,7 @@ def _lines(scene: FailurePlace) -> str:
 
 
 def _others(report: ExitReport) -> str:
-    """One line for any number of ranks. It names the stop only where each rank exited by SIGTERM."""
+    """Return one line for any number of ranks; it says how they ended if all ended in the same way."""
     who = ranks(report.collateral)
     ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
     how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""
@@ -271,7 +281,7 @@ def _others(report: ExitReport) -> str:
 
 
 def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
-    """Commands to type next, the narrowest first. The line of the log stands for `holdfast logs`."""
+    """Return commands to type next, the most specific first. If the log's place is shown, `holdfast logs` is left out."""
     last, logs = report.report, next_command(report)
     own = last.hint or logs
     return [
@@ -282,7 +292,7 @@ def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
 
 
 def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
-    """As many commands on a line as fit; a command that is the beginning of another one is left out."""
+    """Put as many commands on a line as fit; a command that is the beginning of another one is left out."""
     lines: list[str] = []
     for command in map(one_line, commands):
         if any(other.startswith(f"{command} ") for other in commands):
@@ -296,7 +306,7 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
 
 
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
-    """Whether the job's report is that of this attempt, and not of a later request. Files supply a missing hint."""
+    """Whether the job's report is the report of this attempt, and not of a later request."""
     own = record.report
     return (own.attempt, own.phrase, own.code, own.reason) == (
         report.attempt,
@@ -307,7 +317,7 @@ def _ends(record: AttemptRecord, report: ExitReport) -> bool:
 
 
 def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, whole: bool = True) -> list[str]:
-    """A line for each run of equal attempts; none where all were alike: the line above has their number.
+    """Return a line for each run of equal attempts; none if all were equal, because another line has their number.
 
     `whole`: the job ended as its last attempt did.
     """
@@ -345,7 +355,7 @@ def _alike(record: AttemptRecord) -> tuple[object, ...]:
 
 
 def _without_who(reason: str) -> str:
-    """The reason without the rank, which the next line names."""
+    """Return the reason without the rank, which the next line names."""
     text = one_line(reason)
     found = _WHO.match(text)
     return text[found.end() :] if found else text

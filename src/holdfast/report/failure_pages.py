@@ -1,6 +1,6 @@
-"""`docs/reference/failures/`, made from the catalogue: `python -m holdfast.report.failure_pages` writes it.
+"""`python -m holdfast.report.failure_pages`: writes `docs/reference/failures/` from the catalogue.
 
-One page for each failure class, whose address reports print, and a list of all.
+There is one page for each failure class, whose address is in reports, and a list of all classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCKS: tuple[tuple[range, str], ...] = (
     (range(255, 256), "255: unexplained"),
 )
 
-#: The meaning of a block of codes beside its rows.
+#: Explanations of a block of codes, shown above its rows.
 _NOTES: dict[range, str] = {
     range(1, 3): (
         "1: an internal error of holdfast. 2: wrong usage, or a job file that cannot be used; no worker was started."
@@ -64,7 +64,7 @@ _SAMPLE_CHARACTERS = 200
 
 
 def pages(rows: Sequence[ExitRow]) -> dict[str, str]:
-    """Every page by its file name: `index.md`, and one for each failure class."""
+    """Return the text of every page by its file name: `index.md`, and one page for each failure class."""
     return {"index.md": _index(rows), **{f"{row.phrase}.md": _page(row) for row in rows}}
 
 
@@ -121,7 +121,7 @@ def _page(row: ExitRow) -> str:
 
 
 def _again(row: ExitRow) -> str:
-    """Whether another attempt helps, in words."""
+    """Return whether another attempt helps, in words."""
     if row.code == 0:
         return "not needed"
     if row.blame is Blame.OPERATOR:
@@ -130,7 +130,7 @@ def _again(row: ExitRow) -> str:
 
 
 def _samples(wordings: Sequence[Wording]) -> Iterator[str]:
-    """The first line of each pattern's first sample that the pattern matches, cut to one short line."""
+    """Yield one line for each pattern: the first line of its first sample that the pattern matches, cut if it is long."""
     for wording in wordings:
         if not wording.samples:
             continue
@@ -140,7 +140,7 @@ def _samples(wordings: Sequence[Wording]) -> Iterator[str]:
 
 
 def _without_fields(text: str) -> str:
-    """A report fills in `{device}`; a page has no device, and says DEVICE."""
+    """Replace fields such as `{device}` by DEVICE: only a report has values for them."""
     return re.sub(r"\{(\w+)[^}]*\}", lambda field: field[1].upper(), text)
 
 
@@ -151,7 +151,7 @@ def _filled(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Write the pages of the built-in rows, and remove those of rows that are gone."""
+    """Write the pages of the built-in rows, and remove the pages of removed rows."""
     folder = Path(__file__).parents[3] / "docs" / "reference" / "failures"
     made = pages(read_rows())
     for old in folder.glob("*.md"):

@@ -13,50 +13,50 @@ from holdfast.safe_text import harmless
 _SOURCE = Lazy(r"(?P<role>[\w.-]{1,80})-(?P<rank>\d{1,9}) (?P<stream>stdout|stderr)(?::(?P<line>\d{1,12}))?")
 _FRAME = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>.{1,200})')
 _AT = Lazy(r"  at (?P<path>.{1,4096}):(?P<line>\d{1,9}) in (?P<function>.{1,200})")
-#: As py-spy writes a frame.
+#: A frame in py-spy's format.
 _STACK = Lazy(r"(?P<function>.{1,200}) \((?P<path>[^()\n]{1,4096}):(?P<line>\d{1,9})\)")
 _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})')
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
-#: Paths of code that the user did not write.
+#: Parts of paths of code that the user did not write.
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-#: The same, for stacks with shortened paths.
+#: Beginnings of such paths in stacks that have shortened paths.
 _LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
 
-#: Bytes of a log that are searched, from its end.
+#: The number of bytes of a log that are searched, from its end.
 TAIL_BYTES = 256 * 1024
-#: A traceback is searched within so many lines before the exception.
+#: The number of lines before the exception in which its traceback is searched.
 MOST_LINES = 400
 MOST_FRAMES = 3
 
 
 class UserFrame(Noun, frozen=True, kw_only=True):
-    """One call of the user's own code."""
+    """A frame of the user's own code in a stack."""
 
     path: str
     line: int
     function: str
-    #: The source line from the log; empty where it has none.
+    #: The source line from the log; empty if the log has none.
     source: str = ""
 
 
 class FailurePlace(Noun, frozen=True, kw_only=True):
-    """The place of a failure, from the worker's log. Each part may be missing."""
+    """The place of a failure in the worker's log and in the code. Each part may be missing."""
 
-    #: The exception as the program printed it: its first line.
+    #: The first line of the exception as the program printed it.
     said: str = ""
-    #: The innermost first, at most `MOST_FRAMES`.
+    #: The innermost frame first, at most `MOST_FRAMES`.
     frames: tuple[UserFrame, ...] = ()
-    #: The log file.
+    #: The path of the log file; `first_line` and `last_line` are the traceback in it.
     log: str = ""
     first_line: int | None = None
     last_line: int | None = None
 
 
 def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
-    """The scene of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: no log is read.
+    """Return the place of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: read no log.
 
-    Where a log cannot be read (it is on another node, or was removed), the scene comes from the evidence.
+    If a log cannot be read (it is on another node or was removed), the place comes from the report's evidence.
     """
     item = _deciding(report)
     if item is None:
@@ -95,7 +95,10 @@ def _end_of(path: Path) -> list[str]:
 
 
 def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
-    """The log of a culprit without an explaining line, and its last line where the file is short: stderr first."""
+    """Return the log of a culprit without a deciding line, stderr before stdout.
+
+    The number is the log's last line; None if the log is too long to be counted.
+    """
     first = report.first
     if first is None or logs is None or "/" in first.role:
         return "", None
@@ -111,7 +114,7 @@ def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
 
 
 def _waiting(report: ExitReport) -> tuple[UserFrame, ...]:
-    """The place of a hang's culprit, from the last look at its stack: the user's frames, or the innermost one."""
+    """Return the place of a hang's culprit from its last stack dump: the user's frames, or else the innermost one."""
     if report.first is None:
         return ()
     begin = f"rank {report.first.rank} "
@@ -124,8 +127,7 @@ def _waiting(report: ExitReport) -> tuple[UserFrame, ...]:
 
 
 def _dumped(lines: list[str]) -> list[UserFrame]:
-    """The user's frames of the last stack that `faulthandler` wrote for the thread that crashed, the innermost
-    first."""
+    """Return the user's frames of the last `faulthandler` dump, for the thread that crashed, the innermost first."""
     begins = [at for at, line in enumerate(lines) if line.startswith(_CRASHED) and line.endswith(_INNERMOST)]
     frames: list[UserFrame] = []
     for line in lines[begins[-1] + 1 :][:MOST_LINES] if begins else ():
@@ -140,14 +142,14 @@ def _users(path: str) -> bool:
 
 
 def _deciding(report: ExitReport) -> Evidence | None:
-    """The first evidence from a worker's log; the one with the exception where there is one."""
+    """Return the first evidence from a worker's log, preferably one with the exception."""
     read = [item for item in report.evidence if item.kind in (EvidenceKind.LOG, EvidenceKind.EXCEPTION)]
     own = [item for item in read if report.exception and item.text.startswith(report.exception)]
     return next(iter((*own, *read)), None)
 
 
 def _block(lines: list[str], head: str) -> list[str]:
-    """The last traceback that ends with this exception; empty where there is none."""
+    """Return the last traceback that ends with this exception; empty if there is none."""
     plain = harmless(head).strip()
     for end in range(len(lines) - 1, -1, -1):
         if harmless(lines[end]).strip() != plain:

@@ -1,4 +1,4 @@
-"""A job's log files: their list, and their unchanged bytes. In blocks, since a log may have gigabytes."""
+"""Lists a job's log files and copies their bytes, in blocks because a log may have gigabytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Write = Callable[[bytes], object]
 
 
 class LogPart(Noun, frozen=True, kw_only=True):
-    """One stream of one worker in one attempt."""
+    """The log of one stream of one worker in one attempt."""
 
     attempt: int
     role: str
@@ -33,12 +33,12 @@ class LogPart(Noun, frozen=True, kw_only=True):
 
 
 def attempts_of(home: Path, job_id: str) -> list[int]:
-    """The attempts that have a directory, in order."""
+    """Return the numbers of attempts that have a log directory, in order."""
     return sorted(number for number, _ in _numbered(logs_of(home, job_id), "attempt"))
 
 
 def parts_of(home: Path, job_id: str, attempt: int) -> list[LogPart]:
-    """Every log of an attempt, by rank, stdout before stderr."""
+    """Return every log of an attempt, by rank, stdout before stderr."""
     parts = []
     for rank, directory in _numbered(logs_of(home, job_id) / f"attempt-{attempt}", None):
         role = directory.name.rpartition("-")[0]
@@ -52,9 +52,10 @@ def parts_of(home: Path, job_id: str, attempt: int) -> list[LogPart]:
 def chosen(
     home: Path, job_id: str, *, attempt: int | None, rank: int | None, streams: Iterable[str]
 ) -> tuple[int, list[LogPart]]:
-    """The attempt (the last one unless given) and its logs of these ranks and streams.
+    """Return the attempt (the last one if `attempt` is None) and its logs of this rank (None: all) and these streams.
 
-    Raises `BadUsage` for an attempt or a rank that the job does not have. No logs at all: attempt 0 and an empty list.
+    Raises `BadUsage` for an attempt or a rank that the job does not have. Without any logs: attempt 0 and an empty
+    list.
     """
     attempts = attempts_of(home, job_id)
     if attempt is not None and attempt not in attempts:
@@ -77,10 +78,11 @@ def chosen(
 def copy(
     part: LogPart, write: Write, *, since: Mark | None = None, prefixed: bool, whole_lines: bool = False
 ) -> Mark | None:
-    """Write a log from this place on (None: its first byte), each line with the part's prefix if `prefixed`.
+    """Write a log from position `since` on (None: its first byte), each line with the part's prefix if `prefixed`.
 
-    Returns where it stopped. A rotated log is read over all its pieces. A last line without a line end gets one when
-    prefixed, so that the next log's prefix begins a line; with `whole_lines` it is left for the next call instead.
+    Returns the position where it stopped. A rotated log is read over all its pieces. If the last line has no line end
+    and `prefixed` is set, a line end is added, so that the next log's prefix begins a line. With `whole_lines`, such a
+    line is left for the next call instead.
     """
     lines = _Lines(part.prefix if prefixed else b"", write)
     mark = since
@@ -105,7 +107,7 @@ def copy(
 
 
 class _Lines:
-    """Blocks with a prefix before each line; without a prefix, unchanged."""
+    """Adds a prefix to each line of the written blocks; without a prefix, it passes the blocks on unchanged."""
 
     def __init__(self, prefix: bytes, write: Write) -> None:
         self._prefix = prefix
@@ -127,7 +129,7 @@ class _Lines:
 
 
 def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:
-    """Entries called `<name>-<number>`, with any name where it is None."""
+    """Return (number, path) of the entries called `<name>-<number>`; `name` None: with any name."""
     found = []
     try:
         entries = list(directory.iterdir())

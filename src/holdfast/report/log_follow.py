@@ -1,7 +1,7 @@
-"""Waits for logs to grow and for their job to end, by events of the kernel and without polling.
+"""Waits for logs to grow and for their job to end, with events of the kernel instead of polling.
 
-inotify reports writes, and a blocking `flock` in a thread of its own reports the owner's end: it gets the lock at the
-moment its holder dies, of any cause.
+inotify reports writes. A blocking `flock` in a separate thread reports the owner's end: it gets the lock as soon as the
+owner, which holds it, dies for any reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class LogWatch:
-    """Watched directories and one lock. Raises OSError where inotify is not available."""
+    """Watches directories and one lock. Raises OSError if inotify is not available."""
 
     def __init__(self, lock: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -37,11 +37,11 @@ class LogWatch:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self._names: dict[int, Path] = {}
         self._ended, self._end = os.pipe2(os.O_CLOEXEC)
-        # A daemon: when the reader of the logs leaves first, nothing has to wait for the job.
+        # A daemon thread: a reader of the logs can exit without waiting for the job.
         threading.Thread(target=_await_lock, args=(lock, self._end), daemon=True).start()
 
     def add(self, directory: Path) -> bool:
-        """Watch a directory too; True if it was not watched before. A directory that no longer exists is left out."""
+        """Watch a directory too; True if it was not watched before. A directory that no longer exists is ignored."""
         mask = _CREATE | _MODIFY | _MOVED_TO
         number = self._add(self._fd, os.fsencode(directory), mask)
         if number < 0 or number in self._names:
@@ -50,9 +50,9 @@ class LogWatch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Wait for a change; returns its paths (empty: too many to name). None once the lock is free.
+        """Wait for a change and return the changed paths (empty: too many to name). None once the lock is free.
 
-        The times of a log change before the log does, and count as no change.
+        The file with a log's times changes before the log does; such changes are ignored.
         """
         while True:
             ready, _, _ = select.select([self._fd, self._ended], [], [])
@@ -63,7 +63,7 @@ class LogWatch:
                 return changed if all_told else set()
 
     def _changed(self) -> tuple[set[Path], bool]:
-        """The paths, and whether they are all."""
+        """Return the changed paths, and whether the list is complete."""
         changed: set[Path] = set()
         told = True
         while True:
@@ -87,7 +87,7 @@ class LogWatch:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
-        # `_end` belongs to the thread, which may outlive us.
+        # The thread closes `_end`, because it may outlive this object.
         os.close(self._ended)
 
 
@@ -96,6 +96,6 @@ def _await_lock(lock: Path, end: int) -> None:
         with opened(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH)
     except OSError:
-        pass  # no lock to wait for: the job counts as ended
+        pass  # there is no lock to wait for: the job counts as ended
     finally:
         os.close(end)

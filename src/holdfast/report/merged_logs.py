@@ -1,6 +1,6 @@
-"""Several logs as one, in the order of their lines' times, with a choice of lines and fields.
+"""Merges several logs by the times of their lines, with a filter of lines and a choice of fields.
 
-The memory is bounded, however large and many the logs are: each holds one block.
+The memory is bounded for any number and size of logs: each log holds one block.
 """
 
 from __future__ import annotations
@@ -27,36 +27,37 @@ Write = Callable[[bytes], object]
 
 
 class Pattern(Noun, frozen=True, kw_only=True):
-    """The pattern that lines must contain."""
+    """A compiled pattern that lines must contain."""
 
-    #: Compiled by re2, which has no type of its own for it.
+    #: Matches one line. re2 has no public type for a compiled pattern.
     in_line: Any
-    #: The same for a block of many lines: it finds at least as much. None where there is no such pattern.
+    #: Matches a block of many lines: it finds at least the lines that `in_line` matches. None: not possible for this
+    #: pattern.
     in_block: Any = None
 
 
 class LogLineFilter(Noun, frozen=True, kw_only=True):
-    """Which lines are wanted."""
+    """Selects lines of a log."""
 
     since: float | None = None
-    #: Seconds since the epoch; a line of that moment itself is excluded.
+    #: Seconds since the epoch, as `since`; a line of exactly this time is excluded.
     until: float | None = None
-    #: None: all.
+    #: None: all lines.
     pattern: Pattern | None = None
-    #: The number of last lines of each log.
+    #: The number of last lines of each log; None: all lines.
     tail: int | None = None
 
 
 def pattern_of(text: str) -> Pattern:
-    """Raises `BadUsage` where it is no regular expression."""
-    import re2  # most commands that print logs search for nothing
+    """Compile a pattern. Raises `BadUsage` if the text is not a regular expression."""
+    import re2  # imported late: most commands that print logs search for nothing
 
     options = re2.Options()
     options.log_errors = False
     written = text.encode(errors="surrogateescape")
     try:
         line = re2.compile(written, options)
-        # The ends of the text are those of a block there, and not of a line.
+        # \A and \z would match the ends of the block instead of the ends of a line.
         ends = b"\\A" in written or b"\\z" in written or b"(?-" in written
         return Pattern(in_line=line, in_block=None if ends else re2.compile(b"(?m:" + written + b")", options))
     except re2.error as error:
@@ -68,39 +69,43 @@ def pattern_of(text: str) -> Pattern:
 
 
 class LogSource(Protocol):
-    """How a log is read, here or on another node."""
+    """Reads a log, on this machine or on another node."""
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Where the lines from that moment on begin, and of them the last ones; None: at the log's first byte."""
+        """Return the position of the first of the last `tail` lines since time `since`; None: the log's first byte."""
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """As `log_times.read_on`."""
+        """Read the log as `log_times.read_on` does."""
 
 
 class FileReader:
-    """A log on this machine."""
+    """Reads a log on this machine."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """As `LogSource.begin`. Raises OSError where the log is not there."""
+        """Find the position as `LogSource.begin` says. Raises OSError if the log does not exist."""
         mark = since_mark(self._path, since) if since is not None else None
         return mark if tail is None else later(self._path, mark, tail_mark(self._path, tail))
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """As `LogSource.read_on`."""
+        """Read the log as `LogSource.read_on` says."""
         try:
             return read_on(self._path, since, size, whole_lines=whole_lines)
         except FileNotFoundError:
-            return [], since  # it has just been given another name, and its successor is not there yet
+            return [], since  # the log is being rotated: it has been renamed, and its successor does not exist yet
 
 
 class LogCursor:
-    """One log, read on from where the last reading ended."""
+    """Reads one log, and continues from where the last read ended."""
 
     def __init__(self, part: LogPart, wish: LogLineFilter, block_bytes: int, reader: LogSource | None = None) -> None:
-        """`reader`: None for a log on this machine. Raises OSError where it does not exist."""
+        """Create the cursor at the first selected line.
+
+        `part`: the log. `wish`: the filter. `block_bytes`: bytes that one read may return. `reader`: None for a log on
+        this machine. Raises OSError if the log does not exist.
+        """
         self.part = part
         self._reader = reader or FileReader(part.path)
         self._wish = wish
@@ -122,12 +127,13 @@ class LogCursor:
 
     @property
     def mark(self) -> Mark | None:
-        """Where the next reading begins."""
+        """The position where the next read begins."""
         return self._mark
 
     def _before_the_tail(self) -> int:
-        """The number of lines before the last ones that are wanted: counted in a separate reading, without keeping
-        them."""
+        """Return the number of selected lines before the last `tail` ones. A separate pass counts them without keeping
+        them.
+        """
         fit = 0
         first = LogCursor(
             self.part, LogLineFilter(since=self._wish.since, until=self._wish.until), self._block_bytes, self._reader
@@ -138,7 +144,7 @@ class LogCursor:
         return max(0, fit - self._wish.tail)
 
     def peek(self, *, whole_lines: bool) -> float | None:
-        """The time of the next line; None: there is none for now. Lines without a time come first."""
+        """Return the time of the next line; None: there is none for now. Lines without a time come first."""
         if not self._spans and not self._over:
             spans, self._mark = self._reader.read_on(self._mark, self._block_bytes, whole_lines=whole_lines)
             self._spans.extend(spans)
@@ -161,7 +167,7 @@ class LogCursor:
         return span
 
     def wanted(self, span: Span) -> Iterator[bytes]:
-        """The wanted lines of the span, joined where no line has to be examined."""
+        """Yield the selected lines of the span; if no line has to be examined, they come in one piece."""
         if self._wish.pattern is None and not self._skip:
             yield span.data
             return
@@ -173,11 +179,11 @@ class LogCursor:
 
 
 def fitting(data: bytes, pattern: Pattern | None) -> Iterator[bytes]:
-    """The lines that contain the pattern, with their ends."""
+    """Yield the lines that contain the pattern, with their line ends."""
     at = 0
     while at < len(data):
         if pattern is not None and pattern.in_block is not None:
-            # What is found in a line is found in the block, no later: what lies before needs no second look.
+            # A match in a line is also a match in the block: text before the first match in the block needs no search.
             if (found := pattern.in_block.search(data, at)) is None or found.start() >= len(data):
                 return
             at = data.rfind(b"\n", at, found.start()) + 1 or at
@@ -189,19 +195,23 @@ def fitting(data: bytes, pattern: Pattern | None) -> Iterator[bytes]:
 
 
 class Printer:
-    """Writes lines, each with the requested fields before it, or as one JSON object."""
+    """Writes lines, each with the requested fields before it, or each as a JSON object."""
 
     def __init__(
         self, write: Write, *, prefixed: bool, timestamps: bool = False, as_json: bool = False, attempts: bool = False
     ) -> None:
-        """`prefixed`: worker and stream before the line; `attempts`: the attempt too."""
+        """Create a printer.
+
+        `write`: receives the output. `prefixed`: worker and stream before each line. `timestamps`: the time before each
+        line. `as_json`: one JSON object per line. `attempts`: the attempt in the prefix too.
+        """
         self._write = write
         self._prefixed = prefixed
         self._timestamps = timestamps
         self._as_json = as_json
         self._attempts = attempts
         self._open: LogCursor | None = None
-        """The last written text is a line of this log without its end."""
+        """The log whose line was written without its line end."""
         self.wrote = False
 
     def put(self, source: LogCursor, span: Span) -> None:
@@ -223,7 +233,7 @@ class Printer:
             self._open = None if data.endswith(b"\n") else source
 
     def end(self) -> None:
-        """Begin the next line at the beginning of an output line."""
+        """End the open output line, if it has a prefix, so that the next line begins a new one."""
         if self._open is not None and (self._prefixed or self._timestamps):
             self._write(b"\n")
         self._open = None
@@ -236,7 +246,7 @@ class Printer:
 
 
 def stamp(at: float | None) -> str:
-    """`2026-11-22 14:20:01.250 +01:00`; a hyphen where there is no time."""
+    """Format a time as `2026-11-22 14:20:01.250 +01:00`; None is a hyphen."""
     if at is None:
         return "-"
     text = clock(at)
@@ -258,7 +268,7 @@ def _as_json(part: LogPart, at: float | None, line: bytes) -> bytes:
 
 
 def pod_line(pod: str, at: float | None, role: str, rank: int | None, text: bytes) -> bytes:
-    """A line of a pod's log as a JSON object. `rank`: None for a line of holdfast itself."""
+    """Return a line of a pod's log as a JSON object. `rank`: None for a line of holdfast itself."""
     whole = {
         "schema": "holdfast.pod_line/1",
         "at": at,
@@ -271,12 +281,12 @@ def pod_line(pod: str, at: float | None, role: str, rank: int | None, text: byte
 
 
 def block_bytes(logs: int) -> int:
-    """Bytes that each of so many logs may hold."""
+    """Return the number of bytes that each of `logs` logs may hold in memory."""
     return max(LEAST_BLOCK_BYTES, min(BLOCK_BYTES, ALL_BLOCKS_BYTES // max(1, logs)))
 
 
 def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], *, whole_lines: bool = False) -> None:
-    """Pass all present lines to `put`, by time; lines of equal time in the order of the sources."""
+    """Pass all lines that are present to `put`, by time; lines of equal time come in the order of the sources."""
     heap = [
         (at, number)
         for number, source in enumerate(sources)
@@ -293,7 +303,7 @@ def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], 
             if at is None:
                 heapq.heappop(heap)
                 break
-            # A line that comes in parts is not broken by another one.
+            # Lines of other logs must not interrupt a line that arrives in parts.
             if other is not None and (at, number) > other and not source.goes_on:
                 heapq.heapreplace(heap, (at, number))
                 break

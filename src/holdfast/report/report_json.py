@@ -1,4 +1,4 @@
-"""The report as JSON (`holdfast.report/1`). `holdfast.record` has its writer and reader, beside the file."""
+"""The report as JSON (`holdfast.report/1`). The functions that write and read it are in `holdfast.record`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["SCHEMA", "exit_report_object", "exit_text", "from_json_object", "job
 
 
 def job_text(report: JobReport) -> str:
-    """The job's report as JSON text, indented, without a line end."""
+    """Return the job's report as JSON text, indented, without a line end."""
     return pretty(to_json_object(report))
 
 
 def exit_text(report: ExitReport) -> str:
-    """One exit's report as JSON text, indented, without a line end."""
+    """Return the report of one exit as JSON text, indented, without a line end."""
     return pretty(exit_report_object(report))
 
 
 def pretty(value: object) -> str:
-    """Any JSON value, indented by one; characters that would steer a terminal are written as `\\uXXXX`."""
+    """Return any value as JSON, indented by one; characters that could control a terminal are written as `\\uXXXX`."""
     import msgspec
 
     return json_text(msgspec.json.format(encode(value), indent=1).decode())

@@ -1,4 +1,4 @@
-"""Text for a terminal: colour only where it is wanted, and no control sequences from foreign text."""
+"""Text for a terminal: coloured only on request, and free of control sequences from users and programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Style", "columns", "harmless", "paint", "wants_colour", "wrapped"]
 
 
 class Style(enum.StrEnum):
-    """ANSI codes before the text; `0` ends each of them."""
+    """ANSI codes that begin a style; `0` ends each of them."""
 
     GOOD = "1;32"
     BAD = "1;31"
@@ -22,7 +22,7 @@ class Style(enum.StrEnum):
 
 
 def paint(text: str, style: Style, colour: bool) -> str:
-    """`text` in a style, or as it is."""
+    """Return `text` in a style, or unchanged without colour."""
     return f"\x1b[{style.value}m{text}\x1b[0m" if colour and text else text
 
 
@@ -32,7 +32,7 @@ def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
 
 
 def columns(env: Mapping[str, str]) -> int:
-    """The width for output: the terminal's, between 60 and 120; 100 where there is none."""
+    """Return the width for output: the terminal's, limited to 60 to 120; 100 without a terminal."""
     import shutil
 
     wide = shutil.get_terminal_size((100, 24)).columns
@@ -40,8 +40,7 @@ def columns(env: Mapping[str, str]) -> int:
 
 
 def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
-    """Paragraphs broken at blanks; a word wider than the line (a path, a command) stays whole, so that it can be
-    copied."""
+    """Wrap paragraphs at blanks. A word that is wider than the line (a path, a command) stays whole for copying."""
     import textwrap
 
     lines: list[str] = []

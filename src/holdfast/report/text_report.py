@@ -1,4 +1,4 @@
-"""The report for a person: how the job ended, why, the culprit, what to do, and the decisions before it."""
+"""The full report for a person: how the job ended, why, the culprit, what to do, and the decisions before it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _RERUN_WORDS = {
 
 
 def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False) -> str:
-    """The whole job, as `holdfast run` prints it at its end. Ends with a line end; `width` in columns.
+    """Return the report of the whole job. It ends with a line end; `width` in columns.
 
-    `parts`: each attempt also shows where its time was spent, as `holdfast show` wants it.
+    `parts`: each attempt also shows how its time was spent, as in `holdfast show`.
     """
     lines = [headline(report, colour=colour)]
     if report.outcome is not Outcome.SUCCEEDED:
@@ -42,7 +42,7 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
 
 
 def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
-    """The state of the pre-checks, and below it each check that did not simply pass."""
+    """Return the state of the pre-checks, and a line for each check that did not simply pass."""
     passed = sum(check.state == "passed" for check in taken.checks)
     reused = ", of the attempt before" if taken.reused else ""
     count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
@@ -56,7 +56,7 @@ def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
 
 
 def headline(report: JobReport, *, colour: bool = False) -> str:
-    """One line: the job, its end, the number of attempts and the duration."""
+    """Return one line: the job, its outcome, the number of attempts and the duration."""
     style = {Outcome.SUCCEEDED: Style.GOOD, Outcome.FAILED: Style.BAD, Outcome.STOPPED: Style.WARN}[report.outcome]
     word = paint(report.outcome.value.upper(), style, colour)
     what = (
@@ -71,9 +71,11 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
 
 
 def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
-    """A line for each attempt, with its decision and the reason below it; with `parts` also where its time was
-    spent."""
-    from holdfast.report.time_bar import bar, way_back  # the one line of a success does without it
+    """Return a line for each attempt, and its decision with the reason below.
+
+    `parts`: also show how the attempt's time was spent.
+    """
+    from holdfast.report.time_bar import bar, way_back  # a success's one line does without it
 
     lines: list[str] = []
     before: AttemptRecord | None = None
@@ -97,7 +99,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
                 lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (_LABEL + 5))
         before = record
         decision = record.decision
-        told = decision.reason.startswith("restart ")  # the reason says which restart it is, when, and who pays
+        told = decision.reason.startswith("restart ")  # the reason has the notes' facts already
         notes = [] if told else [decision.kind.value]
         if decision.delay_s and not told:
             notes.append(f"after {duration(decision.delay_s)}")
@@ -110,12 +112,12 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
     return lines
 
 
-#: Bound workers in the text; report.json has more.
+#: The number of bound workers shown; report.json has more.
 MOST_RANKS = 16
 
 
 def bound_in_words(bound: tuple[Bound, ...]) -> str:
-    """`rank 0 to CPUs 0-3 and gpu0; rank 1 to …`."""
+    """Return a text such as `rank 0 to CPUs 0-3 and gpu0; rank 1 to …`."""
     told = []
     for one in bound[:MOST_RANKS]:
         parts = [f"CPU{'s' if set(one.cpus) & set(',-') else ''} {one.cpus}"] if one.cpus else []
@@ -154,7 +156,7 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
 def entry(
     label: str, text: str, width: int, colour: bool, style: Style | None = None, *, label_columns: int = _LABEL
 ) -> list[str]:
-    """A labelled paragraph; an empty label continues the one above."""
+    """Return a labelled paragraph; an empty label continues the entry above."""
     indent = " " * (label_columns + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:
@@ -182,7 +184,7 @@ def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
 def evidence_lines(
     evidence: tuple[Evidence, ...], width: int, colour: bool, *, label_columns: int = _LABEL
 ) -> list[str]:
-    """The first items of it, each with its source and time."""
+    """Return the first items of the evidence, each with its source and time."""
     lines: list[str] = []
     indent = " " * (label_columns + 4)
     for item in evidence[:_EVIDENCE_ITEMS]:
@@ -195,7 +197,7 @@ def evidence_lines(
         shown = text[-_EVIDENCE_LINES:]
         if len(shown) < len(text):
             lines.append(indent + f"… {len(text) - len(shown)} lines before these are in report.json")
-        # Lines of a log are not broken: they are searched for and compared.
+        # Log lines are not wrapped, because people search for them and compare them.
         lines += [indent + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
     if len(evidence) > _EVIDENCE_ITEMS:
         more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"

@@ -1,4 +1,4 @@
-"""Where an attempt's time was spent, as a bar with its legend."""
+"""Shows how an attempt's time was spent, as a bar with a legend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.model.human_format import duration
 
-#: Each part's mark and its name, in the order of time.
+#: The mark and name of each part, in the order of time.
 _LOOKS = {
     "backoff": ("·", "back-off"),
     "checking": ("░", "checks"),
@@ -18,16 +18,17 @@ _LOOKS = {
     "draining": ("▚", "draining"),
     "decision": ("▞", "decision"),
 }
-#: The time from the go to the first output is taken out of these phases: a record has it beside them.
+#: Phases that contain the time to the first output. A record has that time as a separate part.
 _AFTER_GO = ("starting", "running", "detection", "draining")
 _BAR = 30
 
 
 def bar(parts: Mapping[str, float], width: int) -> list[str]:
-    """`▒▓▓███████▚` and `▒ prepare 1.9 s, ▓ go → first output 3 s …`: on one line where both fit into `width`.
+    """Return the bar `▒▓▓███████▚` and its legend `▒ prepare 1.9 s, ▓ go → first output 3 s …`, on one line if both
+    fit.
 
-    Each bar has its own scale: bars of an attempt of three days and of one of 0.2 s are equally wide. Every part that
-    took time gets at least one mark, and its time in the legend.
+    Each bar has its own scale: the bar of three days is as wide as that of 0.2 s. Every part that took time gets at
+    least one mark, and its time in the legend.
     """
     shown = in_a_row(parts)
     if not shown:
@@ -39,7 +40,9 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
 
 
 def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
-    """The parts that took any time, in order; the time to the first output is taken out of its phases."""
+    """Return the parts that took time, in order. The time to the first output is subtracted from the phases that
+    contain it.
+    """
     cut = {name: max(0.0, seconds) for name, seconds in parts.items()}
     left, before = cut.get("first_output", 0.0), 0.0
     for name in _AFTER_GO:
@@ -54,7 +57,10 @@ def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def way_back(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Seconds from the first sign of trouble in one attempt to the first output of the next; None: it wrote none."""
+    """Return the seconds from the first sign of trouble in one attempt to the first output of the next.
+
+    None: the next attempt wrote no output.
+    """
     if "first_output" not in after:
         return None
     trouble = sum(before.get(name, 0.0) for name in ("detection", "draining", "decision"))
@@ -66,7 +72,7 @@ def _look(name: str) -> tuple[str, str]:
 
 
 def _shares(spans: Sequence[float]) -> list[int]:
-    """The number of marks for each span: at least one each, and all together as many as the bar has."""
+    """Return the number of marks for each span: at least one each, and `_BAR` in total."""
     total = sum(spans)
     shares = [max(1, round(_BAR * span / total)) for span in spans]
     while sum(shares) != _BAR:
@@ -76,7 +82,7 @@ def _shares(spans: Sequence[float]) -> list[int]:
 
 
 def _filled(names: Sequence[str], width: int) -> list[str]:
-    """Lines of whole names."""
+    """Join the names into lines without breaking a name."""
     lines = [names[0]]
     for name in names[1:]:
         if len(lines[-1]) + len(name) + 3 <= width:

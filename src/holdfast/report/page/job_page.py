@@ -1,4 +1,4 @@
-"""The page, section by section, in the order of a reader's questions."""
+"""Builds the page section by section, in the order of a reader's questions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from holdfast.report.text_report import bound_in_words
 from holdfast.safe_text import harmless
 
 MOST_EVIDENCE = 60
-#: Of one piece of evidence, the last lines.
+#: The number of lines shown of one piece of evidence; the last ones are shown.
 MOST_LINES = 60
-#: Characters of the report on the page; for a longer one the page names the file.
+#: The number of characters of the JSON report on the page; for a longer report the page names the file.
 MOST_JSON = 120_000
 _LINE = 1000
 _NODES = 200
@@ -38,8 +38,9 @@ def page(
     written_by: str,
     scene: FailurePlace | None = None,
 ) -> str:
-    """The whole HTML document of one job. `events`: its journal, oldest first. `now`: seconds since the epoch.
+    """Return the whole HTML document of one job.
 
+    `known`: the job's attempts and report. `events`: its journal, oldest first. `now`: seconds since the epoch.
     `report_json`: the report as `--json` prints it. `written_by`: the versions of the programs that made the page.
     `scene`: the place of the failure in the worker's log. Its source lines are left out: they come from the log itself,
     where no secret is masked.
@@ -69,13 +70,13 @@ def page(
 
 
 def safe(text: object, most: int = 4000) -> str:
-    """Any text, safe in HTML: it has no control characters and no markup."""
+    """Return any text for HTML: without control characters, and with markup escaped."""
     plain = harmless(str(text))
     return html.escape(plain if len(plain) <= most else f"{plain[: most - 1]}…")
 
 
 def block(text: str, most_lines: int = MOST_LINES) -> str:
-    """The last lines of a log, unchanged."""
+    """Return the last lines of a text as a `<pre>` block."""
     lines = harmless(text).split("\n")
     left = len(lines) - most_lines
     shown = [line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for line in lines[-most_lines:]]

@@ -1,4 +1,4 @@
-"""Facts for the page from a job's journal, beside its report: how it was submitted, and how each rank ended."""
+"""Facts for the page from a job's journal that its report lacks: how it was submitted, and how each rank ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.record.job_views import JobDetail
 
 
 class JournalFacts(Noun, frozen=True, kw_only=True):
-    """The job's last description, its nodes, and the evidence of the attempt that the report is about."""
+    """The job's last spec, its nodes, and the evidence of the attempt that the report is about."""
 
     spec: JobSpec | None = None
     nodes: tuple[NodeInfo, ...] = ()
@@ -23,7 +23,7 @@ class JournalFacts(Noun, frozen=True, kw_only=True):
 
 
 def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail) -> JournalFacts:
-    """From the journal's events, oldest first."""
+    """Collect the facts from the journal's events, oldest first."""
     spec: JobSpec | None = None
     nodes: dict[str, NodeInfo] = {}
     evidence: AttemptEvidence | None = None
@@ -46,7 +46,7 @@ def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail) -> Journal
 
 
 class RankGroup(Noun, frozen=True, kw_only=True):
-    """Ranks that ended alike, and what this shows about the cause."""
+    """Ranks that ended in the same way, and why they are not the cause."""
 
     ranks: tuple[int, ...]
     ended: str
@@ -54,7 +54,7 @@ class RankGroup(Noun, frozen=True, kw_only=True):
 
 
 def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGroup, ...]:
-    """The ranks that the report does not name as the first cause, each with the reason."""
+    """Group the ranks that the report does not name as the first cause, each with the reason."""
     last = report.report
     named = {culprit.rank for culprit in (*((last.first,) if last.first else ()), *last.also)}
     exits = {w.rank: w.exit for w in evidence.workers if w.exit is not None} if evidence is not None else {}
@@ -63,7 +63,7 @@ def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGro
         return (RankGroup(ranks=rest, ended="", why="ended because of the first cause"),) if rest else ()
     first = exits.get(last.first.rank) if last.first is not None else None
     if first is not None and first.after_stop:
-        first = None  # holdfast stopped it with the others: the order of these ends says nothing
+        first = None  # holdfast stopped this rank with the others: the order of their ends says nothing
     collateral = set(last.collateral)
     found: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
     for rank, told in sorted(exits.items()):
@@ -96,7 +96,7 @@ def _later(first: WorkerExit | None, told: WorkerExit) -> float | None:
 
 
 def _after(late: Sequence[float | None]) -> str:
-    """`, 12 ms to 0.4 s after it`."""
+    """Return a text such as `, 12 ms to 0.4 s after it`."""
     known = sorted(seconds for seconds in late if seconds is not None and seconds >= 0)
     if not known:
         return ""
@@ -105,7 +105,7 @@ def _after(late: Sequence[float | None]) -> str:
 
 
 def budgets(report_attempts: JobReport | None, known: JobDetail, spec: JobSpec | None) -> list[str]:
-    """The number of restarts so far, and of those that the job may have."""
+    """Return lines with the restarts so far, and with the number that the job may have."""
     records = report_attempts.attempts if report_attempts is not None else known.attempts
     again = [r.decision for r in records if r.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)]
     charged = sum(each.charged for each in again)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Plain CSS; it has no foreign text, and loads no file.
+#: Plain CSS; it has no text of users or programs, and loads no file.
 PAGE_STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--faint:#57606a;--line:#d0d7de;--paper:#ffffff;--block:#f3f5f7;
 --bad:#b3121d;--good:#1a7f37;--warn:#8a4b00}

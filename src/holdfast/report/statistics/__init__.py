@@ -1,1 +1,1 @@
-"""Figures over many jobs: how their time was spent, failures by frequency, time to recover. Pure."""
+"""Statistics over many jobs: how their time was spent, failures by frequency, time to recover. Pure functions."""

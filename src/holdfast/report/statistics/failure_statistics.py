@@ -1,5 +1,4 @@
-"""What failed, how often, where: failures by group (`holdfast.model.failure_groups`), by week and class, by node or
-device."""
+"""Statistics of failures: by group (`holdfast.model.failure_groups`), by week and class, by node or device."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class FailedAttempt(Noun, frozen=True, kw_only=True):
     job_id: str
     name: str
     record: AttemptRecord
-    #: Whether the attempt after it made progress or succeeded; None: there was none.
+    #: Whether the next attempt made progress or succeeded; None: there was no next attempt.
     helped: bool | None = None
 
     @property
@@ -33,18 +32,18 @@ class FailedAttempt(Noun, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Equal for failures that differ only in numbers, paths, machines or devices."""
+        """The group's key, equal for failures that differ only in numbers, paths, machines or devices."""
         return group_of(self.record.report.fingerprint) or self.record.report.phrase
 
 
 class FailureGroup(Noun, frozen=True, kw_only=True):
-    """Failures of one group, the newest first."""
+    """The failures of one group, the newest first."""
 
     key: str
     phrase: str
     blame: Blame
     failures: tuple[FailedAttempt, ...]
-    #: The number of its culprits on each node.
+    #: The number of failures whose culprit was on each node.
     nodes: dict[str, int]
     devices: dict[str, int]
 
@@ -62,12 +61,12 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
 
     @property
     def retried(self) -> int:
-        """So many of them were followed by another attempt."""
+        """The number of these failures that another attempt followed."""
         return sum(failure.helped is not None for failure in self.failures)
 
     @property
     def helped(self) -> int:
-        """So many of these attempts made progress, or succeeded."""
+        """The number of these failures after which the next attempt made progress or succeeded."""
         return sum(failure.helped is True for failure in self.failures)
 
     @property
@@ -76,7 +75,7 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
 
 
 def failures(jobs: Iterable[PastJob]) -> Iterator[FailedAttempt]:
-    """Every attempt that failed; a regular stop by a person or the platform is no failure."""
+    """Yield every attempt that failed; a regular stop by a person or the platform is not a failure."""
     for job in jobs:
         for record, after in zip_longest(job.attempts, job.attempts[1:]):
             if not ended_well(record) and record.report.blame is not Blame.OPERATOR:
@@ -85,7 +84,7 @@ def failures(jobs: Iterable[PastJob]) -> Iterator[FailedAttempt]:
 
 
 def groups(found: Iterable[FailedAttempt]) -> tuple[FailureGroup, ...]:
-    """Failures with one common problem; the group with the newest failure comes first."""
+    """Group failures by their common problem; the group with the newest failure comes first."""
     by_key: dict[str, list[FailedAttempt]] = {}
     for failure in found:
         by_key.setdefault(failure.key, []).append(failure)
@@ -115,12 +114,14 @@ def groups(found: Iterable[FailedAttempt]) -> tuple[FailureGroup, ...]:
 
 
 def week_of(at: float) -> float:
-    """The Monday, 00:00 UTC, of the week of this moment; both in seconds since the epoch."""
+    """Return Monday, 00:00 UTC, of the week that contains `at`; both in seconds since the epoch."""
     return (at - _EPOCH_MONDAY_S) // WEEK_S * WEEK_S + _EPOCH_MONDAY_S
 
 
 def by_week(found: Iterable[FailedAttempt]) -> dict[str, dict[float, int]]:
-    """Class → Monday 00:00 UTC of a week (seconds since the epoch) → failures in it. The most frequent class first."""
+    """Count failures: class → week (its Monday 00:00 UTC in seconds since the epoch) → number; most frequent class
+    first.
+    """
     counted: dict[str, dict[float, int]] = {}
     for failure in found:
         week = week_of(failure.at)
@@ -131,7 +132,7 @@ def by_week(found: Iterable[FailedAttempt]) -> dict[str, dict[float, int]]:
 
 
 def mtbf_s(jobs: Sequence[PastJob]) -> float | None:
-    """Mean time between failures: seconds in which programs ran, by failures; None without a failure."""
+    """Mean time between failures in seconds: running time ÷ number of failures; None without a failure."""
     count = sum(1 for _ in failures(jobs))
     ran = sum(record.parts.get("running", 0.0) for job in jobs for record in job.attempts)
     return ran / count if count else None
@@ -140,7 +141,7 @@ def mtbf_s(jobs: Sequence[PastJob]) -> float | None:
 def mttr_s(jobs: Iterable[PastJob]) -> dict[str, float]:
     """Mean time to recover by class, in seconds: from the first sign of trouble to the next attempt's first output.
 
-    The mean over all classes has the empty text as its key, where there is one.
+    The key "" has the mean over all classes. It is missing if there was no recovery.
     """
     times: dict[str, list[float]] = {}
     for job in jobs:
@@ -151,7 +152,7 @@ def mttr_s(jobs: Iterable[PastJob]) -> dict[str, float]:
 
 
 def machines(jobs: Iterable[PastJob]) -> frozenset[str]:
-    """Every node that these jobs have used, as far as is recorded."""
+    """Return every node that these jobs are known to have used."""
     found: set[str] = set()
     for job in jobs:
         found.add(job.view.host)

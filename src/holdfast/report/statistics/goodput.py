@@ -1,7 +1,7 @@
-"""How the time of jobs was spent: productive, or lost, and for what.
+"""Sums up how jobs spent their time: productive, or lost, and why.
 
-Attempts record how long each of their parts took. A part counts as productive only where the program ran and its work
-was kept. An attempt that failed without any sign of progress has kept nothing: its running time is lost work. Only the
+Attempts record how long each of their parts took. A part counts as productive only if the program ran and its work was
+kept. An attempt that failed without any sign of progress has kept nothing: its running time is lost work. Only the
 program knows its last checkpoint, so work between a checkpoint and a failure counts as productive.
 """
 
@@ -21,12 +21,12 @@ class TimeUse(enum.StrEnum):
     """How a job's time was spent."""
 
     PRODUCTIVE = "productive"
-    #: The program ran, and none of its work was kept.
+    #: The program ran, but none of its work was kept.
     LOST_WORK = "lost_work"
     START = "start"
     CHECKS = "checks"
     DETECTION = "detection"
-    #: From the last sign of life of a hang to its stop.
+    #: From the last sign of life of a hanging job to its stop.
     HANG = "hang"
     DRAIN = "drain"
     DECISION = "decision"
@@ -34,7 +34,7 @@ class TimeUse(enum.StrEnum):
     QUEUE = "queue"
 
 
-#: `first_output` is within other parts, and `done` takes no time.
+#: The use of each part's time. `first_output` overlaps other parts, and `done` takes no time.
 _OF_PART: Mapping[str, TimeUse] = {
     "backoff": TimeUse.BACKOFF,
     "assembling": TimeUse.START,
@@ -51,7 +51,7 @@ _HANGS = frozenset({Phrase.HUNG_WORKER})
 
 
 class Goodput(Noun, frozen=True, kw_only=True):
-    """Seconds by their use; `wall_s` is their sum."""
+    """Seconds by use; `wall_s` is their sum."""
 
     seconds: dict[TimeUse, float]
 
@@ -65,23 +65,26 @@ class Goodput(Noun, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """ETTR: productive ÷ wall, 0 to 1; None where no time has passed."""
+        """ETTR: productive ÷ wall time, from 0 to 1; None if no time has passed."""
         return self.seconds.get(TimeUse.PRODUCTIVE, 0.0) / self.wall_s if self.wall_s > 0 else None
 
 
 def ended_well(record: AttemptRecord) -> bool:
-    """It succeeded, or a person or the platform stopped it regularly. A time limit does not count, nor a dead owner."""
+    """Whether the attempt succeeded, or a person or the platform stopped it regularly.
+
+    A stop by a time limit does not count, nor an owner's death.
+    """
     stopped = record.decision.kind is DecisionKind.STOP and record.report.blame in (Blame.OPERATOR, Blame.PLATFORM)
     return stopped or record.decision.kind is DecisionKind.SUCCEED
 
 
 def kept(record: AttemptRecord) -> bool:
-    """Whether the attempt was useful: it ended well, or made progress."""
+    """Whether the attempt was useful: it ended well or made progress."""
     return record.progressed or bool(record.signs) or ended_well(record)
 
 
 def of_attempt(record: AttemptRecord) -> dict[TimeUse, float]:
-    """Seconds of one attempt and of the wait before it."""
+    """Return the seconds of one attempt and of the wait before it, by use."""
     found: dict[TimeUse, float] = {}
     for part, seconds in record.parts.items():
         spent = _OF_PART.get(part)
@@ -95,7 +98,7 @@ def of_attempt(record: AttemptRecord) -> dict[TimeUse, float]:
 
 
 def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
-    """Of attempts of one job, or of many."""
+    """Sum up attempts of one or many jobs."""
     total: dict[TimeUse, float] = {}
     for record in attempts:
         for spent, seconds in of_attempt(record).items():
@@ -104,9 +107,10 @@ def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
 
 
 def recoveries(attempts: Sequence[AttemptRecord]) -> list[tuple[AttemptRecord, float]]:
-    """Each attempt after another one, and how long the job stood still before it.
+    """Return each attempt that follows another one, and how long the job stood still before it.
 
-    Seconds from the first sign of trouble to the first output of the new attempt, or to its go where it wrote none.
+    The time is in seconds, from the first sign of trouble to the first output of the new attempt. If that wrote none,
+    the time ends when its workers run.
     """
     found = []
     for before, after in pairwise(attempts):

@@ -1,12 +1,12 @@
 """The swimlane of a job: time by nodes and ranks, drawn without JavaScript.
 
-    swimlane = swimlane_of(events, attempts, now=now)      what happened to whom, from the journal's views
+    swimlane = swimlane_of(events, attempts, now=now)      builds the model from the journal's events
     figure(swimlane, zone, link=…)                         the picture with legend and table: an HTML `<figure>`
     STYLE                                                  its style sheet; light, dark and printed
-    scale_of(swimlane)                                     from a moment to its place in the picture, and back
+    scale_of(swimlane)                                     maps times to horizontal positions, and back
 
-Equal ranks share a row, so that ten thousand of them stay one small picture. All texts are escaped here.
-Pure: no clock, no file; times are shown in the `zone` that the caller hands in.
+Equal ranks share a row, so the picture of ten thousand ranks stays small. This package escapes all texts. It is pure:
+it reads no clock and no file, and shows times in the `zone` that the caller passes.
 """
 
 from __future__ import annotations

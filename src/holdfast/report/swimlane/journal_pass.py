@@ -1,4 +1,4 @@
-"""From a job's events to what is known of each rank, node and attempt: one pass, in the order of the journal."""
+"""Collects from a job's events the history of each rank, node and attempt, in one pass over the journal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BY_PEOPLE = frozenset({StopSource.OPERATOR, StopSource.SIGNAL})
 
 
 class RankHistory:
-    """One rank in one attempt."""
+    """The history of one rank in one attempt."""
 
     __slots__ = ("begun", "ended", "node", "role", "start_failed", "state", "step", "told")
 
@@ -47,14 +47,14 @@ class RankHistory:
 
 
 class AttemptHistory:
-    """One attempt, as its events tell it."""
+    """The history of one attempt."""
 
     def __init__(self, number: int, at: float) -> None:
         self.number = number
         self.began = self.last = at
         self.ranks: dict[int, RankHistory] = {}
         self.behind: set[int] = set()
-        """Ranks that are not up yet: with ten thousand of them not all are looked at with each report."""
+        """Ranks that are not up yet. The set spares a look at all of ten thousand ranks for each report."""
         self.checked: float | None = None
         self.going: float | None = None
         self.up: float | None = None
@@ -67,7 +67,7 @@ class AttemptHistory:
 
 
 class SwimlaneFacts:
-    """Everything that a picture is made of. `node_marks` has nodes without a rank too."""
+    """Everything that a picture needs. `node_marks` also has nodes without a rank."""
 
     def __init__(self) -> None:
         self.attempts: dict[int, AttemptHistory] = {}
@@ -87,7 +87,7 @@ class SwimlaneFacts:
 
 
 def swimlane_facts(events: Iterable[tuple[float, Event]]) -> SwimlaneFacts:
-    """`events`: as (seconds since the epoch, event), oldest first."""
+    """Collect the facts. `events`: (seconds since the epoch, event), oldest first."""
     whole = SwimlaneFacts()
     for now, event in events:
         whole.last = max(whole.last, now)
@@ -140,9 +140,9 @@ def _take(whole: SwimlaneFacts, now: float, event: Event) -> None:
             text = "the owner of the job is back after a crash"
             whole.marks.append(Mark(kind=MarkKind.BACK, at=now, text=text, attempt=whole.present))
         case JobSubmitted():
-            pass  # the attempts say which nodes and ranks took part
+            pass  # events of the attempts say which nodes and ranks took part
         case _:
-            pass  # it moves nothing that is drawn
+            pass  # other events change nothing in the picture
 
 
 def _lost(whole: SwimlaneFacts, now: float, node: str, text: str) -> None:

@@ -1,10 +1,10 @@
-"""How marks and phases look: a shape each, so that colour is never all that tells them apart."""
+"""The looks of marks and phases. Each has a shape or pattern, so that readers need not distinguish colours."""
 
 from __future__ import annotations
 
 from holdfast.report.swimlane.swimlane_model import MarkKind
 
-#: Each kind's name in the style sheet, and its shape around 0, 0.
+#: For each kind: its name in the style sheet, and its shape around the point 0, 0.
 SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.OWN_DEATH: ("own", '<circle r="5.5"/>'),
     MarkKind.PEER_DEATH: ("peer", '<circle class="sw-hollow" r="4.6"/>'),
@@ -24,7 +24,7 @@ SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.BACK: ("back", '<path class="sw-line" d="M4.6 1.5 A4.8 4.8 0 1 1 3 -3.6 M3.4 -7 V-3 H-0.6"/>'),
 }
 
-#: Each part of an attempt: its look, and its name.
+#: For each part of an attempt: its look and its name.
 PHASES: dict[str, tuple[str, str]] = {
     "backoff": ("wait", "back-off"),
     "assembling": ("wait", "waiting for nodes"),
@@ -38,7 +38,7 @@ PHASES: dict[str, tuple[str, str]] = {
     "queued": ("wait", "queued"),
 }
 
-#: What is laid over the colour of a look, in a tile of 6 by 6; running time has none.
+#: The pattern drawn over the colour of a look, in a tile of 6 by 6; running time has none.
 PATTERNS: dict[str, str] = {
     "wait": '<circle cx="3" cy="3" r="1"/>',
     "check": '<path d="M0 6 L6 0"/>',
@@ -52,5 +52,5 @@ PATTERNS: dict[str, str] = {
 
 
 def phase(name: str) -> tuple[str, str]:
-    """The look and the name of a part; one of a later version looks like waiting."""
+    """Return the look and the name of a part; a part of a later version looks like waiting."""
     return PHASES.get(name, ("wait", name))

@@ -1,4 +1,4 @@
-"""Equal rows become one: a gang of ten thousand ranks has few different stories."""
+"""Folds rows of equal ranks into one: among ten thousand ranks, only few histories differ."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from holdfast.model.human_format import natural
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLanes, Stretch, SwimlaneRow
 
-#: So many rows a picture has; what is beyond them shares rows by how it ended.
+#: The number of rows of a picture; with more, ranks share rows by how they ended.
 MOST_ROWS = 36
-#: So many marks of its own the row of a job or a node has.
+#: The number of marks on the row of a job or a node.
 MOST_MARKS = 48
-#: Ranks share a row if their times differ by less than this share of the attempt.
+#: Ranks share a row if their times differ by less than this fraction of the attempt's duration.
 _NEAR = 0.02
 _TEXTS = 3
 
@@ -20,7 +20,7 @@ _GRAVE = frozenset({MarkKind.OWN_DEATH, MarkKind.HANG, MarkKind.MEMORY_KILL, Mar
 
 
 class RankRow:
-    """One rank on one node, before it is folded."""
+    """One rank on one node, before folding."""
 
     __slots__ = ("culprit", "marks", "node", "rank", "role", "step", "stretches")
 
@@ -42,7 +42,10 @@ _Story = Callable[[RankRow], Hashable]
 def fold_rows(
     rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], bands: Sequence[Band]
 ) -> tuple[NodeLanes, ...]:
-    """The rows by node, at most about `MOST_ROWS` of them; first by what happened and when, else by what happened."""
+    """Group the rows by node, at most about `MOST_ROWS` of them.
+
+    Ranks are folded by what happened and when; if that leaves too many rows, only by what happened.
+    """
     exact = _by_times(rows, bands)
     span_s = max((band.end for band in bands), default=0.0) - min((band.start for band in bands), default=0.0)
     for story in (exact, _by_kinds):
@@ -53,7 +56,7 @@ def fold_rows(
 
 
 def thin_marks(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
-    """Marks of one kind that lie close together as one; `marks` rise in time."""
+    """Merge marks of the same kind that lie close together; `marks` are sorted by time."""
     near_s = span_s / 100
     while True:
         groups: list[list[Mark]] = []
@@ -71,7 +74,7 @@ def thin_marks(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
 
 
 def _by_times(rows: Sequence[RankRow], bands: Sequence[Band]) -> _Story:
-    """What happened, and about when."""
+    """Return a key function for rows that is equal for the same events at about the same times."""
     values: dict[tuple[int, str], set[float]] = defaultdict(set)
     for row in rows:
         for key, at in _moments(row):
@@ -93,13 +96,13 @@ def _by_times(rows: Sequence[RankRow], bands: Sequence[Band]) -> _Story:
 
 
 def _by_kinds(row: RankRow) -> Hashable:
-    """What happened."""
+    """Return a key that is equal for rows with the same events in the same order."""
     attempts = tuple((each.attempt, each.silent_from is None) for each in row.stretches)
     return (row.role, row.culprit, attempts, tuple((mark.attempt, mark.kind) for mark in row.marks))
 
 
 def _by_end(row: RankRow) -> Hashable:
-    """How it ended the last time: few kinds, however long the job was."""
+    """Return a key that depends only on how the row ended: it has few values, however long the job was."""
     return (row.culprit, row.marks[-1].kind if row.marks else None)
 
 
@@ -133,7 +136,7 @@ def _by_node(
 
 
 def _limited(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], span_s: float) -> tuple[NodeLanes, ...]:
-    """The nodes where it began, as many as there is room for, and all others as one."""
+    """Return the nodes with culprits and serious marks first, as many as there is room for, and all others as one."""
     of_node: dict[str, list[RankRow]] = defaultdict(list)
     for row in rows:
         of_node[row.node].append(row)
@@ -155,7 +158,7 @@ def _limited(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], span_
 
 
 def _few(rows: Sequence[RankRow], most: int) -> list[SwimlaneRow]:
-    """At most about so many lanes: those where it began one by one, the others by how they ended."""
+    """Fold rows into about `most` lanes: by their events, or by how they ended if that gives too many."""
     for story in (_by_kinds, _by_end):
         found: dict[Hashable, list[RankRow]] = defaultdict(list)
         for row in rows:
@@ -178,7 +181,7 @@ def _node(
 
 
 def _lane(rows: Sequence[RankRow], ranks_of: str | None = None) -> SwimlaneRow:
-    """Rows as one. `ranks_of`: the node whose ranks give it its name; None: all."""
+    """Fold rows into one. `ranks_of`: the node whose ranks name the row; None: the ranks of all nodes."""
     stretches: dict[int, list[Stretch]] = defaultdict(list)
     marks: dict[tuple[int, MarkKind], list[Mark]] = defaultdict(list)
     for row in rows:
@@ -209,7 +212,7 @@ def _widest(found: Sequence[Stretch]) -> Stretch:
 
 
 def _together(marks: Sequence[Mark]) -> Mark:
-    """Equal marks as one, with what they say, each text once."""
+    """Merge equal marks into one with all their texts, each text once."""
     if len(marks) == 1:
         return marks[0]
     first, last = min(mark.at for mark in marks), max(mark.until or mark.at for mark in marks)

@@ -1,4 +1,4 @@
-"""What the rows, bands and marks of a swimlane are called: one wording for the picture and for the table."""
+"""Names of the rows, bands and marks of a swimlane; the picture and the table use the same."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from holdfast.model.human_format import Zone, clock, duration, ranks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, NodeLanes, Swimlane, SwimlaneRow
 from holdfast.safe_text import one_line
 
-#: Characters of a text of others in a picture.
+#: The number of characters shown of a text.
 _MOST = 300
 
 
 def safe(text: str, most: int = _MOST) -> str:
-    """Any text as it may stand in HTML, in an attribute too: one line, cut, escaped."""
+    """Return any text for HTML, also for an attribute: one line, cut and escaped."""
     plain = one_line(text)
     return html.escape(plain if len(plain) <= most else f"{plain[: most - 1]}…")
 
 
 def lane_name(lane: SwimlaneRow, nodes: NodeLanes) -> str:
-    """`rank 3`, `ranks 0 to 2`; of several nodes `10000 ranks, 8 on each node`."""
+    """Name a row: `rank 3`, `ranks 0 to 2`; for several nodes `10000 ranks, 8 on each node`."""
     if len(nodes.nodes) == 1:
         return ranks(lane.ranks)
     each, rest = divmod(lane.count, len(nodes.nodes))
@@ -29,7 +29,7 @@ def lane_name(lane: SwimlaneRow, nodes: NodeLanes) -> str:
 
 
 def nodes_name(nodes: NodeLanes) -> str:
-    """`gpu-1`; `1249 nodes: gpu-1 … gpu-1250`."""
+    """Name nodes: `gpu-1`, or `1249 nodes: gpu-1 … gpu-1250`."""
     names = nodes.nodes
     if len(names) == 1:
         return names[0] or "a node without a name"
@@ -37,7 +37,7 @@ def nodes_name(nodes: NodeLanes) -> str:
 
 
 def mark_words(mark: Mark, zone: Zone, bands: tuple[Band, ...]) -> str:
-    """`own death at 2026-11-23 04:00:41 +01:00, 0.6 s into attempt 1: exit status 1`."""
+    """Describe a mark: `own death at 2026-11-23 04:00:41 +01:00, 0.6 s into attempt 1: exit status 1`."""
     many = f"{mark.count} × " if mark.count > 1 else ""
     until = f" to {clock(mark.until, zone)}" if mark.until is not None and mark.until - mark.at >= 1 else ""
     into = ""
@@ -49,13 +49,13 @@ def mark_words(mark: Mark, zone: Zone, bands: tuple[Band, ...]) -> str:
 
 
 def band_words(band: Band, zone: Zone) -> str:
-    """`attempt 1, 2026-11-23 04:00:41 +01:00, 0.7 s: UserException`."""
+    """Describe a band: `attempt 1, 2026-11-23 04:00:41 +01:00, 0.7 s: UserException`."""
     end = "it runs" if band.running else band.phrase or "how it ended is not known"
     return f"attempt {band.attempt}, {clock(band.start, zone)}, {duration(band.end - band.start)}: {end}"
 
 
 def summary(swimlane: Swimlane, zone: Zone) -> str:
-    """The picture in a few sentences, for those who do not see it."""
+    """Describe the picture in a few sentences, for people who cannot see it."""
     many = len(swimlane.bands)
     ranks_of = f"{swimlane.ranks} rank{'' if swimlane.ranks == 1 else 's'}"
     nodes = f"{swimlane.machines} node{'' if swimlane.machines == 1 else 's'}"

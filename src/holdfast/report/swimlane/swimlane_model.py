@@ -1,4 +1,4 @@
-"""What a swimlane is made of. Times are seconds since the epoch; texts are as the journal has them, not escaped."""
+"""The model of a swimlane. Times are seconds since the epoch; texts are not escaped."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from holdfast.model.noun_base import Noun
 
 
 class MarkKind(enum.StrEnum):
-    """What happened at one moment. The value is its name in the legend."""
+    """The kind of an event at one moment. The value is its name in the legend."""
 
     OWN_DEATH = "own death"
-    #: The rank ended because another one had.
+    #: The rank ended because another rank had failed.
     PEER_DEATH = "peer's death"
     STOPPED = "stopped"
     FINISHED = "finished"
@@ -19,13 +19,13 @@ class MarkKind(enum.StrEnum):
     FAULT = "device fault"
     MEMORY_KILL = "memory kill"
     PROGRESS = "progress"
-    #: A person asked for a stop.
+    #: A person requested a stop.
     OPERATOR = "operator"
-    #: A program, a limit or the platform asked for a stop.
+    #: A program, a limit or the platform requested a stop.
     STOP_ASKED = "stop asked"
     LOST = "node lost"
     CHECK = "check failed"
-    #: The platform has started the job again, or its owner is back.
+    #: The platform has started the job again, or its owner is back after a crash.
     BACK = "started again"
 
 
@@ -34,38 +34,38 @@ class Mark(Noun, frozen=True, kw_only=True):
 
     kind: MarkKind
     at: float
-    #: What happened, in a sentence without its time.
+    #: A sentence about the event, without its time.
     text: str
-    #: 0: of no attempt.
+    #: The attempt's number; 0: no attempt.
     attempt: int = 0
-    #: The last of several equal marks that are drawn as one; None: it is one.
+    #: The time of the last of several marks drawn as one; None: it is a single mark.
     until: float | None = None
     count: int = 1
 
 
 class Stretch(Noun, frozen=True, kw_only=True):
-    """A rank's process in one attempt; of a row with several ranks from the first start to the last end."""
+    """The life of a rank's process in one attempt; in a row of several ranks, from the first start to the last end."""
 
     attempt: int
     start: float
     end: float
-    #: From here on nothing moved; None: no hang was found.
+    #: The time from which nothing moved; None: no hang was found.
     silent_from: float | None = None
 
 
 class SwimlaneRow(Noun, frozen=True, kw_only=True):
-    """One row: a rank, or ranks of a node to which the same happened at nearly the same times."""
+    """One row: a rank, or ranks to which the same happened at nearly the same times."""
 
-    #: Of the first of the nodes that share the row, where there are several.
+    #: The ranks; if several nodes share the row, only those of the first node.
     ranks: tuple[int, ...]
     role: str
     stretches: tuple[Stretch, ...] = ()
     marks: tuple[Mark, ...] = ()
-    #: The report of an attempt names one of them as the first cause.
+    #: Whether the report of an attempt names one of the ranks as the first cause.
     culprit: bool = False
-    #: The lowest last step that one of them told in the last attempt.
+    #: The lowest of the last steps that the ranks reported in the last attempt.
     step: int | None = None
-    #: How many ranks the row stands for, over all its nodes.
+    #: The number of ranks in the row, over all its nodes.
     count: int = 0
 
 
@@ -74,12 +74,12 @@ class NodeLanes(Noun, frozen=True, kw_only=True):
 
     nodes: tuple[str, ...]
     lanes: tuple[SwimlaneRow, ...]
-    #: What concerns the machine and no single rank.
+    #: Marks about the machine, and not about one rank.
     marks: tuple[Mark, ...] = ()
 
 
 class PhaseSpan(Noun, frozen=True, kw_only=True):
-    """One phase of an attempt. Its name is that of `attempts[].parts` in a report."""
+    """One phase of an attempt. The name is a key of `attempts[].parts` in a report."""
 
     name: str
     start: float
@@ -92,26 +92,26 @@ class Band(Noun, frozen=True, kw_only=True):
     attempt: int
     start: float
     end: float
-    #: They follow each other without a gap; the pause before the attempt lies before `start`.
+    #: The phases, without gaps between them; the pause before the attempt lies before `start`.
     parts: tuple[PhaseSpan, ...]
     #: The failure class; empty while the attempt runs.
     phrase: str = ""
-    #: What was decided after it, with the reason; empty while the attempt runs.
+    #: The decision after the attempt, with the reason; empty while the attempt runs.
     decision: str = ""
     running: bool = False
 
 
 class Swimlane(Noun, frozen=True, kw_only=True):
-    """A job as it is drawn."""
+    """The whole picture of a job."""
 
     start: float
     end: float
     bands: tuple[Band, ...]
     nodes: tuple[NodeLanes, ...]
-    #: What concerns the whole job.
+    #: Marks about the whole job.
     marks: tuple[Mark, ...] = ()
-    #: How many ranks the job has had.
+    #: The number of ranks that the job has had.
     ranks: int = 0
     machines: int = 0
-    #: So many of the first attempts are not drawn.
+    #: The number of first attempts that are not drawn.
     left_out: int = 0

@@ -1,8 +1,8 @@
-"""The style sheet of the swimlane. Its colours are variables that the page may set anew."""
+"""The style sheet of the swimlane. Its colours are variables that the page may override."""
 
 from __future__ import annotations
 
-#: Plain CSS, to be put into a `<style>`: it holds no text of others.
+#: Plain CSS for a `<style>` element; it has no text of users or programs.
 STYLE = """
 .sw{--sw-ink:#1b1f24;--sw-faint:#57606a;--sw-line:#d0d7de;--sw-life:#8aa4c0;--sw-own:#c1121f;--sw-peer:#8a4b00;
 --sw-stopped:#57606a;--sw-good:#1a7f37;--sw-hang:#8250df;--sw-fault:#b35900;--sw-person:#0550ae;--sw-paper:#ffffff;

@@ -1,4 +1,4 @@
-"""The swimlane as one `<svg>` and its legend: no script, no colour that a shape does not say too."""
+"""Draws the swimlane as one `<svg>` with a legend: without scripts, and readable without colours."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from holdfast.report.swimlane.swimlane_table import table
 from holdfast.report.swimlane.time_scale import Scale
 
 WIDTH = 1120
-#: The plot lies between; the names of the rows are left of it.
+#: The plot lies between these x positions; the names of the rows are left of it.
 LEFT, RIGHT = 212, 1100
-#: Heights of the rows.
+#: Heights of the rows: axis, job, node and lane.
 _AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
-#: Marks are drawn so far from each other, though they were closer in time.
+#: The smallest distance between two marks, even if they were closer in time.
 _APART = 12.0
-#: Characters of a row's name.
+#: The number of characters shown of a row's name.
 _LABEL = 29
 
-#: Where a row leads, as an address; None: nowhere.
+#: Returns the address for a row; None: the row is no link.
 Link = Callable[[NodeLanes, SwimlaneRow], str | None]
-#: Where a moment leads, in seconds since the epoch.
+#: Returns the address for a moment, which is in seconds since the epoch.
 Address = Callable[[float], str]
 _SLICES = 160
 
 
 def scale_of(swimlane: Swimlane) -> Scale:
-    """From moments to places in the picture's own unit, and back: what a cursor over the picture needs."""
+    """Return the scale from times to x positions of the picture, and back; a cursor over the picture needs it."""
     borders = [swimlane.start, swimlane.end]
     borders += [at for band in swimlane.bands for part in band.parts for at in (part.start, part.end)]
     return Scale(borders, left=LEFT, width=RIGHT - LEFT)
@@ -38,10 +38,10 @@ def scale_of(swimlane: Swimlane) -> Scale:
 def figure(
     swimlane: Swimlane, zone: Zone, *, ident: str = "sw", link: Link | None = None, at: Address | None = None
 ) -> str:
-    """The picture with its legend, its notes, and the same as a folded table: what a page puts in. Needs `STYLE`.
+    """Return the picture with its legend, its notes, and a folded table with the same content. The page needs `STYLE`.
 
-    `ident`: begins the ids of the picture; a page with several pictures gives each its own. `at`: the address that
-    shows all ranks at a moment, for a cursor over the picture.
+    `ident`: the beginning of the picture's ids; a page with several pictures gives each another one. `link`: the
+    address for a row. `at`: the address that shows all ranks at a moment, for a cursor over the picture.
     """
     notes = []
     if scale_of(swimlane).stretched:
@@ -59,7 +59,7 @@ def figure(
 def svg(
     swimlane: Swimlane, zone: Zone, *, ident: str = "sw", link: Link | None = None, at: Address | None = None
 ) -> str:
-    """The picture alone. Each band, row and mark has its sentence as a `<title>`."""
+    """Return only the picture. Each band, row and mark has its description as a `<title>`."""
     scale = scale_of(swimlane)
     out: list[str] = []
     y = float(_AXIS)
@@ -86,7 +86,9 @@ def svg(
 
 
 def _cursor(scale: Scale, height: float, zone: Zone, at: Address) -> Iterator[str]:
-    """Slices of the axis, each a way to its moment. One is a stop of the Tab key; arrows lead to the others."""
+    """Yield slices of the axis, each a link to its moment. The Tab key reaches the first; arrow keys lead to the
+    others.
+    """
     wide = (RIGHT - LEFT) / _SLICES
     for slice_ in range(_SLICES):
         x = LEFT + slice_ * wide
@@ -100,7 +102,7 @@ def _cursor(scale: Scale, height: float, zone: Zone, at: Address) -> Iterator[st
 
 
 def legend(swimlane: Swimlane, *, ident: str = "sw") -> str:
-    """The shapes that the picture has, with their names."""
+    """Return the legend: the shapes in the picture, with their names."""
     seen = {mark.kind for mark in swimlane.marks}
     for node in swimlane.nodes:
         seen |= {mark.kind for mark in (*node.marks, *(mark for lane in node.lanes for mark in lane.marks))}
@@ -135,7 +137,7 @@ def _defs(ident: str) -> str:
 
 
 def _ground(swimlane: Swimlane, scale: Scale, zone: Zone, height: float) -> list[str]:
-    """The axis: where each attempt begins, and where the picture ends."""
+    """Draw the axis: the start of each attempt and the end of the picture."""
     out = []
     free_from = 0.0
     moments = [(band.start, f"{band.attempt}") for band in swimlane.bands] + [(swimlane.end, "")]
@@ -176,7 +178,7 @@ def _job_row(swimlane: Swimlane, scale: Scale, zone: Zone, ident: str, y: float)
 
 
 def _names(band: Band) -> Sequence[str]:
-    """The longest comes first."""
+    """Return names for a band, the longest first."""
     end = "running" if band.running else band.phrase
     return (f"attempt {band.attempt}: {end}", f"attempt {band.attempt}", str(band.attempt))
 
@@ -232,7 +234,7 @@ def _marks(
 
 
 def _places(wanted: Sequence[float]) -> list[float]:
-    """Rising places, each at least `_APART` behind the one before, none far beyond the right edge."""
+    """Return rising x positions for marks: each at least `_APART` after the one before, none far beyond the right edge."""
     places: list[float] = []
     for place in wanted:
         places.append(max(place, places[-1] + _APART) if places else place)

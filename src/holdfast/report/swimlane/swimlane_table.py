@@ -1,4 +1,4 @@
-"""The swimlane as an HTML table: what the picture says, for those who do not see it, and for copying."""
+"""The swimlane as an HTML table, for people who cannot see the picture, and for copying."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from holdfast.report.swimlane.mark_shapes import phase
 from holdfast.report.swimlane.swimlane_labels import lane_name, mark_words, nodes_name, safe
 from holdfast.report.swimlane.swimlane_model import Mark, Swimlane
 
-#: Of a row in the table, the last ones.
+#: The number of marks of a row in the table; the last ones are shown.
 _MOST_MARKS = 12
 
 
 def table(swimlane: Swimlane, zone: Zone) -> str:
-    """Two tables: attempts with their parts, rows with what happened to them."""
+    """Return two tables: attempts with their parts, and rows with their marks."""
     attempts = "".join(
         f'<tr><th scope="row">{band.attempt}</th><td>{safe(clock(band.start, zone))}</td>'
         f"<td>{safe(duration(band.end - band.start))}</td>"

@@ -1,7 +1,7 @@
-"""Time to place: each attempt's parts side by side, as wide as they were long, but none too narrow to be seen.
+"""Maps times to x positions: an attempt's parts are as wide as they were long, but never too narrow to be seen.
 
-An attempt of three days and the four seconds in which it was stopped and started again are both to be read. So the
-axis is a line in pieces: time always runs to the right, and a short part is drawn wider than it was.
+A reader must see both an attempt of three days and the four seconds of its restart. So the axis is piecewise linear:
+time always runs to the right, and a short part is drawn wider than it was.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-#: So much of the width may go to parts that are drawn wider than they were.
+#: The fraction of the width that may go to parts that are drawn wider than they were.
 _MOST_AT_LEAST = 0.4
 
 
 class Scale:
-    """From seconds since the epoch to a place between `left` and `left + width`, and back.
+    """Maps seconds since the epoch to x positions between `left` and `left + width`, and back.
 
-    `borders`: moments between which time is even. `least`: how wide the shortest piece is, in the unit of `width`.
+    `borders`: times between which the scale is linear. `least`: the width of the shortest piece, in the unit of
+    `width`.
     """
 
     def __init__(self, borders: Sequence[float], *, left: float, width: float, least: float = 9.0) -> None:
@@ -33,17 +34,17 @@ class Scale:
         for each in widths:
             places.append(places[-1] + each)
         self.knots: tuple[tuple[float, float], ...] = tuple(zip(times, places, strict=True))
-        """(moment, place), rising in both: between two of them the line is straight."""
+        """Pairs of (time, x position), both rising; the scale is linear between two of them."""
         self._times, self._places = times, places
         self.stretched = min(spans) / total * width < least / 2
-        """Some part is drawn more than twice as wide as it was."""
+        """Whether some part is drawn more than twice as wide as it was."""
 
     def place(self, at: float) -> float:
-        """Where a moment is drawn; what lies outside is drawn at the edge."""
+        """Return the x position of a time; a time outside is drawn at the edge."""
         return _between(self._times, self._places, at)
 
     def moment(self, place: float) -> float:
-        """Which moment is drawn there."""
+        """Return the time at an x position."""
         return _between(self._places, self._times, place)
 
 
