@@ -1,4 +1,4 @@
-"""The compiler and its companions, which build a tree."""
+"""Runs the compiler and other tools that build a tree."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 
 LAUNCHER = Path(__file__).with_name("launcher.c")
-#: Compilers that can link an executable without libraries. musl's is 34 kB, the GNU C library's 20 times that.
+#: Compilers that can link an executable statically. With musl the launcher is 34 kB, with the GNU C library 20 times
+#: that.
 _STATIC = (("musl-gcc",), ("gcc",), ("cc",))
 _GIVEN_S = 300.0
 
 
 class NotBuilt(HoldfastError):
-    """A tree cannot be built here: the missing tool, and the package that has it."""
+    """A tree cannot be built here. The message names the missing tool, and the hint the package that has it."""
 
 
 def tool_output(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
-    """The standard output of a tool. Raises `NotBuilt` where its exit status is not one of `ok`."""
+    """Run a tool and return its standard output. Raises `NotBuilt` if its exit status is not one of `ok`."""
     try:
         done = subprocess.run(
             [str(word) for word in words],
@@ -42,7 +43,7 @@ def tool_output(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
 
 
 def compile_launcher(to: Path) -> str:
-    """Make the static launcher; returns the compiler that made it. Raises `NotBuilt` where none can."""
+    """Compile the static launcher and return the compiler's name. Raises `NotBuilt` if no compiler can do it."""
     refused = []
     for compiler in _STATIC:
         if shutil.which(compiler[0]) is None:
@@ -58,7 +59,7 @@ def compile_launcher(to: Path) -> str:
 
 
 def find_busybox() -> Path:
-    """A busybox that needs no library: the shell for images without one. Raises `NotBuilt`."""
+    """Return a busybox that needs no library: the shell for images without one. Raises `NotBuilt`."""
     hint = "apt-get install busybox-static"
     found = shutil.which("busybox")
     if found is None:

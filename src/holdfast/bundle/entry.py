@@ -1,4 +1,4 @@
-"""The first module that the launcher starts: it restores the environment and calls the command line."""
+"""The first module that the launcher runs: it restores the environment and calls the command line."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 
 from holdfast.bundle.hidden_variables import give_back
 
-TYPE_CHECKING = False  # `typing` takes longer than everything else here
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else in this module
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: By the launcher's name, the module whose `main` gets the arguments.
+#: The module whose `main` gets the arguments, by the launcher's name.
 #:
-#: It is named here, and not imported above: the command line has `prepare`, which has this package.
+#: The modules are imported late, because the command line imports this package for `prepare`.
 HANDS_ON = {"run": "holdfast.cli.container_task", "holdfast": "holdfast.cli"}
 
 
 def main(argv: Sequence[str]) -> None:
-    """`argv`: the launcher's name, and its arguments."""
+    """Run the command. `argv`: the launcher's name, and its arguments."""
     name, *words = argv
     give_back("holdfast")
     sys.argv = [name, *words]

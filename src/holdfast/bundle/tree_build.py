@@ -31,7 +31,7 @@ from holdfast.bundle.shared_libraries import closure, copy_libraries, strip
 from holdfast.bundle.tree_manifest import LOADERS, Tree, sha256, write_tree
 
 LAUNCHERS = ("run", "bin/holdfast", "bin/python3")
-#: A tree must be able to import these before it counts as one.
+#: Modules that a built tree must be able to import.
 IMPORTED = (
     "_ctypes", "click", "ctypes", "holdfast.main.run_command", "holdfast.wire.peer_identity", "msgspec", "re2",
     "sqlite3", "ssl", "yaml", "zlib",
@@ -41,9 +41,9 @@ _DOOR += "from holdfast.bundle.hidden_variables import give_back\n\ngive_back('p
 
 
 def build(out: Path) -> Tree:
-    """Build a tree of the Python that runs this into `out`, which must not exist. Raises `NotBuilt`, OSError.
+    """Build a tree from the Python that runs this into the new directory `out`. Raises `NotBuilt`, OSError.
 
-    It appears whole or not at all.
+    `out` appears complete or not at all.
     """
     machine = platform.machine()
     if machine not in LOADERS:
@@ -62,7 +62,7 @@ def build(out: Path) -> Tree:
 
 
 def fingerprint() -> str:
-    """A digest of the tree's sources: a different digest means a different tree."""
+    """Return a digest of the tree's sources: a different digest means a different tree."""
     found = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()}".encode())
     for distribution in distributions():
         found.update(f"{distribution.metadata['Name']} {distribution.version}\n".encode())
@@ -107,7 +107,7 @@ def _build(top: Path, machine: str) -> Tree:
             path.chmod(0o755 if str(path.relative_to(top)) in executables else 0o644)
     top.chmod(0o755)
     tree = write_tree(top, version.__version__, platform.python_version(), machine)
-    # What was stripped of too much, or left out, shows here and not in a job.
+    # Find out now, and not in a job, whether too much was stripped or left out.
     tool_output(top / "bin/python3", "-c", f"import {', '.join(IMPORTED)}")
     tool_output(top / "bin/python3", "-c", "from holdfast.wire.ed25519 import Ed25519; Ed25519(bytes(32)).sign(b'')")
     tool_output(top / "bin/holdfast", "--version")
@@ -115,10 +115,10 @@ def _build(top: Path, machine: str) -> Tree:
 
 
 def _program(interpreter: Path, libraries: Mapping[str, Path], to: Path) -> Path:
-    """Put the Python that the loader maps into `to`, as `python3`; the file itself.
+    """Put the Python that the loader maps into `to`, as `python3`; return the path of the file itself.
 
-    What looks at Python from outside (py-spy) takes `/proc/PID/exe` for it, which is our loader, or a file that is
-    called like Python's library. Where there is no such library, the program is called so, and `python3` leads to it.
+    Tools that examine Python from outside (py-spy) look at `/proc/PID/exe`, which is our loader, or for a file named
+    like Python's library. If there is no such library, the program gets that name, and `python3` is a link to it.
     """
     if any(name.startswith("libpython") for name in libraries):
         shutil.copyfile(interpreter, to / "python3")
@@ -130,14 +130,15 @@ def _program(interpreter: Path, libraries: Mapping[str, Path], to: Path) -> Path
 
 
 def _to_bytecode(packages: Path, top: Path) -> None:
-    """Bytecode in the place of each source, which no date of a file can make stale: copying changes dates.
+    """Replace each source by bytecode that ignores file dates: copying a tree changes dates.
 
-    Sources that the workers' own Python runs stay, with ours beside them.
+    Sources that workers run with their own Python stay, with our bytecode beside them.
     """
     kept = [path for path in packages.rglob("*.py") if str(path.relative_to(packages)).startswith(SOURCES)]
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     for part in sorted(packages.iterdir()):
-        # Ours keep what help is made of, and their assertions; documentation is a tenth of the bytecode of others.
+        # holdfast keeps its docstrings, which help texts use, and its assertions. Docstrings are a tenth of the
+        # bytecode of other packages.
         optimize = 0 if part.name == "holdfast" else 2
         how: dict[str, Any] = {"force": True, "legacy": True, "invalidation_mode": unchecked, "optimize": optimize}
         compiles = partial(compileall.compile_dir, maxlevels=50) if part.is_dir() else compileall.compile_file

@@ -1,4 +1,4 @@
-"""Chooses the tree that `holdfast prepare` copies: one that exists, or one that it builds once and keeps."""
+"""Chooses the tree that `holdfast prepare` copies: an existing one, or one that it builds once and keeps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from holdfast.version import __version__
 
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3
-#: The tree's place in the holdfast image.
+#: The path of the tree in the holdfast image.
 IN_IMAGE = Path("/opt/holdfast/tree")
 
 
 def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> Path:
-    """The tree's directory. `asked`: the user's choice. Raises `NotBuilt` where there is none and none can be built.
+    """Return the tree's directory. `asked`: the user's choice. Raises `NotBuilt` if there is no tree and none can be
+    built.
 
-    In this order: the user's choice, `HOLDFAST_TREE`, the tree that this Python belongs to, the holdfast image's, and
-    the user's cache, in which it is built the first time.
+    The first of these counts: the user's choice, `HOLDFAST_TREE`, the tree that this Python belongs to, the holdfast
+    image's tree, and the user's cache, where a tree is built the first time.
     """
     if asked is not None:
         return asked
@@ -35,7 +36,7 @@ def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], N
 
 def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
     from holdfast.bundle.build_tools import NotBuilt
-    from holdfast.bundle.tree_build import build, fingerprint  # what most callers do without
+    from holdfast.bundle.tree_build import build, fingerprint  # imported late: most callers need no build
 
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or "/nonexistent", ".cache")) / "holdfast"
     place = cache / f"tree-{__version__}-{fingerprint()}"
@@ -44,12 +45,12 @@ def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             build(place)
-            # Those of older releases, and of other states of a source.
+            # Remove trees of older releases and of earlier states of the source.
             for old in sorted(cache.glob("tree-*"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             if (place / NAME).is_file():
-                return place  # another `prepare` built it meanwhile
+                return place  # another `prepare` has built it meanwhile
             raise NotBuilt(
                 f"the runtime cannot be built into {place}: {error.strerror or error}",
                 hint="export XDG_CACHE_HOME=/a/directory/of/yours",

@@ -1,10 +1,10 @@
-"""Copies a tree into the exchange directory, where the container of a task finds it.
+"""Copies a tree into the exchange directory, from which the container of a task runs it.
 
     DIR/run                    the launcher: put there last, by a rename
     DIR/holdfast/now           a link to the tree that `run` uses
-    DIR/holdfast/tree-DIGEST/  that tree; and the one before it, for tasks that still run from it
+    DIR/holdfast/tree-DIGEST/  that tree, and the previous one, for tasks that still run from it
 
-All else in DIR is left alone. A repeated call with the same tree changes nothing.
+Nothing else in DIR is touched. A repeated call with the same tree changes nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.untrusted import Malformed
 
-#: The folder of the exchange directory with everything except `run`.
+#: The folder in the exchange directory that contains everything except `run`.
 OWN = "holdfast"
 NOW, RUN = "now", "run"
 _DRAFT = ".laying-"
 _DIGITS = 16
-#: Bytes beside the tree itself: for directories and for the first files of a job.
+#: Free bytes needed besides the tree: for directories and for the first files of a job.
 _ROOM_BYTES = 4 << 20
 
 
 class TreeNotInstalled(HoldfastError):
-    """The runtime is not in the exchange directory; `phrase`: the exit of that failure."""
+    """The runtime could not be put into the exchange directory. `phrase`: the failure class."""
 
     def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -42,22 +42,22 @@ class TreeNotInstalled(HoldfastError):
 
 
 class InstalledTree(Noun, frozen=True, kw_only=True):
-    """The present content of a directory."""
+    """The result of a copy."""
 
     run: Path
     tree: Tree
-    #: The tree's own directory.
+    #: The directory of the tree.
     place: Path
-    #: A file was written now; False: everything was present, and nothing was touched.
+    #: Whether a file was written now; False: everything was present, and nothing was touched.
     fresh: bool
-    #: The version that `run` had before, where it was another tree.
+    #: The version that `run` had before, if that was another tree; else empty.
     before: str = ""
 
 
 def lay_down(source: Path, into: Path) -> InstalledTree:
-    """Put the tree at `source` into the exchange directory `into`, which is created. Raises `TreeNotInstalled`.
+    """Put the tree at `source` into the exchange directory `into`, and create `into`. Raises `TreeNotInstalled`.
 
-    `run` is never incomplete: its caller gets the earlier tree or this one, each of them whole.
+    `run` is never incomplete: a caller gets the complete earlier tree or the complete new one.
     """
     tree = _whole(source)
     own = into / OWN
@@ -72,7 +72,7 @@ def lay_down(source: Path, into: Path) -> InstalledTree:
         _may_execute(into)
         _open_to_readers(into, own)
         with _alone(own):
-            for left in own.glob(f"{_DRAFT}*"):  # of a `prepare` that was killed
+            for left in own.glob(f"{_DRAFT}*"):  # drafts of a `prepare` that was killed
                 _remove(left)
             if _damage(place, tree):
                 _has_room(into, tree)
@@ -112,7 +112,7 @@ def _whole(source: Path) -> Tree:
 
 
 def _damage(place: Path, tree: Tree) -> str:
-    """Why the tree at `place` must be replaced; empty: it can stay."""
+    """Return why the tree at `place` must be replaced; empty: it can stay."""
     try:
         there = read_tree(place)
     except (OSError, Malformed) as error:
@@ -130,18 +130,18 @@ def _may_execute(into: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """With the missing parents; all users may enter each, under any umask."""
+    """Make a folder and its missing parents; all users may enter each, whatever the umask."""
     if folder.is_dir():
         return
     if folder.exists():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     _make(folder.parent)
-    folder.mkdir(exist_ok=True)  # another `prepare` may be as far
+    folder.mkdir(exist_ok=True)  # another `prepare` may make it at the same time
     folder.chmod(0o755)
 
 
 def _open_to_readers(*places: Path) -> None:
-    """A task may run as another user than `prepare`: that user reads and enters, and does not write."""
+    """Let all users read and enter these directories: a task may run as another user than `prepare`."""
     for place in places:
         found = place.stat()
         if found.st_uid == os.geteuid() and found.st_mode & 0o555 != 0o555:
@@ -161,7 +161,7 @@ def _has_room(into: Path, tree: Tree) -> None:
 
 @contextmanager
 def _alone(own: Path) -> Iterator[None]:
-    """One `prepare` at a time writes here; the others wait for it."""
+    """Hold the lock: one `prepare` at a time writes to this directory, and the others wait."""
     lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -171,7 +171,7 @@ def _alone(own: Path) -> Iterator[None]:
 
 
 def _copy(source: Path, tree: Tree, place: Path) -> None:
-    """Copy into a directory beside `place`, then rename."""
+    """Copy the tree into a directory beside `place`, then rename that to `place`."""
     draft = place.with_name(_draft())
     try:
         made: set[Path] = {draft.parent}
@@ -186,7 +186,7 @@ def _copy(source: Path, tree: Tree, place: Path) -> None:
         (draft / NAME).chmod(0o644)
         if at := differs(draft, tree):
             raise TreeNotInstalled(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
-        if place.exists():  # a damaged one
+        if place.exists():  # a damaged tree
             aside = place.with_name(_draft())
             place.rename(aside)
             draft.rename(place)
@@ -202,7 +202,7 @@ def _draft() -> str:
 
 
 def _remove(path: Path) -> None:
-    """A draft or an old tree; the next `prepare` retries a removal that fails now."""
+    """Remove a draft or an old tree; if that fails, the next `prepare` retries it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -214,12 +214,12 @@ def _folder(folder: Path, made: set[Path]) -> None:
         return
     _folder(folder.parent, made)
     folder.mkdir()
-    folder.chmod(0o755)  # under any umask
+    folder.chmod(0o755)  # independent of the umask
     made.add(folder)
 
 
 def _stands(tree: Tree, place: Path, into: Path) -> bool:
-    """Whether all files are in order."""
+    """Whether the exchange directory has this complete tree, `now` leads to it, and `run` is its launcher."""
     try:
         leads = str((place.parent / NOW).readlink()) == place.name
     except OSError:
@@ -228,7 +228,7 @@ def _stands(tree: Tree, place: Path, into: Path) -> bool:
 
 
 def _point(link: Path, name: str) -> str:
-    """Point the link to `name`; returns its earlier target, empty where it was the same or there was none."""
+    """Point the link to `name`; return its earlier target, or "" if that was `name` or there was no link."""
     try:
         before = str(link.readlink())
     except FileNotFoundError:
@@ -242,7 +242,7 @@ def _point(link: Path, name: str) -> str:
 
 
 def _is_run(launcher: Path, run: Path) -> bool:
-    """Whether `run` is this launcher, and executable. A site's own `run` is another one."""
+    """Whether `run` is an executable copy of this launcher. A site may have its own `run` instead."""
     try:
         found = run.lstat()
         whole = stat.S_ISREG(found.st_mode) and found.st_mode & 0o555 == 0o555
@@ -264,7 +264,7 @@ def _put_run(launcher: Path, run: Path) -> None:
 
 
 def _version_before(own: Path, place: Path) -> str:
-    """The release that `run` leads to, where it is another tree than the one at `place`."""
+    """Return the release of the tree that `run` leads to, if that is not the tree at `place`; else ""."""
     try:
         now = own / str((own / NOW).readlink())
         return read_tree(now).version if now != place else ""

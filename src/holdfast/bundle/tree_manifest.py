@@ -1,6 +1,6 @@
-"""The description that a tree carries: its release, its processor, and each of its files.
+"""The manifest of a tree: its release, its processor, and each of its files.
 
-`TREE.json` at its top is written last, so that a directory without one is no tree.
+`TREE.json` at the top is written last, so a directory without it is not a tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.safe_files import read_file, write_file
 from holdfast.untrusted import json_as
 
 NAME = "TREE.json"
-#: By `uname -m`, the dynamic loader of the GNU C library; launcher.c has the same names.
+#: The file name of the GNU C library's loader, by `uname -m`; launcher.c has the same names.
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _MOST_BYTES = 4 << 20
 _BLOCK_BYTES = 1 << 20
@@ -36,17 +36,17 @@ class TreeFile(Noun, frozen=True, array_like=True):
 
 
 class Tree(Noun, frozen=True, kw_only=True):
-    """A whole tree. Paths are relative to its top."""
+    """A complete tree. Paths are relative to its top."""
 
     #: The release of holdfast.
     version: str
     python: str
-    #: The processor, as `uname -m` has it.
+    #: The processor, as `uname -m` prints it.
     machine: str
-    #: The digest of all that follows: two trees with one digest are the same.
+    #: The digest of all other fields: two trees with the same digest are equal.
     digest: str
     files: dict[str, TreeFile]
-    #: Symbolic links with their targets.
+    #: The targets of symbolic links, by path.
     links: dict[str, str] = {}
 
     @property
@@ -55,12 +55,12 @@ class Tree(Noun, frozen=True, kw_only=True):
 
 
 def read_tree(place: Path) -> Tree:
-    """The content of its `TREE.json`. Raises OSError, and Malformed for any directory that is no tree."""
+    """Return the content of the tree's `TREE.json`. Raises OSError, and Malformed if the directory is not a tree."""
     return json_as(read_file(place / NAME, _MOST_BYTES), Tree)
 
 
 def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
-    """Examine all files in `place`, and write its `TREE.json`. Raises OSError."""
+    """Hash all files in `place`, and write its `TREE.json`. Raises OSError."""
     files: dict[str, TreeFile] = {}
     links: dict[str, str] = {}
     for folder, _, names in os.walk(place):
@@ -83,7 +83,7 @@ def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file's content, in hexadecimal digits. Raises OSError."""
+    """Return the SHA-256 of a file's content in hexadecimal digits. Raises OSError."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -92,7 +92,10 @@ def sha256(path: Path) -> str:
 
 
 def differs(place: Path, tree: Tree) -> str:
-    """The file of the tree at `place` that is missing, or has another size or mode; empty: none. No content is read."""
+    """Return the first file of the tree at `place` that is missing or has another size or mode; empty: none differs.
+
+    Contents are not read.
+    """
     for at, file in tree.files.items():
         try:
             found = (place / at).lstat()
