@@ -1,1 +1,1 @@
-"""The parts of a task's runtime: its command, its environment, and the values of names in both."""
+"""The command and the environment of a task, and the values of the names in both."""

@@ -1,15 +1,14 @@
-"""The work of `run` in a task's container: the arguments of holdfast's command line that its environment stands for.
-Pure."""
+"""Translates the environment of a task's container into the arguments of holdfast's command line. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-#: HOST:PORT of the job's owner: this container is one of its nodes.
+#: HOST:PORT of the job's owner; if set, this container is one of the job's nodes.
 OWNER = "HOLDFAST_OWNER"
-#: The path of the job's file, unless it is `job.yaml` in the exchange directory.
+#: The path of the job file; if not set, `job.yaml` in the exchange directory.
 JOB_FILE = "HOLDFAST_JOB_FILE"
-#: The name of the variable with the user's command.
+#: The name of the variable that contains the user's command.
 COMMAND_FROM = "HOLDFAST_COMMAND_FROM"
 USER_CMD = "USER_CMD"
 ROLE = "task"
@@ -18,9 +17,10 @@ _RETRIES = ("HOLDFAST_MAX_RESTARTS", "PET_MAX_RESTARTS")
 
 
 def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable[[str], bool]) -> list[str]:
-    """The arguments. `exchange`: the directory of `run`.
+    """Return the arguments. `exchange`: the directory that contains `run`.
 
-    A node of a job whose owner is elsewhere; else the job of a file; else the user's command, as a job of one worker.
+    The container becomes a node of a job whose owner runs elsewhere; else it runs the job of a job file; else it runs
+    the user's command as a job with one worker.
     """
     if environment.get(OWNER):
         return ["agent"]
@@ -31,7 +31,7 @@ def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable
         return ["run", "--job", beside]
     words = ["run", "--role", ROLE, "--command-from", environment.get(COMMAND_FROM) or USER_CMD]
     if not any(environment.get(name) for name in _RETRIES):
-        # What starts this container starts it again, where that is wanted.
+        # The platform that starts this container also restarts it, if the user wants that.
         words += ["--max-restarts", "0"]
     if not any(environment.get(name) for name in _CHECKS):
         words.append("--no-checks")

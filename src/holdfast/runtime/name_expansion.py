@@ -1,8 +1,8 @@
-"""Names in a user's command or address: `$PAI_JOB_NAME`, `${HOLDFAST_HOME}`, `<% $parameters.lr %>`. Pure.
+"""Expands names in a user's command or address: `$PAI_JOB_NAME`, `${HOLDFAST_HOME}`, `<% $parameters.lr %>`. Pure.
 
-holdfast's own names are `PAI_*` and `HOLDFAST_*`; one that is not there is a mistake, with its line and column. Any
-other `$NAME` belongs to the reader of the text. A shell has our names in its environment and fills them in itself, so
-that no value is read as the shell's syntax. Elsewhere values are put in as they are; nothing is escaped.
+holdfast's own names are `PAI_*` and `HOLDFAST_*`; an unknown one is an error, reported with its line and column. Any
+other `$NAME` is left to the program that reads the text. A shell has our names in its environment and expands them
+itself, so that no value is parsed as shell syntax. Elsewhere values are inserted unchanged; nothing is escaped.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _IDENTIFIER = Lazy(r"\w*")
 
 
 class ExpansionTarget(enum.Enum):
-    """The reader of the text in which names are expanded."""
+    """The program that reads the text with the names."""
 
     SHELL = "a shell"
-    #: A word of a command line, or a script of another interpreter: a secret must not be in it.
+    #: A word of a command line, or a script for another interpreter: it must not contain a secret.
     PROGRAM = "a program"
-    #: An address, the value of a variable: it is on no command line, and may contain a secret.
+    #: An address or the value of a variable: it is on no command line, so it may contain a secret.
     HOLDFAST = "holdfast"
 
 
 class NameValues(Noun, frozen=True, kw_only=True):
     """The values of names."""
 
-    #: `PAI_*` and `HOLDFAST_*`.
+    #: Values of the variables `PAI_*` and `HOLDFAST_*`.
     values: Mapping[str, str] = {}
-    #: Further names of variables, whose values a worker only has when it starts: they are left unchanged.
+    #: Further variable names, whose values are known only when a worker starts: they are left unchanged.
     later: Collection[str] = ()
     parameters: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
-    #: `script.uri`, `data.uri[0]`.
+    #: Values of other references, such as `script.uri` and `data.uri[0]`.
     others: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> NameValues:
-        """The values in a process with this environment. Secrets are variables of their own (`secret_variable`)."""
+        """Return the values in a process with this environment. A secret is in the variable `secret_variable(name)`."""
         ours = {name: value for name, value in environment.items() if name.startswith(("PAI_", "HOLDFAST_"))}
         given = {key.removeprefix(_PARAMETER): value for key, value in ours.items() if key.startswith(_PARAMETER)}
         secrets = {key.removeprefix(_SECRET): value for key, value in ours.items() if key.startswith(_SECRET)}
@@ -64,29 +64,32 @@ class NameValues(Noun, frozen=True, kw_only=True):
 
 
 def secret_variable(name: str) -> str:
-    """The variable by which a worker gets a secret."""
+    """Return the name of the variable that gives a worker this secret."""
     return _SECRET + _safe(name)
 
 
 def parameters_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """The parameters in an environment: `HOLDFAST_PARAMETER_lr=0.1`."""
+    """Return the parameters in an environment, such as `HOLDFAST_PARAMETER_lr=0.1`."""
     return {key.removeprefix(_PARAMETER): value for key, value in environment.items() if key.startswith(_PARAMETER)}
 
 
 def has_names(text: str) -> bool:
-    """Whether there is any name to expand: most commands have none."""
+    """Whether there may be a name to expand: most commands have none."""
     return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
 
 
 def expand(text: str, known: NameValues, where: str, reader: ExpansionTarget) -> str:
-    """`text` with its names expanded. Raises `BadUsage` that names `where`, line and column of each unknown name."""
+    """Return `text` with its names expanded. Raises `BadUsage` with `where`, line and column of each unknown name.
+
+    `where` describes the text, such as a key of the job file. `reader`: the program that reads the text.
+    """
     if not has_names(text):
         return text
     return _Expansion(text, known, where, reader).result()
 
 
 def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple[str, ...]:
-    """The same for the words of a command line. The text behind `sh -c` is a shell's."""
+    """Expand the words of a command line. A word after `sh -c` is read by a shell."""
     return tuple(
         expand(word, known, where if len(words) < 2 else f"{where}, word {at + 1}", _reader(words, at))
         for at, word in enumerate(words)
@@ -94,7 +97,7 @@ def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple
 
 
 def reader_of_script(command: Sequence[str]) -> ExpansionTarget:
-    """The reader of a script that this command runs: `/bin/sh -e`, `/usr/bin/env python3`."""
+    """Return the reader of a script that this command runs, such as `/bin/sh -e` or `/usr/bin/env python3`."""
     words = [piece for word in command for piece in word.split()]
     return (
         ExpansionTarget.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else ExpansionTarget.PROGRAM
@@ -113,7 +116,7 @@ def _safe(name: str) -> str:
 
 
 class _Expansion:
-    """One text."""
+    """The expansion of one text."""
 
     def __init__(self, text: str, known: NameValues, where: str, reader: ExpansionTarget) -> None:
         self._text, self._known, self._where, self._reader = text, known, where, reader
@@ -143,7 +146,7 @@ class _Expansion:
         return "".join([*pieces, text[end:]])
 
     def _variable(self, at: int, token: re.Match[str], quote: Quote) -> tuple[str, int | None] | None:
-        """`$PAI_X`: its value and the place behind it; None: it stays."""
+        """Return the value of `$PAI_X` and the position after it; None: leave the text unchanged."""
         slashes, braced, plain = token["slashes"], token["braced"], token["plain"]
         if len(slashes) % 2 or quote in (Quote.SINGLE, Quote.LITERAL, Quote.ANSI, Quote.COMMENT):
             return None
@@ -157,7 +160,7 @@ class _Expansion:
             if self._reader is ExpansionTarget.SHELL and (
                 self._set_here(identifier) or (braced and identifier != written)
             ):
-                return None  # the script's own name, or a form of the shell's such as ${PAI_X-none}
+                return None  # the script sets the name itself, or uses a shell expression such as ${PAI_X-none}
             self._unknown(
                 start, f"${identifier}" if plain else f"${{{braced}}}", [*self._known.values, *self._known.later]
             )
@@ -168,7 +171,7 @@ class _Expansion:
         return slashes + self._known.values[name], stop
 
     def _longest(self, written: str) -> str | None:
-        """The longest known name at the beginning of `written`, up to a border between words: `my-ps_0.log`."""
+        """Return the longest known name that begins `written` and ends at a dot or hyphen, as in `my-ps_0.log`."""
         ends = [len(written)] + [at for at in range(len(written) - 1, 0, -1) if written[at] in ".-"]
         for end in ends:
             if written[:end] in self._known.values or written[:end] in self._known.later:
@@ -176,7 +179,7 @@ class _Expansion:
         return None
 
     def _set_here(self, name: str) -> bool:
-        """Whether the script has the name itself: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
+        """Whether the script sets the name itself: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
         at = self._text.find(name)
         while at >= 0:
             before, after = self._text[at - 1 : at], self._text[at + len(name) : at + len(name) + 1]
@@ -186,7 +189,7 @@ class _Expansion:
         return False
 
     def _reference(self, at: int, group: str, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """`<% $group.key %>`."""
+        """Return the value of `<% $group.key %>`; None: leave the text unchanged."""
         if quote is Quote.COMMENT:
             return None
         known = self._known
@@ -201,7 +204,7 @@ class _Expansion:
             }
         else:
             near = _nearest(group, GROUPS)
-            if near:  # else it is a template of another tool's
+            if near:  # otherwise it is a template of another tool
                 self._note(at, f"there is no `${group}`; did you mean `${near}`?")
             return None
         if key not in table:
@@ -210,7 +213,7 @@ class _Expansion:
         return table[key], None
 
     def _secret(self, at: int, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """In places that others may read, only a reference to its variable."""
+        """Return a secret's value, or a reference to its variable if other users could read the text."""
         variable = secret_variable(key)
         if _safe(key) not in self._known.secrets and key not in self._known.secrets:
             self._unknown(at, f"$secrets.{key}", [f"$secrets.{name}" for name in self._known.secrets])
@@ -247,7 +250,7 @@ def _is_word(letter: str) -> bool:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
-    import difflib  # for a mistake only
+    import difflib  # imported late: only an error needs it
 
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return found[0] if found else ""

@@ -1,6 +1,6 @@
-"""The variables of OpenPAI's runtime: a job written for it finds its role, its index, and hosts and ports of its peers.
+"""The variables of OpenPAI's runtime: a job written for it reads its role, its index, and its peers' hosts and ports.
 
-Names of roles and labels are unchanged in them. Pure.
+Names of roles and labels are part of the variables' names, unchanged. Pure.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from holdfast.model.gang_protocol import Peers
 from holdfast.model.job_spec import JobSpec, Role, Seat
 from holdfast.model.peer_addresses import SSH, Task, tasks_of
 
-#: The label of the port in an address that has room for only one.
+#: The label of the port for variables that have room for only one port.
 HTTP = "http"
-#: Of what a worker's environment has of its peers. The kernel gives no string more than this, and all of them together
-#: a quarter of the stack's limit (2 MiB with 8 MiB of stack); every process that a worker starts copies them.
+#: The limit of the variables about peers in a worker's environment. The kernel accepts no longer string, and limits all
+#: strings together to a quarter of the stack limit (2 MiB for 8 MiB). Every process that a worker starts copies them.
 MOST_BYTES = 128 * 1024
 _MIB = 1 << 20
 
 
 class PeerNames(msgspec.Struct, frozen=True):
-    """The names and addresses of a gang's tasks, for all workers of one attempt: made once."""
+    """The names and addresses of a gang's tasks, for all workers of one attempt; built once."""
 
     tasks: dict[tuple[str, int], Task]
-    #: Every variable about a peer.
+    #: All variables about peers.
     whole: dict[str, str]
-    #: The variables in each worker's environment: all, or, where that would be too much, those of the first task of
-    #: each role.
+    #: The variables in each worker's environment: all, or only those of each role's first task if all would be too
+    #: large.
     brief: dict[str, str]
 
     @property
     def cut(self) -> bool:
-        """Whether some are in the file only."""
+        """Whether some variables are only in the file."""
         return len(self.brief) < len(self.whole)
 
 
 def peer_names(peers: Peers) -> PeerNames:
-    """The variables of all tasks."""
+    """Build the variables of all tasks."""
     tasks = {(task.role, task.index): task for task in tasks_of(peers)}
     whole: dict[str, str] = {}
     for task in tasks.values():
@@ -51,7 +51,7 @@ def peer_names(peers: Peers) -> PeerNames:
 
 
 def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
-    """The variables about peers that one of these texts names: its reader finds them in its environment."""
+    """Return the variables about peers that these texts name and that `names.brief` may lack."""
     if not names.cut:
         return {}
     found: dict[str, str] = {}
@@ -59,7 +59,7 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
         for piece in text.split("PAI_")[1:]:
             name = "PAI_" + _name_at_start(piece)
             while name and name not in names.whole:
-                # `$PAI_HOST_IP_w_7.log`: what follows the name may belong to names as well.
+                # In `$PAI_HOST_IP_w_7.log` the name ends before `.log`: shorten the text until it is a name.
                 name = name[: max(name.rfind("."), name.rfind("-"), 0)]
             if name:
                 found[name] = names.whole[name]
@@ -67,13 +67,16 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
 
 
 def file_text(names: PeerNames) -> str:
-    """The file of all variables about peers: a line `NAME=value` each. No value has a space or a quote."""
+    """Return the text of the file with all variables about peers: lines `NAME=value`. No value has a space or a quote."""
     return "".join(f"{name}={value}\n" for name, value in names.whole.items())
 
 
 def variables(spec: JobSpec, seat: Seat, names: PeerNames, *, user: str, attempt: int, cwd: str = "") -> dict[str, str]:
-    """The variables of the worker of `seat` beside torchrun's. `user`: the user who runs the job, where the job names
-    no other."""
+    """Return the OpenPAI variables of the worker at `seat`; torchrun's variables are separate.
+
+    `user`: the user who runs the job, unless the spec names another one. `attempt`: its number, from 1. `cwd`: the
+    worker's directory.
+    """
     own = names.tasks.get((seat.role, seat.role_rank))
     return {
         **_of_job(spec, names, spec.user or user, attempt),
@@ -133,7 +136,7 @@ def _of_seat(spec: JobSpec, seat: Seat, names: PeerNames) -> dict[str, str]:
 
 
 def _of_task(task: Task) -> dict[str, str]:
-    """The public facts about a task: its address, and its ports by label."""
+    """Return the variables about a task for its peers: its address, and its ports by label."""
     found = {f"PAI_HOST_IP_{task.role}_{task.index}": task.host}
     for label, ports in task.ports.items():
         found[f"PAI_PORT_LIST_{task.role}_{task.index}_{label}"] = _joined(ports)
@@ -142,7 +145,7 @@ def _of_task(task: Task) -> dict[str, str]:
 
 
 def _own(task: Task) -> dict[str, str]:
-    """The same about the worker itself."""
+    """Return the variables about the worker itself."""
     found = {
         "PAI_CURRENT_CONTAINER_IP": task.host,
         "PAI_CONTAINER_HOST_IP": task.host,
@@ -171,19 +174,19 @@ def _lists(peers: Peers, tasks: Iterable[Task]) -> dict[str, str]:
 
 
 def _first(task: Task) -> int | None:
-    """The port in a task's address: that of `http`, else its first except sshd's."""
+    """Return the port in a task's address: that of `http`, else the first one that is not sshd's."""
     ports: Mapping[str, tuple[int, ...]] = task.ports
     chosen = ports.get(HTTP) or next((of_label for label, of_label in ports.items() if label != SSH), ())
     return chosen[0] if chosen else None
 
 
 def _count(role: Role, names: PeerNames) -> str:
-    """A role with `per_node` has as many tasks as its nodes have slots."""
+    """Return the number of a role's tasks. A role with `per_node` has as many as its nodes have slots."""
     return str(sum(name == role.name for name, _ in names.tasks) if role.per_node else role.count)
 
 
 def _resources(role: Role) -> tuple[str, str, str, str]:
-    """Devices, CPUs, memory and shared memory in MiB, each 0 where the job says nothing."""
+    """Return devices, CPUs, memory and shared memory in MiB; each is 0 if the job does not request it."""
     wants = role.resources
     return str(wants.devices or 0), f"{wants.cpus or 0:g}", str((wants.memory_bytes or 0) // _MIB), "0"
 

@@ -1,6 +1,6 @@
-"""Where in a shell's text something stands: between which quotes, in a comment, in a here-document. Pure.
+"""Finds out how a shell reads positions of a text: inside which quotes, in a comment, or in a here-document. Pure.
 
-It reads what POSIX and bash have in common, and knows no keyword: a `)` of `case` inside of `$( … )` ends that.
+It parses the syntax common to POSIX and bash, but no keywords: a `)` of `case` inside `$( … )` ends the `$(`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 class Quote(enum.Enum):
-    """How the shell reads a character there."""
+    """How the shell reads a character."""
 
     PLAIN = "unquoted"
     SINGLE = "'…'"
@@ -22,7 +22,7 @@ class Quote(enum.Enum):
 
 
 def quotes_at(text: str, places: Sequence[int]) -> list[Quote]:
-    """How the shell reads the characters at these places, which rise."""
+    """Return how the shell reads the characters at these positions, which must be in rising order."""
     return list(_Scan(text).until(places))
 
 
@@ -31,9 +31,11 @@ class _Scan:
         self._text = text
         self._at = 0
         self._stack: list[tuple[Quote, str]] = [(Quote.PLAIN, "")]
-        """The innermost last, with what ends it: a bracket's closing one, or nothing."""
+        """The open quotes and brackets, the innermost last, each with the bracket that closes it, or ""."""
         self._documents: list[tuple[str, bool, bool]] = []
-        """Here-documents that begin behind this line: how each ends, whether tabs go, whether it is literal."""
+        """Here-documents that begin after this line: the end word, whether leading tabs are removed, whether it is
+        literal.
+        """
 
     def until(self, places: Sequence[int]) -> list[Quote]:
         found = []
@@ -103,7 +105,7 @@ class _Scan:
         self._at += letters - 1
 
     def _announce(self, at: int) -> None:
-        """`<<END`, `<<-'END'`: its text begins behind this line."""
+        """Read the start of a here-document (`<<END`, `<<-'END'`), whose text begins after this line."""
         text = self._text
         tabs = text.startswith("-", at)
         at += tabs
@@ -133,7 +135,7 @@ class _Scan:
             self._end_of_document()
 
     def _end_of_document(self) -> None:
-        """A line of it begins here: is it the last one?"""
+        """End the here-document if its next line is the end word."""
         closing = self._stack[-1][1]
         stop = self._text.find("\n", self._at)
         line = self._text[self._at : stop if stop >= 0 else len(self._text)]
