@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.api import BadUsage, HoldfastError, Job, JobEvent, Report, explain, jobs, run
     from holdfast.worker import draining, on_drain, progress
 else:
-    ModuleType = type(sys)  # a worker does without `types`
+    ModuleType = type(sys)  # a worker need not import `types`
 
 __all__ = [
     "BadUsage",
@@ -37,12 +37,12 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _OF_WORKERS:
-        # What a worker calls; the launcher itself has no use for it.
+        # Only workers need this module; the launcher does not.
         from holdfast import worker
 
         return getattr(worker, name)
     if name == "explain":
-        import holdfast.explain  # noqa: F401  # binds the name here, and needs none of `api` before the call
+        import holdfast.explain  # noqa: F401  # binds the name `explain`, and loads nothing of `api` before the call
 
         return globals()[name]
     from holdfast import api
@@ -50,8 +50,8 @@ def __getattr__(name: str) -> Any:
     return getattr(api, name)
 
 
-# `holdfast.explain` is what users call, and a package of the same name, which the import system binds to that name as
-# soon as anything imports it. So the package can be called: one object in every order of imports.
+# `holdfast.explain` is both a function for users and a package. The import system binds the package to the name as soon
+# as anything imports it. So the package itself is callable: the name works in every order of imports.
 
 
 class _Explaining(ModuleType):

@@ -1,4 +1,4 @@
-"""`python -m holdfast` is `holdfast`."""
+"""Makes `python -m holdfast` the same as `holdfast`."""
 
 from holdfast.cli import main
 

@@ -1,4 +1,4 @@
-"""Tells whether the running Python belongs to a bundle: holdfast's tree in a user's container. Each start asks."""
+"""Detects whether the running Python belongs to holdfast's tree in a user's container. Every start calls this."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def in_tree(prefix: str) -> bool:
-    """`prefix`: the interpreter's (`sys.prefix`)."""
-    return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree_manifest.NAME`, whose module no start imports
+    """Whether the interpreter belongs to a tree. `prefix`: `sys.prefix`."""
+    return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree_manifest.NAME`, without a slow import

@@ -1,4 +1,4 @@
-"""What a check says of itself: where it comes from, how long it may take, which parameters it has."""
+"""Profiles of checks: the source of a check, its time limits, and its parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckKind(enum.StrEnum):
-    """By which of the doors a check comes in."""
+    """The way in which a check was found."""
 
     BUILT_IN = "built-in"
     ENTRY_POINT = "entry point"
@@ -21,23 +21,23 @@ class CheckKind(enum.StrEnum):
 
 
 class CheckRef(Noun, frozen=True, kw_only=True):
-    """One check, named but not loaded."""
+    """A reference to a check, which is not loaded yet."""
 
     name: str
     kind: CheckKind
-    #: `module:Class`, or a path.
+    #: `module:Class`, or the path of a file.
     target: str
-    #: FILE: the class within the file.
+    #: Only for `FILE`: the name of the class in the file.
     member: str = ""
 
     @property
     def source(self) -> str:
-        """Where it comes from, for people."""
+        """The source of the check, for people."""
         return self.kind.value if self.kind is CheckKind.BUILT_IN else f"{self.kind.value} {self.target}"
 
 
 class Profile(Noun, frozen=True, kw_only=True):
-    """What a check says of itself: enough to plan it without loading it again."""
+    """The properties of a check: enough to plan it without loading it again."""
 
     ref: CheckRef
     info: CheckInfo
@@ -45,7 +45,7 @@ class Profile(Noun, frozen=True, kw_only=True):
     interval_s: float
     alone: bool
     inconclusive: str | None = None
-    #: Checks of one lane share a process, one after another; empty: a process of its own.
+    #: Checks with the same lane run one after another in one process; empty: the check has a separate process.
     lane: str = ""
 
 
@@ -56,14 +56,15 @@ def profile(
     in_full: bool = True,
     by_default: bool = False,
 ) -> Profile:
-    """What a loaded check says of itself. Not `in_full`: its parameters by name only, which is quicker."""
-    # Of our own classes nothing is made here; a foreign one may have written a class method as a plain one.
+    """Return the profile of a loaded check. `in_full` False: only the names of its parameters, which is quicker."""
+    # A built-in class is used without an instance. A plugin may define class methods as plain ones, so it is
+    # instantiated.
     cls: Any = check if ref.kind is CheckKind.BUILT_IN else check()
     interval = float(cls.get_running_interval_secs())
     params, is_open = _params(cls, in_full)
     question = cls.question or _first_line(cls.__doc__ if isinstance(check, type) else "") or "(says nothing of itself)"
     tries = getattr(cls, "get_retry_times", None)
-    # DLRover's `get_retry_times` counts every try, the first one included; `get_retry_limit_times` only those after it.
+    # DLRover's `get_retry_times` counts every try including the first; `get_retry_limit_times` counts only retries.
     retries = int(cls.get_retry_limit_times()) if tries is None else max(0, int(tries()) - 1)
     return Profile(
         ref=ref,
@@ -97,7 +98,11 @@ _CONTEXT = frozenset({"self", "job", "nodes", "attempt", "now", "site"})
 
 
 def _params(cls: Any, in_full: bool) -> tuple[tuple[ParamInfo, ...], bool]:
-    """A check's own parameters: its `Params` struct, else what `check` names besides the context."""
+    """Return a check's own parameters: those of its `Params` struct, or those of its method `check` without the
+    context.
+
+    The flag says whether the check accepts any other parameter too.
+    """
     struct = getattr(cls, "Params", None)
     if struct is not None and not in_full:
         return tuple(ParamInfo(name=name, type="") for name in struct.__struct_encode_fields__), False
@@ -120,7 +125,7 @@ def _params(cls: Any, in_full: bool) -> tuple[tuple[ParamInfo, ...], bool]:
 
 
 def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
-    """The fields of a `Params` struct with their defaults and descriptions."""
+    """Return the fields of a `Params` struct with their defaults and descriptions."""
     import msgspec
 
     info = msgspec.inspect.type_info(struct)
@@ -135,7 +140,7 @@ def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         if isinstance(default, int) and not isinstance(default, bool):
-            default = int(default)  # a size is an int of our own, which JSON does not know
+            default = int(default)  # a size is a subclass of int, which JSON cannot encode
         found.append(
             ParamInfo(
                 name=field.encode_name,

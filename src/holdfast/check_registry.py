@@ -1,7 +1,8 @@
-"""Where checks come from: built in, an entry point, a Python file, any executable. All are named in the same way.
+"""Finds checks by name: built-in ones, entry points, Python files, and executables.
 
-A `CheckRef` says what to load without loading it; `load_check` loads it. Foreign code (a plugin file, an entry point)
-is never loaded in the owner's process: `CheckRegistry` is handed a `describe_in_child`, which loads it in another.
+A `CheckRef` describes a check without loading it; `load_check` loads it. Code of other authors (a plugin file, an entry
+point) is never loaded in the owner's process: `CheckRegistry` gets a `describe_in_child`, which loads it in a child
+process.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ __all__ = [
     "validated",
 ]
 
-#: The entry-point group: `name = "package.module:Class"`.
+#: The entry-point group, with entries `name = "package.module:Class"`.
 GROUP = "holdfast.checks"
 
 _HERE = "holdfast.observe.checks"
 
-#: Built-in checks by name, in entry-point notation: they have no other way in than a plugin has.
+#: Built-in checks by name, in the notation of entry points: they are loaded in the same way as plugins.
 BUILT_IN: dict[str, str] = {
     "files": f"{_HERE}.files:Files",
     "disk": f"{_HERE}.disk:Disk",
@@ -61,11 +62,11 @@ BUILT_IN: dict[str, str] = {
 }
 
 _WARN = {"failure": "warn"}
-#: What runs where nothing is chosen: cheap, side by side, and silent on a machine that can work.
+#: The checks that run if the user chooses none: cheap, in parallel, and silent on a machine that works.
 DEFAULT: tuple[CheckChoice, ...] = (
-    # A program that does not parse or lacks a module is explained best by its own exit: a note, not a failure.
+    # An invalid program or a missing module is explained best by the job's own exit: only warn.
     CheckChoice(name="files", params={"program": "warn"}),
-    # How much room a job needs, only its owner knows.
+    # Only the job's owner knows how much space the job needs: only warn.
     CheckChoice(name="disk", params={"low": "warn"}),
     CheckChoice(name="memory"),
     CheckChoice(name="shm"),
@@ -74,9 +75,9 @@ DEFAULT: tuple[CheckChoice, ...] = (
     CheckChoice(name="names"),
     CheckChoice(name="clock"),
     CheckChoice(name="mounts"),
-    # Work is placed on the devices that are left.
+    # The job can run on the remaining devices: only warn.
     CheckChoice(name="standing", params={"devices": "warn"}),
-    # What may be another job's rightful business, or no business of a job that needs no accelerator.
+    # The findings may belong to another job, or may not matter to a job without accelerators: only warn.
     CheckChoice(name="processes", params=_WARN),
     CheckChoice(name="leftovers", params=_WARN),
     CheckChoice(name="cpu", params=_WARN),
@@ -84,7 +85,7 @@ DEFAULT: tuple[CheckChoice, ...] = (
 )
 
 
-#: Parameters that every check takes besides its own.
+#: Parameters that every check accepts besides its own.
 COMMON: dict[str, tuple[type, str]] = {
     "timeout": (float, "seconds for the check with its retries"),
     "retries": (int, "how often a failed check is tried again"),
@@ -95,9 +96,9 @@ COMMON: dict[str, tuple[type, str]] = {
 
 
 def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
-    """The class that a reference names. Runs foreign code: only in a process that may die of it.
+    """Load the class of a reference. This runs code of other authors: call it only in a process that may die.
 
-    Raises BadUsage where nothing there can be used.
+    Raises BadUsage if there is no usable class.
     """
     match ref.kind:
         case CheckKind.BUILT_IN | CheckKind.ENTRY_POINT:
@@ -120,9 +121,9 @@ def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckO
 
 
 def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
-    """The checks a Python file defines, by class name in lower case. Executes the file.
+    """Execute a Python file and return the checks it defines, by class name in lower case.
 
-    Raises BadUsage where it cannot be loaded, or defines no check that can be used.
+    Raises BadUsage if the file cannot be loaded or defines no usable check.
     """
     import importlib.util
     import inspect
@@ -133,11 +134,11 @@ def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
     if spec is None or spec.loader is None:
         raise BadUsage(f"--plugin {path}: expected a Python file (.py) or an executable")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look a class's module up by name
+    sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a plugin may raise anything while it loads: the answer is one message that names it
+    except Exception as error:  # a plugin may raise anything while it loads: report it in one message
         where = getattr(error, "lineno", None) or _line_in(error, path)
         at = f" line {where}" if where else ""
         raise BadUsage(f"--plugin {path}{at}: {type(error).__name__}: {error}") from error
@@ -165,15 +166,16 @@ def _line_in(error: BaseException, path: Path) -> int | None:
     return line
 
 
-#: Loads what a reference names, in a process of its own. Raises BadUsage with what is wrong there.
+#: Returns the profiles of the checks of a reference, loaded in a child process. Raises BadUsage with the problem.
 Describe = Callable[[CheckRef], list[Profile]]
 
 
 class CheckRegistry:
-    """Every check that can be chosen: the built-in ones, those of `--plugin`, and installed entry points.
+    """The checks that can be chosen: built-in ones, those of `--plugin`, and installed entry points.
 
-    Entry points are looked for only when a name is not known otherwise, or all are listed: finding them reads the
-    metadata of every installed package.
+    `plugins`: files of `--plugin`. `describe_in_child`: returns the profiles of a reference, see `Describe`. Entry
+    points are searched only for an unknown name or a list of all: the search reads the metadata of every installed
+    package.
     """
 
     def __init__(self, plugins: Iterable[str | os.PathLike[str]] = (), *, describe_in_child: Describe) -> None:
@@ -181,7 +183,7 @@ class CheckRegistry:
         self._profiles: dict[str, Profile] = {}
         self._entry_points: dict[str, CheckRef] | None = None
         self.from_plugins: tuple[str, ...] = ()
-        """The checks that `--plugin` brought, in order."""
+        """The names of the checks from `--plugin`, in order."""
         for given in plugins:
             self._add(Path(given))
 
@@ -202,7 +204,7 @@ class CheckRegistry:
             self.from_plugins += (found.info.name,)
 
     def profile(self, name: str, *, in_full: bool = False) -> Profile:
-        """The check of this name. Raises BadUsage naming the nearest that exists."""
+        """Return the profile of the check with this name. Raises BadUsage that suggests the most similar name."""
         if known := self._profiles.get(name):
             return known
         if target := BUILT_IN.get(name):
@@ -222,7 +224,7 @@ class CheckRegistry:
         return found
 
     def names(self) -> tuple[str, ...]:
-        """Every check that can be chosen, built-in ones first."""
+        """Return the names of all checks, built-in ones first."""
         return tuple(dict.fromkeys([*BUILT_IN, *self.from_plugins, *self._installed()]))
 
     def _installed(self) -> dict[str, CheckRef]:
@@ -241,7 +243,10 @@ class CheckRegistry:
 
 
 def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str:
-    """`; did you mean `disk`?`, or all that is known where nothing is near. `known` comes before `besides`."""
+    """Suggest a name: `; did you mean `disk`?`, or list all known names if none is similar.
+
+    `known` is searched before `besides`.
+    """
     import difflib
 
     for names in (known, list(besides)):
@@ -252,9 +257,9 @@ def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str
 
 
 def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """A choice's parameters, checked: the name, and the type where the check declares one.
+    """Validate the parameters of a chosen check: their names, and their types if the check declares them.
 
-    Raises BadUsage naming the parameter and the nearest that exists.
+    Returns the check's own parameters. Raises BadUsage with the invalid parameter and a similar one that exists.
     """
     name = found.info.name
     at = f"{where}: " if where else ""

@@ -1,4 +1,4 @@
-"""Pre-checks in Python: what to import to write one.
+"""The public interface for pre-checks in Python.
 
     from holdfast.checks import AvoidNode, PreCheckOperator, PreCheckResult
 

@@ -1,7 +1,7 @@
 """Starts and reaps the helper processes of holdfast: checks, probes, nurseries, the store, resets.
 
-A process has one set of children, so there is one register. A helper stands in it from its spawn until it is reaped:
-which children are the job's is then a lookup, and no station has to be asked.
+A process has one set of children, so there is one register. A helper is in it from its start until it is reaped: every
+other child belongs to the job, and no other module has to be consulted.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _DEFAULTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, sign
 
 
 def helpers() -> frozenset[int]:
-    """The children of this process that are not the job's."""
+    """Return the pids of the children of this process that do not belong to the job."""
     for look in tuple(_informants):
         look()
     return frozenset(_helpers)
 
 
 def note(pid: int) -> None:
-    """A helper has been started, or a process that a helper has forked is a child of ours now."""
+    """Register a helper: it was just started, or another helper forked it and it is now a child of this process."""
     _helpers.add(pid)
 
 
 def forget(pid: int) -> None:
-    """It is reaped; or it is the job's from now on."""
+    """Remove a process from the register: it was reaped, or it belongs to the job from now on."""
     _helpers.discard(pid)
 
 
 def inform(look: Callable[[], None]) -> None:
-    """`look` runs before each answer of `helpers`: it notes children that something else has forked for us."""
+    """Have `look` called before each answer of `helpers`, to `note` children that a helper has forked for us."""
     _informants.append(look)
 
 
@@ -54,10 +54,10 @@ def start(
     env: Mapping[str, str] = os.environ,
     deaf: Sequence[int] = (),
 ) -> Child:
-    """Run a program as a helper: it leads a session, and its two streams go to these descriptors.
+    """Run a program as a helper in a new session.
 
-    `errors`: None: they are dropped. `given`: what it reads; None: nothing. `deaf`: the signals that it starts with
-    blocked. Raises OSError where it cannot be run.
+    `output`, `errors`: descriptors for stdout and stderr; `errors` None: stderr is discarded. `given`: descriptor for
+    stdin; None: /dev/null. `deaf`: signals that are blocked at its start. Raises OSError if the program cannot be run.
     """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if given is None else (os.POSIX_SPAWN_DUP2, given, 0),
@@ -80,15 +80,15 @@ def start(
     try:
         pid = spawned(session=True)
     except NotImplementedError:
-        pid = spawned(session=False)  # a Python that was built for an old libc
+        pid = spawned(session=False)  # this Python was built for an old libc without setsid in posix_spawn
     return Child(pid, group=True)
 
 
 class Child:
-    """One helper: its pidfd is readable when it has ended. Exactly one of `reap` and `end` follows.
+    """One helper. Its pidfd is readable after it has ended. Call exactly one of `reap` and `end` afterwards.
 
-    `group`: it leads a process group or session of its own, and all of that is killed with it. `pidfd`: where the
-    caller has one. Raises OSError where none can be had; the helper is ended then.
+    `group`: it leads a process group or session, which is killed with it. `pidfd`: an open pidfd, if the caller has
+    one. If none can be opened, the helper is killed and OSError is raised.
     """
 
     __slots__ = ("_group", "pid", "pidfd")
@@ -106,14 +106,14 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """It has ended, and may be reaped without a wait."""
+        """Whether it has ended, so that it can be reaped without waiting."""
         try:
             return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
-            return True  # something else has reaped it
+            return True  # another part of the process has reaped it
 
     def kill(self) -> None:
-        """SIGKILL. It is not waited for: the pidfd tells."""
+        """Send SIGKILL without waiting: the pidfd reports the end."""
         try:
             if self._group:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -123,7 +123,9 @@ class Child:
             pass  # it has just ended, or was reaped
 
     def reap(self) -> int | None:
-        """After its end: the exit status, or minus its signal; None where something else reaped it."""
+        """Reap it after its end. Returns the exit status, or minus its signal; None if another part of the process
+        reaped it.
+        """
         status = self._reap(os.WEXITED)
         os.close(self.pidfd)
         return status
@@ -131,10 +133,10 @@ class Child:
     def end(self, wait_s: float = 1.0) -> None:
         """Kill and reap it.
 
-        A child in uninterruptible sleep would block this process for ever, so the wait ends after `wait_s` seconds;
-        such a child is reaped when it dies, as an orphan. Any other is gone within milliseconds.
+        A child in uninterruptible sleep would block this process for ever, so the wait ends after `wait_s` seconds.
+        Such a child is reaped as an orphan when it dies. Any other child is gone within milliseconds.
         """
-        import select  # hardly any start needs it
+        import select  # imported late: hardly any start needs it
 
         self.kill()
         select.select([self.pidfd], [], [], wait_s)
@@ -144,7 +146,7 @@ class Child:
     def _reap(self, options: int) -> int | None:
         forget(self.pid)
         try:
-            # By the pidfd: the number may be another child's by now.
+            # Use the pidfd: the pid may already belong to another child.
             found = os.waitid(os.P_PIDFD, self.pidfd, options)
         except ChildProcessError:
             return None

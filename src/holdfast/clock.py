@@ -1,7 +1,7 @@
-"""Seconds since the epoch that never jump.
+"""Provides seconds since the epoch that never jump.
 
-Wall time is read once; from then on the monotonic clock carries it forward, so that a corrected system clock can
-neither fire a deadline nor hold one back.
+The wall clock is read once; from then on the monotonic clock advances the time. So a correction of the system clock can
+neither trigger a deadline early nor delay it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import time
 
 
 class Clock:
-    """The time of one process. A run makes one, and everything in it is dated by that."""
+    """The time of one process. A run creates one, which dates everything in the run."""
 
     def __init__(self) -> None:
         self.boot = time.time() - time.monotonic()
-        """The moment that the kernel's own stamps count from."""
+        """The time of the boot: the zero of the kernel's own time stamps."""
 
     def not_before(self, moment: float) -> None:
-        """What another machine has dated goes on here: from now on no moment is earlier than its last."""
+        """Make sure that no later time is earlier than `moment`, a time recorded by another machine."""
         self.boot = max(self.boot, moment - time.monotonic())
 
     def now(self) -> float:

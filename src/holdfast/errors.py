@@ -1,10 +1,12 @@
-"""Our own exceptions. A worker's death is data and is never raised; these are for bad input and for bugs of ours."""
+"""Holdfast's own exceptions, for bad input and for bugs of holdfast. The failure of a worker is data and is never
+raised.
+"""
 
 from __future__ import annotations
 
 
 class HoldfastError(Exception):
-    """Base of everything holdfast raises on purpose. `hint` is a command that can be typed."""
+    """Base of all exceptions that holdfast raises on purpose. `hint`: a command that the user can type."""
 
     exit_status = 1
 
@@ -18,6 +20,6 @@ class HoldfastError(Exception):
 
 
 class BadUsage(HoldfastError):
-    """The input is wrong: what, where, what was expected, what to type. Exit status 2; nothing was started."""
+    """The input is wrong. The message says what, where, and what was expected. Exit status 2; nothing was started."""
 
     exit_status = 2

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import stat
 
-TYPE_CHECKING = False  # as in typing, whose import costs a start more than all else here
+TYPE_CHECKING = False  # importing `typing` would take longer than the rest of this module
 if TYPE_CHECKING:
-    from pathlib import Path  # the guard, which lives as long as the job, gets by without it
+    from pathlib import Path  # only for types: the guard, which lives as long as the job, must not load pathlib
 
 PRIVATE_UMASK = 0o077
 _users: int | None = None
 
 
 def keep_private() -> None:
-    """From now on files that this process makes are 0600 and directories 0700, under any umask."""
-    global _users  # the umask itself belongs to the whole process, and what it was has no other place
+    """Make new files of this process 0600 and new directories 0700, whatever the umask is."""
+    global _users  # the umask belongs to the whole process, so its earlier value is global too
     before = os.umask(PRIVATE_UMASK)
     if _users is None:
         _users = before
 
 
 def users_umask() -> int:
-    """The umask that the user started holdfast with."""
+    """Return the umask with which the user started holdfast."""
     if _users is None:
         os.umask(now := os.umask(PRIVATE_UMASK))
         return now
@@ -30,10 +30,10 @@ def users_umask() -> int:
 
 
 def distrust(directory: Path) -> str:
-    """Why nothing in `directory` may be trusted, with the command that mends it; empty where all is well or missing.
+    """Return why `directory` must not be trusted, with the command that repairs it; empty if it is safe or missing.
 
-    Another user who can write there can put a configuration, a plugin or a database of their own into it. What lies
-    above it is not looked at: in a sticky directory such as /tmp others can make files, but not replace this one.
+    Another user who can write to it can put a configuration, a plugin or a database into it. Its parents are not
+    examined: in a sticky directory such as /tmp, others can create files but not replace this directory.
     """
     try:
         found = directory.stat()
@@ -45,9 +45,9 @@ def distrust(directory: Path) -> str:
 
 
 def open_to_others(directory: Path) -> str:
-    """Why another user can write to a directory of this user's, with the command that mends it; empty elsewhere.
+    """Return why other users can write to a directory of this user, with the command that repairs it; else empty.
 
-    For verbs that look into a state directory: whose it is, they say themselves, and reading another user's is no harm.
+    Used by verbs that read a state directory: they name its owner themselves, and reading another user's is harmless.
     """
     try:
         found = directory.stat()
@@ -64,24 +64,26 @@ def _open(directory: Path, mode: int) -> str:
 
 
 def take_over(directory: Path) -> None:
-    """Close a freshly mounted, empty home (mode 1777) to other users."""
+    """Make a freshly mounted, empty home (mode 1777) inaccessible to other users."""
     try:
         found = directory.stat()
         fresh = found.st_mode & stat.S_ISVTX and found.st_uid == os.geteuid()
-        if fresh and set(os.listdir(directory)) <= {"lost+found"} and os.path.ismount(directory):  # noqa: PTH208 - pathlib is not here
+        if fresh and set(os.listdir(directory)) <= {"lost+found"} and os.path.ismount(directory):  # noqa: PTH208 - pathlib is not loaded
             directory.chmod(0o700)
     except OSError:
-        return  # `distrust` says what is wrong with it
+        return  # `distrust` reports the problem
 
 
 def tighten(directory: Path) -> None:
-    """Make a state directory of this user's 0700. A general one (the user's home directory) stays as it is."""
+    """Set the mode of this user's state directory to 0700. A shared one (such as the user's home directory) stays
+    unchanged.
+    """
     try:
         found = directory.stat()
         if found.st_uid != os.geteuid() or not found.st_mode & 0o077 or found.st_mode & stat.S_ISVTX:
             return
-        general = {os.path.realpath(place) for place in (os.path.expanduser("~"), os.getcwd(), "/")}  # noqa: PTH109, PTH111 - as above
+        general = {os.path.realpath(place) for place in (os.path.expanduser("~"), os.getcwd(), "/")}  # noqa: PTH109, PTH111 - pathlib is not loaded
         if os.path.realpath(directory) not in general:
             directory.chmod(0o700)
     except OSError:
-        return  # the files in it are 0600 all the same
+        return  # the files in it are 0600 anyway

@@ -1,4 +1,4 @@
-"""A pattern that is compiled when it is first used: a small log needs few of them, and start-up is felt every time."""
+"""A pattern that is compiled at its first use: a small log needs few patterns, and every start would wait for all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Lazy:
-    """`re.compile`, later, and the import of `re` with it: flags are better in the pattern, as `(?i)`."""
+    """`re.compile` at the first use, and the import of `re` with it. Put flags into the pattern, as `(?i)`."""
 
     __slots__ = ("_compiled", "_flags", "_pattern")
 
@@ -22,7 +22,7 @@ class Lazy:
     @property
     def compiled(self) -> re.Pattern[str]:
         if self._compiled is None:
-            import re  # most starts need no pattern at all
+            import re  # imported late: most starts need no pattern
 
             self._compiled = re.compile(self._pattern, self._flags)
         return self._compiled

@@ -1,11 +1,11 @@
-"""The one place that waits: for descriptors to be ready, and for moments to come.
+"""The event loop: the only place that waits, for ready descriptors and for times.
 
-    reactor.watch(fd, callback)          callback(fd, now) when `fd` is readable
-    reactor.at(when, callback)           callback(now) at that moment
-    reactor.deadlines(next_wake, tick)   `next_wake()` is asked before each wait; tick(now) when that moment has come
-    reactor.wait(take)                   one wait, and all that follows from it
+    reactor.watch(fd, callback)          calls callback(fd, now) when `fd` is readable
+    reactor.at(when, callback)           calls callback(now) at that time
+    reactor.deadlines(next_wake, tick)   calls `next_wake()` before each wait, and tick(now) once that time has come
+    reactor.wait(take)                   waits once, and runs the callbacks that are due
 
-Time enters here and is passed in everywhere else. What a callback returns are the events that follow: `take` gets them
+Only the reactor reads the clock; it passes the time to everything else. A callback returns events: `take` gets them
 before the next callback runs.
 """
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     Tick = Callable[[float], News]
 
 
-#: epoll takes no more than 24 days, and a limit may be longer.
+#: epoll accepts at most 24 days, and a limit may be longer.
 LONGEST_WAIT_S = 86_400.0
 
 
 class CallbackPriority(enum.IntEnum):
-    """Who comes first of those that are ready together."""
+    """The order of callbacks for descriptors that are ready at the same time."""
 
-    #: A signal that asks for the end comes before the deaths that the same signal has caused.
+    #: A signal that requests the job's end comes before the exits of workers that the same signal has caused.
     GUARD = enum.auto()
-    #: Deaths come before the rest: a noisy worker's output must not delay the stop of the others.
+    #: Exits come before the rest: a noisy worker's output must not delay the stop of the other workers.
     DEATH = enum.auto()
     REST = enum.auto()
 
 
 class DescriptorWatch:
-    """One descriptor that is waited for, until `close`. The descriptor itself stays open."""
+    """A watched descriptor, until `close`. Closing the watch does not close the descriptor."""
 
     __slots__ = ("_events", "_reactor", "callback", "fd", "turn")
 
@@ -56,11 +56,13 @@ class DescriptorWatch:
         return self._reactor.watched(self.fd) is self
 
     def write_too(self, on: bool) -> None:
-        """Whether the callback is called when the descriptor is writable."""
+        """Set whether the callback is also called when the descriptor is writable."""
         self._want(self._events & selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0))
 
     def read_too(self, on: bool) -> None:
-        """Whether the callback is called when the descriptor is readable. What is broken calls it all the same."""
+        """Set whether the callback is also called when the descriptor is readable. An error on the descriptor always
+        calls it.
+        """
         self._want(self._events & selectors.EVENT_WRITE | (selectors.EVENT_READ if on else 0))
 
     def _want(self, events: int) -> None:
@@ -69,13 +71,13 @@ class DescriptorWatch:
             self._reactor.change(self, events)
 
     def close(self) -> None:
-        """Wait for it no longer. To be called before the descriptor is closed; again does nothing."""
+        """End the watch. Call this before closing the descriptor; a second call does nothing."""
         if self.open:
             self._reactor.forget(self.fd)
 
 
 class DueCall:
-    """One callback that is due at `when`, until it has run or `close` is called."""
+    """A callback that is due at `when`, until it has run or `close` is called."""
 
     __slots__ = ("_reactor", "callback", "when")
 
@@ -89,7 +91,7 @@ class DueCall:
 
 
 class Reactor:
-    """`now`: seconds on a clock that does not jump."""
+    """Waits and calls callbacks. `now`: returns seconds on a clock that does not jump."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -101,7 +103,7 @@ class Reactor:
     def watch(
         self, fd: int, callback: Ready, *, writable: bool = False, turn: CallbackPriority = CallbackPriority.REST
     ) -> DescriptorWatch:
-        """Have `callback(fd, now)` called whenever `fd` is readable (or `writable`). One watch a descriptor."""
+        """Call `callback(fd, now)` whenever `fd` is readable (or `writable`). Each descriptor has at most one watch."""
         events = selectors.EVENT_WRITE if writable else selectors.EVENT_READ
         watch = DescriptorWatch(self, fd, events, callback, turn)
         self._selector.register(fd, events, watch)
@@ -109,25 +111,25 @@ class Reactor:
         return watch
 
     def watched(self, fd: int) -> DescriptorWatch | None:
-        """The watch of a descriptor."""
+        """Return the watch of a descriptor; None: it is not watched."""
         return self._watches.get(fd)
 
     @property
     def watching(self) -> Collection[int]:
-        """The descriptors that are waited for."""
+        """The watched descriptors."""
         return self._watches.keys()
 
     def change(self, watch: DescriptorWatch, events: int) -> None:
-        """Wait for these events of the `selectors` module instead."""
+        """Wait for these events (constants of `selectors`) of the watched descriptor from now on."""
         self._selector.modify(watch.fd, events, watch)
 
     def forget(self, fd: int) -> None:
-        """Wait for `fd` no longer; to be called before it is closed. One that is not watched stays so."""
+        """End the watch of `fd`, if there is one. Call this before closing `fd`."""
         if self._watches.pop(fd, None) is not None:
             self._selector.unregister(fd)
 
     def at(self, when: float, callback: Tick) -> DueCall:
-        """Have `callback(now)` called once, at `when` (seconds on the clock of `now`) or a moment later."""
+        """Call `callback(now)` once, at `when` (seconds on the clock of `now`) or a moment later."""
         moment = DueCall(self, when, callback)
         self._moments.append(moment)
         return moment
@@ -137,22 +139,25 @@ class Reactor:
             self._moments.remove(moment)
 
     def deadlines(self, next_wake: Callable[[], float | None], tick: Tick) -> None:
-        """For what moves its deadline as it goes along. Both are called in the order of these calls."""
+        """Register a deadline that may move: `tick(now)` runs once the time of `next_wake()` has come.
+
+        Several deadlines are called in the order of their registration.
+        """
         self._deadlines.append((next_wake, tick))
 
     def wait(self, take: Callable[[News], None] = lambda news: None, longest_s: float = LONGEST_WAIT_S) -> int:
-        """Wait for the first descriptor that is ready or the first moment that is due, and call what asked for it.
+        """Wait for the first ready descriptor or the first due time, and run the callbacks.
 
-        `take` gets what each callback has returned, as soon as it has. Returns how many descriptors were ready.
+        `take` gets the result of each callback immediately. Returns the number of ready descriptors.
         """
         wakes = [wake for next_wake, _ in self._deadlines if (wake := next_wake()) is not None]
         wakes += [moment.when for moment in self._moments]
         timeout = min(max(0.0, min(wakes) - self.now()), longest_s) if wakes else longest_s
         ready: list[DescriptorWatch] = [key.data for key, _ in self._selector.select(timeout)]
         for watch in sorted(ready, key=_turn):
-            # One may have been closed by what an earlier one of this batch led to.
+            # An earlier callback of this batch may have closed this watch.
             if watch.open:
-                # The moment is taken anew: a report that seems older than what the last one led to would teach nothing.
+                # Read the clock again: an event must not look older than one that was handled before it.
                 take(watch.callback(watch.fd, self.now()))
         now = self.now()
         for next_wake, tick in tuple(self._deadlines):
@@ -165,7 +170,7 @@ class Reactor:
         return len(ready)
 
     def only(self, fds: Collection[int]) -> None:
-        """From now on wait for these descriptors and for no other, and for no moment that was asked for so far."""
+        """Wait only for these descriptors from now on, and drop all registered times."""
         for fd in tuple(self._watches):
             if fd not in fds:
                 self.forget(fd)
@@ -173,7 +178,7 @@ class Reactor:
         self._moments.clear()
 
     def close(self) -> None:
-        """Every watch ends."""
+        """End every watch and close the selector."""
         self._watches.clear()
         self._selector.close()
 

@@ -1,7 +1,7 @@
-"""Files in places where others can put something: opened without waiting, and only where they are files.
+"""Opens files safely in places where other users can put something: without blocking, and only regular files.
 
-A named pipe stands still in `open()` until a process opens its other end, a device has no end, and what a directory
-holds today may be a socket tomorrow. Every read is bounded.
+Opening a named pipe blocks until another process opens its other end, a device has no end, and a path that is a
+directory today may be a socket tomorrow. The size of every read is bounded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _KINDS = {
 
 
 def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False) -> int:
-    """The descriptor of a regular file; no child inherits it. Raises OSError for all else that stands there.
+    """Open a regular file and return its descriptor, which no child inherits. Raises OSError for any other kind of
+    file.
 
-    `device`: a character device does too, which takes bytes at once or refuses them.
+    `device`: also accept a character device, which accepts bytes at once or refuses them.
     """
     try:
-        # Looked at first: opening some devices does something (a tape rewinds, a watchdog starts).
+        # Check before opening: opening some devices has effects (a tape rewinds, a watchdog starts).
         _must_be_file(os.stat(path).st_mode, path, device)
     except FileNotFoundError:
-        pass  # it is made below, or the opening says that it is missing
+        pass  # `os.open` creates the file, or raises the error
     fd = os.open(path, flags & ~os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
     try:
         _must_be_file(os.fstat(fd).st_mode, path, device)
@@ -46,12 +47,12 @@ def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False
 
 
 def opened(path: Name) -> BinaryIO:
-    """A regular file for reading, as `open(path, "rb")` gives it. Raises OSError."""
+    """Open a regular file for reading, as `open(path, "rb")` does. Raises OSError."""
     return os.fdopen(open_file(path, os.O_RDONLY), "rb")
 
 
 def read_file(path: Name, most_bytes: int, *, cut: bool = False) -> bytes:
-    """The content of a regular file. Raises OSError, also for a longer one; with `cut` its beginning is enough."""
+    """Return the content of a regular file. A longer file raises OSError, or with `cut` its beginning is returned."""
     with opened(path) as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -62,20 +63,21 @@ def read_file(path: Name, most_bytes: int, *, cut: bool = False) -> bytes:
 
 
 def end_of_file(path: Name, most_bytes: int) -> bytes:
-    """The last bytes of a regular file. Raises OSError."""
+    """Return the last bytes of a regular file. Raises OSError."""
     with opened(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return file.read(most_bytes)
 
 
 def read_given(path: Name, most_bytes: int) -> bytes:
-    """The content of what a user named: a file, or the pipe of `<(command)`, which is waited for so long as it writes.
+    """Return the content of a path that the user named: a file, or a pipe such as `<(command)`, which is read to its
+    end.
 
-    Raises OSError, also for more than `most_bytes` and for a pipe that gives nothing for `GIVEN_S` seconds.
+    Raises OSError, also for more than `most_bytes`, and for a pipe that provides nothing for `GIVEN_S` seconds.
     """
     if not_a_file(path) not in ("a named pipe", "a device"):
         return read_file(path, most_bytes)
-    import select  # a start without a pipe does not import it
+    import select  # imported late: a start without a pipe needs no `select`
 
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -93,20 +95,20 @@ def read_given(path: Name, most_bytes: int) -> bytes:
 
 
 def write_file(path: Name, data: bytes, mode: int = 0o600) -> None:
-    """Make a regular file hold exactly `data`. Raises OSError."""
+    """Write `data` as the whole content of a regular file. Raises OSError."""
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(data)
 
 
 def created(path: Name) -> BinaryIO:
-    """An empty regular file for writing, what it held is gone. Raises OSError."""
+    """Open a regular file for writing, and empty it. Raises OSError."""
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 def write_given(path: Name, data: bytes) -> None:
-    """Write to what a user named: a file, which then holds exactly `data`, or a pipe, a terminal or a device.
+    """Write to a path that the user named: a file, whose content becomes `data`, or a pipe, a terminal or a device.
 
-    Raises OSError; waits for the reader of a pipe that is full.
+    Raises OSError. Waits for the reader of a full pipe.
     """
     if not_a_file(path) in ("", "a directory"):
         write_file(path, data)
@@ -123,15 +125,17 @@ def write_given(path: Name, data: bytes) -> None:
 
 
 def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
-    """Put a file with `data` and `mode` at `path`, whole or not at all, over what stood there. Raises OSError."""
+    """Put a file with `data` and `mode` at `path`, completely or not at all, and replace an existing file. Raises
+    OSError.
+    """
     head, tail = os.path.split(os.fspath(path))
     draft = os.path.join(head, f".{tail}.{os.getpid()}")
     try:
-        # What lies there is a dead process' draft, or was put there to be in the way.
+        # An existing draft is from a dead process, or was put there on purpose to block this.
         try:
             os.unlink(draft)
         except FileNotFoundError:
-            pass  # as nearly always
+            pass  # the usual case
         write_file(draft, data)
         if mode != 0o600:
             os.chmod(draft, mode)
@@ -140,12 +144,15 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
         try:
             os.unlink(draft)
         except OSError:
-            pass  # it was never made
+            pass  # the draft does not exist
         raise
 
 
 def not_a_file(path: Name) -> str:
-    """What stands there instead of a file: `a named pipe`; empty for a file, and for nothing. Raises OSError."""
+    """Return the kind of a path that is not a file, such as `a named pipe`; empty for a file or a missing path.
+
+    Raises OSError.
+    """
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,8 @@
-"""The one door for bytes that others wrote: sockets, job files, configuration, files in a home, logs, plugins' answers.
+"""The only module that parses untrusted bytes: sockets, job files, configuration, logs, plugins' answers.
 
-Each reader answers with a value, or raises `Malformed` with one sentence. No other error leaves this module: a parser
-meets bad UTF-8, numbers without end, a hundred thousand brackets or aliases that multiply, and each raises something
-of its own for it. Size and depth are bounded before a parser sees the bytes. A test fails when another module decodes.
+Each reader returns a value, or raises `Malformed` with one sentence and no other error. Parsers raise many kinds of
+errors: for bad UTF-8, endless numbers, a hundred thousand brackets, or aliases that multiply. Size and depth are
+bounded before a parser gets the bytes. A test fails if another module decodes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     import yaml
 
-#: The largest document: a report of many thousand attempts has a few MB.
+#: The largest document in bytes: a report of many thousand attempts has a few MB.
 MOST_BYTES = 64 << 20
-#: The largest file that a person writes by hand: configuration, job file, rules, rows.
+#: The largest file in bytes that a person writes by hand: configuration, job file, rules, rows.
 MOST_CONFIG_BYTES = 4 << 20
-#: Levels of lists and mappings inside one another.
+#: The number of nested levels of lists and mappings.
 MOST_DEPTH = 64
-#: Values of one YAML document, each alias counted with all that it stands for.
+#: The number of values in one YAML document; an alias counts as many as the value it refers to.
 MOST_NODES = 200_000
-#: Seconds since 1970 at the end of the year 9999: no clock shows a later time.
+#: The end of the year 9999 in seconds since 1970: no clock shows a later time.
 LATEST_S = 253_402_300_799.0
 
 _WORDS = 300
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """What is wrong with the bytes, in one line. `line` and `column` count from 1; None where they are not known."""
+    """The problem with the bytes, in one line. `line` and `column` count from 1; None: not known."""
 
     def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(problem)
@@ -52,38 +52,38 @@ def json_as(data: bytes | str, kind: type[T], *, most_bytes: int = MOST_BYTES) -
 @overload
 def json_as(data: bytes | str, kind: UnionType, *, most_bytes: int = MOST_BYTES) -> Any: ...
 def json_as(data: bytes | str, kind: Any, *, most_bytes: int = MOST_BYTES) -> Any:
-    """One JSON document of exactly this type, or of one of a union. Raises `Malformed`."""
+    """Decode one JSON document of exactly this type, or of one type of a union. Raises `Malformed`."""
     _fits(data, most_bytes)
     try:
         _not_too_deep(data)
         return _decoder(kind).decode(data)
     except Malformed:
         raise
-    except Exception as error:  # any error of a parser means wrong input
+    except Exception as error:  # any error of a parser means invalid input
         raise Malformed(_said(error, data)) from None
 
 
 def msgpack_as(data: bytes, kind: Any, *, most_bytes: int) -> Any:
-    """One value in MessagePack of exactly this type, or of one of a union. Raises `Malformed`.
+    """Decode one MessagePack value of exactly this type, or of one type of a union. Raises `Malformed`.
 
-    A size that it claims costs nothing until the bytes are there, and depth ends at Python's own limit.
+    A claimed size allocates nothing until the bytes have arrived, and the depth is bounded by Python's own limit.
     """
     _fits(data, most_bytes)
     try:
         return _unpacker(kind).decode(data)
-    except Exception as error:  # any error of a parser means wrong input
+    except Exception as error:  # any error of a parser means invalid input
         raise Malformed(_said(error)) from None
 
 
 def json_value(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
-    """Any JSON document, as lists, dicts, texts and numbers. Raises `Malformed`."""
+    """Decode any JSON document into lists, dicts, strings and numbers. Raises `Malformed`."""
     _fits(data, most_bytes)
     try:
         _not_too_deep(data)
         return msgspec.json.decode(data)
     except Malformed:
         raise
-    except Exception as error:  # any error of a parser means wrong input
+    except Exception as error:  # any error of a parser means invalid input
         raise Malformed(_said(error, data)) from None
 
 
@@ -93,49 +93,49 @@ def json_leniently(
     most_bytes: int = MOST_BYTES,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """As `json_value`, with what Python's own JSON lets through: NaN, control characters in texts, half characters.
+    """Decode JSON as `json_value` does, but also accept NaN, control characters in strings, and lone surrogates.
 
-    Half characters (lone surrogates) become U+FFFD. `pairs` gets each object's names and values, repeated names
-    included. Raises `Malformed`.
+    Lone surrogates become U+FFFD. `pairs` gets each object's names and values, repeated names included. Raises
+    `Malformed`.
     """
     _fits(data, most_bytes)
-    import json  # a run reads such documents only after a failure
+    import json  # imported late: a run reads such documents only after a failure
 
     try:
         _not_too_deep(data)
         return _whole(json.loads(data, strict=False, object_pairs_hook=pairs))
     except Malformed:
         raise
-    except Exception as error:  # any error of a parser means wrong input
+    except Exception as error:  # any error of a parser means invalid input
         raise Malformed(_said(error, data)) from None
 
 
 def yaml_value(data: bytes | str, *, most_bytes: int = MOST_CONFIG_BYTES) -> Any:
-    """One YAML document, as lists, dicts, texts and numbers. Raises `Malformed`."""
+    """Decode one YAML document into lists, dicts, strings and numbers. Raises `Malformed`."""
     return _yaml(data, most_bytes, nodes=False)
 
 
 def yaml_nodes(data: bytes | str, *, most_bytes: int = MOST_CONFIG_BYTES) -> yaml.Node | None:
-    """One YAML document as nodes, which know their lines; None for an empty one. Raises `Malformed`."""
+    """Decode one YAML document into nodes, which know their lines; None for an empty one. Raises `Malformed`."""
     found: yaml.Node | None = _yaml(data, most_bytes, nodes=True)
     return found
 
 
 def convert(value: Any, kind: type[T], **options: Any) -> T:
-    """A value that was read here, as this type (`msgspec.convert`). Raises `Malformed` with msgspec's words."""
+    """Convert a decoded value to this type (`msgspec.convert`). Raises `Malformed` with msgspec's message."""
     try:
         found: T = msgspec.convert(value, kind, **options)
-    except Exception as error:  # a number out of range, or what a hook raises: the value does not fit
+    except Exception as error:  # a number out of range, or an error of a hook: the value does not fit
         raise Malformed(_said(error)) from None
     return found
 
 
 def wrong_time(at: float) -> str:
-    """Why `at` cannot be a time in seconds since 1970; empty where it can be one."""
+    """Return why `at` cannot be a time in seconds since 1970; empty if it can be one."""
     if 0 <= at <= LATEST_S:
         return ""
     for unit, in_a_second in (("milliseconds", 1e3), ("microseconds", 1e6), ("nanoseconds", 1e9)):
-        # From 2001 to 2100 in that unit.
+        # True if `at`, read in that unit, lies between 2001 and 2100.
         if 1e9 <= at / in_a_second <= 4.1e9:
             return f"its time {at:g} looks like {unit}; seconds since 1970 were expected, {at / in_a_second:.0f}"
     return f"its time {at:g} is no time; seconds since 1970 were expected, such as 1767225600"
@@ -157,16 +157,17 @@ def _fits(data: bytes | str, most_bytes: int) -> None:
 
 
 def _not_too_deep(data: bytes | str) -> None:
-    """Raises `Malformed` for JSON that nests deeper than `MOST_DEPTH`, whether the rest of it is right or not."""
+    """Raise `Malformed` for JSON that is nested deeper than `MOST_DEPTH`, even if it is invalid otherwise."""
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if raw.count(b"[") + raw.count(b"{") <= MOST_DEPTH:
         return
     bare = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _JSON_OTHER)
-    # Brackets inside of texts are no levels.
+    # Brackets inside strings are not levels.
     left = b"".join(bare.split(b'"')[::2])
     for _ in range(MOST_DEPTH):
         before = len(left)
-        # The innermost level goes, of both kinds at once: a mark keeps what stood around them apart until then.
+        # Remove the innermost level of both kinds at once. A dot takes its place until both are gone, so that no new
+        # pair forms.
         left = left.replace(b"[]", b".").replace(b"{}", b".").replace(b".", b"")
         if len(left) == before:
             break
@@ -180,9 +181,9 @@ def _too_deep() -> str:
 
 def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
     _fits(data, most_bytes)
-    import yaml  # a start without a YAML file does not import it
+    import yaml  # imported late: a start without a YAML file does not need it
 
-    # Of the two, the one in C: ten times as fast, and with the same results.
+    # The loader in C is ten times as fast, with the same results.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         if isinstance(data, bytes):
@@ -191,7 +192,7 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
         return yaml.compose(data, Loader=loader) if nodes else yaml.load(data, Loader=loader)
     except Malformed:
         raise
-    except Exception as error:  # YAML's constructors raise KeyError, IndexError, ValueError and more for wrong values
+    except Exception as error:  # YAML's constructors raise KeyError, IndexError, ValueError and more
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None)
         if isinstance(error, yaml.reader.ReaderError):
@@ -201,7 +202,7 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
 
 
 def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:
-    """Raises `Malformed` for a document that nests too deep, or that its aliases multiply beyond all measure."""
+    """Raise `Malformed` for a document that is nested too deep, or whose aliases multiply its values too much."""
     sizes: dict[str, int] = {}
     path: list[tuple[str | None, int]] = []
     nodes = 0
@@ -234,7 +235,7 @@ def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:
 
 def _said(error: Exception, data: bytes | str = b"") -> str:
     if isinstance(error, UnicodeDecodeError) and isinstance(data, bytes):
-        # A parser counts from the beginning of one text; people count from the beginning of the file.
+        # A parser's position is relative to one string; report the position in the file.
         try:
             data.decode()
         except UnicodeDecodeError as whole:
@@ -253,7 +254,7 @@ def _said(error: Exception, data: bytes | str = b"") -> str:
 
 
 def _whole(value: Any) -> Any:
-    """`value` without lone surrogates, which nothing could write again. Its depth is bounded."""
+    """Replace lone surrogates in `value`, which could not be encoded again. The depth of `value` is bounded."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode() if not value.isascii() else value
     if isinstance(value, dict):

@@ -1,3 +1,3 @@
-"""The version of holdfast, for parts of the package that must not import its public face."""
+"""The version of holdfast, for modules that must not import the package's public interface."""
 
 __version__ = "0.1.0"

@@ -1,10 +1,12 @@
-"""What a worker may say to holdfast: `progress(step)`; and what it may ask: `draining()`, `on_drain(callback)`.
+"""The worker's side of holdfast: it reports `progress(step)`, and uses `draining()` or `on_drain(callback)`.
 
-The supervisor names a small file in HOLDFAST_PROGRESS; the last step and its time lie in it. A file and not a pipe or
-a socket: it can never fill up, never blocks, keeps only the newest word, and may be written after a fork and from any
-thread. A call of `progress` costs one 24-byte write: the step, its time, and the first step that this rank told.
-HOLDFAST_DRAIN names another file: a worker that wants to be told when it is to save and leave creates it, and holdfast
-then writes the notice there. Nothing is imported here at the top that Python has not loaded already.
+The supervisor names a small file in HOLDFAST_PROGRESS, which contains the last step and its time. A file is better than
+a pipe or a socket: it never fills up, never blocks, keeps only the newest value, and any thread may write it, also
+after a fork. A call of `progress` is one write of 24 or 32 bytes: the step, its time, the first step of this rank, and
+the last saved step if there is one.
+
+HOLDFAST_DRAIN names another file: a worker that wants a notice before it must save and leave creates it, and holdfast
+then writes the notice into it. At its top, this module imports only modules that Python has loaded already.
 """
 
 from __future__ import annotations
@@ -23,72 +25,72 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
-#: Beside the file of the notice: SIGTERM is caught, and ends nothing by itself.
+#: The suffix of a file beside the notice: this worker catches SIGTERM, which alone does not end it.
 _SHIELDED = ".shielded"
-#: Beside the file of the notice, from holdfast: the time is over.
+#: The suffix of a file beside the notice, written by holdfast: the time to leave is over.
 _LEAVE = ".leave"
-#: SIGTERM that no notice follows ends the process after so long: then it was no platform's.
+#: Seconds after SIGTERM until the process ends if no notice follows: then no platform's stop caused the signal.
 _UNTOLD_S = 10.0
 
-#: The file of `progress`, its descriptor, and the first step and the last saved one, as they stand in the file.
+#: The file of `progress`, its descriptor, and the bytes of the first step and of the last saved one.
 _opened: tuple[str, int, bytes] | None = None
-#: Our handler for SIGTERM.
+#: The handler for SIGTERM that this module has installed.
 _ours: Callable[[int, object], None] | None = None
 
 
 def progress(step: int, saved: bool = False) -> None:
-    """Tell holdfast that this rank has finished `step`. Never raises, and does nothing outside of holdfast.
+    """Report to holdfast that this rank has finished `step`. Never raises, and does nothing outside holdfast.
 
-    Call it once a step, or whenever something worth keeping was done (a checkpoint, an epoch). What it says decides
-    whether an attempt made progress before it failed, and holds off `--hang-timeout`. `saved`: a checkpoint of this
-    step is written, from which a restart goes on; what a failed job did after it counts as lost.
+    Call it once per step, or whenever work worth keeping was done (a checkpoint, an epoch). The reports decide whether
+    an attempt made progress before it failed, and reset `--hang-timeout`. `saved`: a checkpoint of this step is
+    written, from which a restart continues; steps after it that a failure interrupts count as lost.
     """
     global _opened
     try:
         path = os.environ.get(_NAME)
         if not path:
             return
-        # Two threads may both open the file here: one descriptor more, once, and either of them is right.
+        # Two threads may both open the file: that costs one extra descriptor once, and both descriptors work.
         number = min(max(int(step), -_HIGHEST), _HIGHEST).to_bytes(8, "little", signed=True)
         if _opened is None or _opened[0] != path:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-            # A process of this rank may have told a step before (a child, or this one before it closed the file).
+            # This rank may have reported a step before, from a child or before it closed the file.
             told = os.pread(fd, 32, 0)
             _opened = (path, fd, told[16:] if len(told) >= 24 else number)
         if saved:
             _opened = (*_opened[:2], _opened[2][:8] + number)
         os.pwrite(_opened[1], number + time.time_ns().to_bytes(8, "little") + _opened[2], 0)
-    except Exception:  # any trouble with the file or the step: training goes on
-        # A script that closes every descriptor (a daemon does) took ours too: open it anew at the next call.
+    except Exception:  # training must go on despite any trouble with the file
+        # A script that closes every descriptor (a daemon) has closed this one too: the next call opens it again.
         _opened = None
 
 
 def draining() -> dict[str, Any] | None:
-    """What holdfast says where this worker is to save and leave; None while it is to go on, and outside of holdfast.
+    """Return holdfast's notice if this worker must save and leave; None otherwise, and outside holdfast.
 
-    Ask once a step: `if holdfast.draining(): save(); break`. The answer has `reason`, `seconds` (how long there was
-    from the notice on) and `until` (seconds since the epoch). From the first call on holdfast waits for this worker
-    when it stops the job for a fault; a worker that never asked is not waited for. Never raises.
+    Call it once per step: `if holdfast.draining(): save(); break`. The notice has `reason`, `seconds` (the time from
+    the notice to the end) and `until` (seconds since the epoch). After the first call, holdfast waits for this worker
+    when it stops the job for a fault; it does not wait for a worker that never called. Never raises.
     """
     try:
         path = _asked()
         if path is None or not os.stat(path).st_size:  # noqa: PTH116 - pathlib is not loaded in every worker
             return None
         return _notice(path)
-    except Exception:  # any trouble with the file: training goes on
+    except Exception:  # training must go on despite any trouble with the file
         return None
 
 
 def on_drain(callback: Callable[..., object]) -> None:
-    """Have `callback` called, in a thread of its own, when this worker is to save and leave.
+    """Have `callback` called in a separate thread when this worker must save and leave.
 
-    It gets the notice (see `draining`) if it takes an argument. Holdfast waits until the worker has ended, `until` at
-    the longest: save and leave, or set a flag that the training loop looks at. `sys.exit()` in the callback ends the
-    whole process. Does nothing outside of holdfast, and never raises.
+    If it accepts an argument, it gets the notice (see `draining`). Holdfast waits until the worker has ended, but not
+    longer than `until`: save and leave, or set a flag for the training loop. `sys.exit()` in the callback ends the
+    whole process. Does nothing outside holdfast, and never raises.
 
-    Slurm and others send SIGTERM to every process of a job before holdfast can say how much time is left. So, called in
-    the main thread of a program without a handler for SIGTERM, this installs one: SIGTERM then ends the process only
-    when holdfast says so, or where no notice follows within 10 s. A handler that is installed later takes its place.
+    Slurm and others send SIGTERM to every process of a job before holdfast can say how much time is left. So a call in
+    the main thread of a program without a handler for SIGTERM installs one: SIGTERM then ends the process only when
+    holdfast says so, or if no notice follows within 10 s. A handler that is installed later replaces it.
     """
     try:
         import threading
@@ -101,12 +103,12 @@ def on_drain(callback: Callable[..., object]) -> None:
         thread.start()
         if threading.current_thread() is threading.main_thread():
             _shield(path)
-    except Exception:  # a job must not fail for want of a notice
+    except Exception:  # a job must not fail because it gets no notice
         return
 
 
 def _asked() -> str | None:
-    """The file of the notice, which exists from now on: that is how a program says that it listens."""
+    """Create the file of the notice and return its path: its existence tells holdfast that this worker listens."""
     path = os.environ.get(_DRAIN)
     if path:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
@@ -123,7 +125,7 @@ def _notice(path: str) -> dict[str, Any] | None:
 
 
 def _watch(folder: str) -> int:
-    """An inotify descriptor that is readable when a file has been moved into the folder; -1 where there is none."""
+    """Return an inotify descriptor that is readable after a file was moved into the folder; -1 if there is none."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -135,7 +137,10 @@ def _watch(folder: str) -> int:
 
 
 def _shield(path: str) -> None:
-    """From now on SIGTERM does not end this process at once. A file beside the notice's says so."""
+    """Install a handler, so that SIGTERM no longer ends this process at once.
+
+    A file beside the notice tells holdfast about the handler.
+    """
     global _ours
     import signal
     import threading
@@ -162,25 +167,25 @@ def _shield(path: str) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def in_child() -> None:
-        # Pools and loaders end their processes with SIGTERM: there it does what it did before.
+        # Pools and data loaders end their processes with SIGTERM: in a child it must have its usual effect.
         if signal.getsignal(signal.SIGTERM) is _ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     _ours = wait_for_notice
     signal.signal(signal.SIGTERM, wait_for_notice)
-    # A signal that comes between the fork and that moment waits for it: Python would forget it.
+    # SIGTERM is blocked from the fork until then: otherwise Python would lose a signal in between.
     os.register_at_fork(before=before_fork, after_in_parent=in_parent, after_in_child=in_child)
     os.close(os.open(path + _SHIELDED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _die() -> None:
-    """Of SIGTERM, if no handler of the program's own has taken our place; also where the main thread is busy."""
+    """Die of SIGTERM, unless the program has installed its own handler. This works even if the main thread is busy."""
     import ctypes
     import signal
 
     if signal.getsignal(signal.SIGTERM) is _ours:
-        # `signal.signal` works in the main thread only.
+        # `signal.signal` works only in the main thread.
         libc = ctypes.CDLL(None)
         libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
         libc.signal(int(signal.SIGTERM), None)
@@ -188,7 +193,7 @@ def _die() -> None:
 
 
 def _wait(watch: int, path: str, callback: Callable[..., object]) -> None:
-    """Until this process ends: for the notice, and for the word that its time is over."""
+    """Wait in this thread, until the process ends, for the notice and for the file that says the time is over."""
     import threading
 
     told = False
@@ -213,11 +218,11 @@ def _call(callback: Callable[..., object], notice: dict[str, Any]) -> None:
     try:
         callback(notice) if wants else callback()
     except SystemExit as end:
-        # In a thread it would end that thread only; a user who writes it here means the worker.
+        # SystemExit would end only this thread, but the user wants to end the worker.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
-    except Exception:  # the user's own; the worker learns of it as of any exception in a thread
+    except Exception:  # an error of the user's callback is printed like any exception in a thread
         import traceback
 
         traceback.print_exc()
