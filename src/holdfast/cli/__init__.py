@@ -1,5 +1,4 @@
-"""The command line: one file a verb, imported only when that verb is typed; click is imported only when it is
-needed."""
+"""The command line: one module per verb, imported only when that verb is typed; click is imported only if needed."""
 
 from __future__ import annotations
 
@@ -9,7 +8,9 @@ import sys
 from holdfast.errors import HoldfastError
 from holdfast.file_modes import keep_private
 
-TYPE_CHECKING = False  # `typing` takes longer than everything else here, and the guard of a run needs none of it
+TYPE_CHECKING = (
+    False  # importing `typing` takes longer than the rest of this module, and a run's guard needs none of it
+)
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The console script. Holdfast's own exceptions become one message and their exit status; status 1 is always a bug
-    of holdfast."""
+    """Run the console script. An exception of holdfast becomes one message and its exit status.
+
+    Exit status 1 is always a bug of holdfast.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     keep_private()
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
@@ -32,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     if elsewhere or words[:1] != ["run"]:
         sys.exit(_status(words))
-    # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
+    # Imported objects are never garbage; collecting while importing costs a start several milliseconds.
     gc.disable()
     try:
         from holdfast.main.run_guard import under_guard
@@ -41,18 +44,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         status = _refused(error)
     except KeyboardInterrupt:
-        status = 130  # nothing has begun
+        status = 130  # no job has begun yet
     sys.exit(status)
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Whether it is a question about the verb, which needs no Linux. `--help` after a script's name belongs to the
-    script."""
+    """Whether the user asks about the verb, which works on any system.
+
+    `--help` after a script's name is the script's.
+    """
     return words[1:2] in (["--help"], ["-h"]) or (words[0] == "check" and "--list" in words)
 
 
 def _open_closed_streams() -> None:
-    """For `>&-`: output to a closed stream is discarded, and no file of holdfast gets a standard stream's number."""
+    """Open /dev/null for streams that the caller has closed (`>&-`).
+
+    Their output is discarded, and no file of holdfast gets the number of a standard stream.
+    """
     import os
 
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -60,13 +68,16 @@ def _open_closed_streams() -> None:
     os.close(fd)
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
-            # Never closed, like the streams that Python makes itself.
+            # closefd=False: never closed, like the streams that Python itself opens.
             stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
 
 
 def _refused(error: OSError) -> int:
-    """Errors of the surroundings, as one message: a limit, a full disk, a removed directory. Other errors are bugs."""
+    """Print an error of the machine (a limit, a full disk, a removed directory) as one message; return the exit status.
+
+    Any other error is a bug and is raised again.
+    """
     import errno
     import os
     from pathlib import Path
@@ -77,7 +88,7 @@ def _refused(error: OSError) -> int:
         said, hint = "the machine gives no further process or memory", "ulimit -u; free -h; cat /sys/fs/cgroup/pids.max"
     elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) and error.filename is None:
         said, hint = f"writing failed, to standard output most likely: {error.strerror}", "df -h . /tmp"
-        # What is still buffered would be complained about again when Python ends.
+        # Discard buffered output: flushing it at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     elif error.errno == errno.ENOENT and not Path().stat().st_nlink:
         said, hint = "the working directory was removed, or moved away", 'cd "$PWD"'
@@ -88,7 +99,7 @@ def _refused(error: OSError) -> int:
 
 
 def _status(words: list[str], guard_fd: int | None = None) -> int:
-    """Run the verb; returns the exit status. All output is written when this returns."""
+    """Run the verb and return the exit status. All output has been flushed when this returns."""
     try:
         status = _main(words, guard_fd)
         sys.stdout.flush()
@@ -106,7 +117,7 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
-        # `holdfast jobs | head`: the reader has seen enough. Python would complain again while flushing at exit.
+        # As in `holdfast jobs | head`: the reader has exited. Discard the rest, or the flush at exit would fail.
         import os
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -120,8 +131,10 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
 
 def _reader_left(end: SystemExit) -> bool:
-    """Whether click met a closed pipe. It then ends with 1 and wraps the stream, in a class that has moved between
-    releases."""
+    """Whether click found a closed pipe.
+
+    click then exits with status 1 and wraps stdout in a class, whose module differs between releases.
+    """
     return end.code == 1 and "PacifyFlush" in type(sys.stdout).__name__
 
 
@@ -141,7 +154,7 @@ def _main(words: list[str], guard_fd: int | None) -> object:
         from holdfast.cli._explain_options import read_explain_options as read_explain
 
         if (asked := read_explain(words[1:])) is not None:
-            explaining(**asked)  # without collecting: what a report is made of goes with the process
+            explaining(**asked)  # without garbage collection: the process ends anyway
             return 0
     gc.enable()
     from holdfast.cli._verb_group import typed
@@ -150,8 +163,10 @@ def _main(words: list[str], guard_fd: int | None) -> object:
 
 
 def _look_for_old(options: RunOptions) -> None:
-    """Once a day: remove the jobs that the settings do not keep. A run of a job's own workers, or inside a container,
-    does not."""
+    """Remove, once a day, the jobs that the settings do not keep.
+
+    A run inside a job or a container does not do this.
+    """
     import os
 
     if "HOLDFAST_ATTEMPT" in os.environ or os.environ.get("HOLDFAST_TERMINATION_LOG"):

@@ -1,4 +1,4 @@
-"""The result of a round of checks, as a table and as an object."""
+"""Formats the result of a round of checks, as a table and as a JSON object."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from holdfast.model.events import ChecksFinished
     from holdfast.node.check_entry import CheckRound
 
-#: The exit status of a failed check: the code of CheckFailed.
+#: The exit status if a check failed: the code of the class CheckFailed.
 FAILED = 252
 
 
 def state_of(progress: Any, finding: Any) -> str:
-    """One word for the end of a check."""
+    """Return one word for the result of a check."""
     from holdfast.model.check_results import CheckOutcome
     from holdfast.node.check_entry import Progress
 
@@ -25,7 +25,7 @@ def state_of(progress: Any, finding: Any) -> str:
 
 
 def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int, took_s: float) -> dict[str, Any]:
-    """The result as `holdfast.checks/1`."""
+    """Return the result as a `holdfast.checks/1` object."""
     checks = [
         {
             "name": step.name,
@@ -56,7 +56,7 @@ def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int,
 
 
 def print_round(current: CheckRound, answer: ChecksFinished, node: str, took_s: float) -> None:
-    """The table, then the solution for each failure, then a line with the summary."""
+    """Print a table with the solution below each failed check, and a summary line."""
     import os
     import sys
 

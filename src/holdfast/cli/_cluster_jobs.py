@@ -1,4 +1,4 @@
-"""`jobs`, `show`, `logs` and `stop` with `--platform kubernetes`: jobs in a cluster, seen from outside it."""
+"""`jobs`, `show`, `logs` and `stop` with `--platform kubernetes`, run outside the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
-    """The two options of a verb that can look into a cluster. `short`: `-n` is the namespace."""
+    """Add `--platform` and `--namespace` to a verb that can read a cluster's jobs. `short`: also allow `-n`."""
     forms = (*(["-n"] if short else []), "--namespace")
     namespace = click.option(*forms, metavar="NAME", help="With --platform kubernetes: the namespace.")
     platform = click.option(
@@ -33,7 +33,10 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
 
 
 def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> RemoteJobs | None:
-    """The cluster that the verb is about; None: this machine. `job`: as typed, or empty. Raises `BadUsage`."""
+    """Return the cluster that the verb is about; None: this machine. Raises `BadUsage`.
+
+    `job`: the typed job; empty: the user typed none, which is an error for a cluster; None: the verb needs none.
+    """
     if platform is None:
         if namespace is not None:
             raise BadUsage(
@@ -41,7 +44,7 @@ def in_cluster(platform: str | None, namespace: str | None, job: str | None = No
                 hint=f"--platform kubernetes -n {namespace}",
             )
         return None
-    from holdfast.platforms.platform_registry import platform_named  # few verbs look into a cluster
+    from holdfast.platforms.platform_registry import platform_named  # imported late: few verb calls need a cluster
 
     found = platform_named(platform)
     cluster = found.remote() if found is not None else None
@@ -56,7 +59,7 @@ def in_cluster(platform: str | None, namespace: str | None, job: str | None = No
 
 
 def jobs(cluster: RemoteJobs, namespace: str | None, as_json: bool) -> None:
-    """A table of a namespace's jobs."""
+    """Print a table of a namespace's jobs."""
     found, where = cluster.jobs(namespace)
     if as_json:
         from holdfast.report.report_json import pretty
@@ -110,7 +113,7 @@ def _plain(job: RemoteJob) -> dict[str, Any]:
 
 
 def show(cluster: RemoteJobs, namespace: str | None, name: str, as_json: bool, verbose: bool) -> None:
-    """One job of a cluster."""
+    """Print one job of a cluster."""
     found = cluster.look(namespace, name)
     if as_json:
         from holdfast.report.report_json import pretty, to_json_object
@@ -182,7 +185,7 @@ def logs(
     following: bool,
     refused: Sequence[str],
 ) -> None:
-    """The logs of a job's pods. `refused`: options that were typed and have no meaning here."""
+    """Print the logs of a job's pods. `refused`: typed options that do not work for a cluster."""
     if refused:
         raise BadUsage(
             f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "

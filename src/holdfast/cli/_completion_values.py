@@ -1,5 +1,4 @@
-"""Completes an argument: jobs, checks, failure classes. The user only pressed a key: it writes and prints
-nothing else."""
+"""Completes an argument: jobs, checks, failure classes. It writes no file and prints nothing but the completions."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
-#: The name of the variable that click reads for a command called holdfast.
+#: The name of the variable in which click gets a completion request for the command holdfast.
 VARIABLE = "_HOLDFAST_COMPLETE"
 _MOST_JOBS = 200
 
 
 def jobs(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names, the newest first, and then ids."""
+    """Complete a job: names first, the newest job first, and then ids."""
     found = list(_known())
     names = dict.fromkeys(name for _, name, _ in found)
     told = {name: f"{what} {job}" for job, name, what in reversed(found)}
@@ -28,7 +27,7 @@ def logs_or_jobs(context: click.Context, parameter: click.Parameter, begun: str)
 
 
 def classes(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Failure classes; capitals do not count."""
+    """Complete a failure class, ignoring upper and lower case."""
     from holdfast.catalogue.exit_rows import load
 
     rows = sorted({row.phrase: row.what for row in load().rows}.items())
@@ -36,7 +35,7 @@ def classes(context: click.Context, parameter: click.Parameter, begun: str) -> l
 
 
 def checks(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Checks; in a list with commas the last one."""
+    """Complete a check; in a list with commas, the last one."""
     from holdfast.node.check_entry import catalogue
 
     before, comma, last = begun.rpartition(",")
@@ -54,7 +53,7 @@ def states(context: click.Context, parameter: click.Parameter, begun: str) -> li
 
 
 def _known() -> Iterable[tuple[str, str, str]]:
-    """Jobs of the journal: id, name, and their final class."""
+    """Yield the jobs of the journal: id, name, and the final class or `running`."""
     import sqlite3
 
     from holdfast.record.database import Unusable, open_for_reading

@@ -1,5 +1,4 @@
-"""The work of `holdfast explain`, and a quick reader of its options: without click, whose import takes as long as
-explaining."""
+"""Runs `holdfast explain`, and reads its options quickly: importing click would take as long as explaining."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "ex
 
 
 def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
-    """The options as click would read them; None unless they are plain: then click reads them, and reports mistakes."""
+    """Return the options as click would parse them; None unless they are simple: then click parses and reports
+    mistakes."""
     given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False}
     exits: list[str] = []
     files: list[str] = []
@@ -47,7 +47,7 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
 def explaining(
     files: Sequence[str], exit_code: int | None, signal_name: str | None, as_json: bool, exits: Sequence[str]
 ) -> None:
-    """Prints the report. Raises `BadUsage` for options that contradict each other."""
+    """Print the report. Raises `BadUsage` for options that contradict each other."""
     from holdfast.cli._printing import say
     from holdfast.errors import BadUsage
     from holdfast.node.explain_files import ended_by, explain_files
@@ -71,17 +71,17 @@ def explaining(
 
 
 def _silent_input() -> bool:
-    """Whether standard input is empty: a terminal, or /dev/null."""
+    """Whether standard input is a terminal or /dev/null, so that it contains no log."""
     try:
         return stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
     except OSError:
-        return False  # it is no file at all
+        return False  # stdin is not a file
 
 
 def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
-    """How the job ended, and where its logs are; the last job where the user names no file. None: the user means a log.
+    """Return the report of a job and the directory of its logs; without a file, of the last job.
 
-    Raises `BadUsage`.
+    None: the user means a log file. Raises `BadUsage`.
     """
     word = files[0] if files else ""
     if word == "-" or os.path.lexists(word):

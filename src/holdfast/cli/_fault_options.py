@@ -1,4 +1,4 @@
-"""Shared by the verbs about faults: the two options, their policy, and the machine's fault log."""
+"""Shared by the verbs about faults: two options, the policy they name, and the machine's fault log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def policy_options(function: _F) -> _F:
-    """`--fault-codes` and `--fault-rules`, with `--codes` and `--rules` as short forms."""
+    """Add `--fault-codes` and `--fault-rules` to a verb, with the short forms `--codes` and `--rules`."""
     for name, help_text in (
         ("rules", "Frequency and duration rules: faultCustomization.json as it is, or holdfast's own YAML."),
         ("codes", "Levels of fault codes: faultCode.json as it is, or holdfast's own YAML."),
@@ -28,7 +28,10 @@ def policy_options(function: _F) -> _F:
 
 
 def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
-    """The policy of the options, else of the settings. Entries of the files that cannot be used go to stderr."""
+    """Return the policy that the options or else the settings name.
+
+    Unusable entries of the files are reported on stderr.
+    """
     from holdfast.node.devices.fault_commands import load_policy
     from holdfast.settings.resolved_settings import resolve
 
@@ -49,7 +52,7 @@ def named(fault_codes: str | None, fault_rules: str | None) -> bool:
 
 
 def open_fault_log(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultLog:
-    """The machine's standings. `keep`: judged by the rules in force there, and by `policy` where there are none yet."""
+    """Open the machine's fault log. `keep`: judge by the rules in the log, and by `policy` only if it has none."""
     from holdfast.node.devices.fault_commands import FaultLog
 
     return FaultLog(home(), policy, now, writable=writable, keep=keep)

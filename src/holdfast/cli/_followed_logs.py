@@ -1,4 +1,4 @@
-"""`holdfast logs --follow` over nodes: a question about each rank stays open at its node until there are new lines."""
+"""`holdfast logs --follow` over nodes: a request for each rank stays open at its node until there are new lines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, merge
 
-#: Bytes that may be on their way here at most.
+#: The number of bytes that may be in transit to this process.
 ON_ITS_WAY_BYTES = 8 << 20
-#: Seconds. Lines from several nodes within this time are put in order.
+#: Seconds. Lines from several nodes that arrive within this time are sorted by time.
 GATHERING_S = 0.1
 
 
 class _Followed:
-    """One log."""
+    """One followed log. `log`: the log on its node. `source`: the cursor that reads it."""
 
     def __init__(self, log: RemoteLog, source: LogCursor) -> None:
         self.log = log
@@ -29,12 +29,12 @@ class _Followed:
 
 
 class Follower:
-    """Prints present and later lines until the job ends; those of further attempts too, where the user typed none."""
+    """Prints present and later lines until the job ends, including further attempts unless the user typed one."""
 
     def __init__(self, far: FarLogs) -> None:
         wish = far.wish
         self._far = far
-        # With one stream of one rank there is nothing to tell apart, and a progress bar may be passed on as it comes.
+        # With one stream of one rank no prefix is needed, and a progress bar can be printed while it is drawn.
         prefixed = wish.rank is None or len(wish.streams) > 1
         self._whole = prefixed or not wish.as_they_stand
         self._printer = printer_for((), wish, prefixed=prefixed)
@@ -44,7 +44,7 @@ class Follower:
         self._most = 0
 
     def run(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """`ranks`: those of each attempt so far. Raises HoldfastError."""
+        """Print until the job ends. `ranks`: attempt → its ranks, for the attempts so far. Raises HoldfastError."""
         self._begin(ranks)
         *_, self._number = ranks
         goes_on = self._attempt(ranks[self._number])
@@ -56,11 +56,11 @@ class Follower:
         sys.stdout.buffer.flush()
 
     def _begin(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """The present lines, by time."""
+        """Print the present lines, sorted by time."""
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
         except RemoteRefusal:
-            return  # its attempt has not begun, or its node is away for now: what follows tells which
+            return  # the attempt has not begun, or a node is away for now: the requests that follow find out which
         size = block_bytes(len(logs))
         sources = [LogCursor(log.part, self._far.wish.lines, size, log) for log in logs]
         self._put(sources)
@@ -81,7 +81,7 @@ class Follower:
         return not answer.ended and self._attempt([at.rank for at in answer.ranks])
 
     def _attempt(self, ranks: Sequence[int]) -> bool:
-        """Follow one attempt to its end; false where the job is over."""
+        """Follow one attempt to its end. Returns False if the job has ended."""
         waiting = set(ranks)
         self._most = ON_ITS_WAY_BYTES // (2 * len(waiting) or 1)
         self._ask(waiting)
@@ -97,7 +97,7 @@ class Follower:
             if heard:
                 self._ask(waiting & answers.keys())
             elif waiting:
-                # The owner was killed, perhaps: it is back in a moment.
+                # The owner may have been killed; another one will answer in a moment.
                 try:
                     ended = self._reconnected(min(waiting)).ended
                 except HoldfastError:
@@ -133,8 +133,7 @@ class Follower:
         return LogLine(rank=rank, attempt=self._number, streams=tuple(streams), wait=True)
 
     def _over(self, rank: int, answer: Answered) -> bool:
-        """Whether this rank will have no more lines in the attempt. Lines that have arrived are left for the
-        merging."""
+        """Whether this rank will write no more lines in the attempt. Lines that have arrived are left for the merge."""
         log = answer.log
         if log is None or not answer.ok:
             error = self._far.refusal(answer)
@@ -151,7 +150,7 @@ class Follower:
         read = self._read.get((rank, stream))
         if read is None:
             log = self._far.log(said, rank, stream)
-            # What comes from here on is wanted from its first line.
+            # Later lines are printed from the first one on, so only the pattern filters them.
             lines = LogLineFilter(pattern=self._far.wish.lines.pattern)
             read = self._read[rank, stream] = _Followed(log, LogCursor(log.part, lines, self._most, log))
         return read

@@ -1,4 +1,4 @@
-"""`holdfast check --slurm`: the checks of a node for its platform's hooks, and the drain that may follow."""
+"""`holdfast check --slurm`: checks a node for its platform's hooks, and drains the node if the user asks for that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def hooks_of(platform: str) -> NodeHooks:
-    """How a platform has its nodes checked. Raises `BadUsage`."""
+    """Return the hooks with which a platform checks its nodes. Raises `BadUsage`."""
     found = must_be_known(platform, "the platform").node_hooks()
     if found is None:
         raise BadUsage(f"{platform} has no hooks for a check of its nodes")
@@ -37,14 +37,16 @@ def hooks_of(platform: str) -> NodeHooks:
 
 @contextmanager
 def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
-    """Around the whole check: the environment of a platform's hook is almost empty; and errors of the check itself (a
-    broken configuration, a bug of holdfast) are printed and end with status 0 there: as a prolog's failure they would
-    drain every node."""
+    """Prepare the environment for a whole check, because a platform's hook starts with almost none.
+
+    In a hook, an error of the check itself (a broken configuration, a bug of holdfast) is printed and ends with status
+    0: a failing prolog would drain every node.
+    """
     by_hand = hooks.by_hand(os.environ)
     hooks.furnish(os.environ, conf)
     try:
         yield
-    except Exception as trouble:  # a bug of ours must not take a cluster out of work
+    except Exception as trouble:  # a bug of holdfast must not take a whole cluster out of service
         if by_hand:
             raise
         if not isinstance(trouble, HoldfastError):
@@ -55,17 +57,17 @@ def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCheckOptions:
-    """The options of the check."""
+    """The options of the check: print JSON, drain the node on failure, end holdfast's drain on success."""
 
     as_json: bool
     drains: bool
     gives_back: bool
-    #: User ids whose jobs' reports about devices count; None: every user's.
+    #: User ids of jobs whose reports about devices are believed; None: those of every user.
     believes: Collection[int] | None
 
 
 def believes(users: str | None) -> Collection[int] | None:
-    """The users of `--believe`. Raises BadUsage for one that this machine does not know."""
+    """Return the user ids of `--believe`. Raises BadUsage for a user that this machine does not know."""
     if users == "all":
         return None
     found = []
@@ -80,12 +82,13 @@ def believes(users: str | None) -> Collection[int] | None:
 
 
 def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOptions) -> int:
-    """Check, drain where the options ask for it, print; returns the exit status: 0, or 252 where a check failed.
+    """Check the node, drain it if the options say so, and print the result.
 
-    A check that cannot decide, a platform that does not answer and a check that runs already are no failure of the
-    node: in a prolog any status but 0 drains the node and requeues its job.
+    Returns the exit status: 0, or 252 if a check failed. In a prolog, any status but 0 drains the node and requeues its
+    job. So three cases are not failures: a check that cannot decide, a platform that does not answer, and a check that
+    is already running.
     """
-    # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
+    # A check must not outlive its caller: SIGTERM leads to the same clean-up as any other exit.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     hooks = hooks_of(platform)
     node = node_called(os.environ) or socket.gethostname().partition(".")[0]

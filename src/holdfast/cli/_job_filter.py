@@ -1,4 +1,4 @@
-"""The jobs that `holdfast jobs` shows: its options as data, and whether a job matches them."""
+"""The filter options of `holdfast jobs`, as data, and the test whether a job matches them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 
 
 class JobFilter(Noun, frozen=True, kw_only=True):
-    """Each may be empty or None: any."""
+    """A filter for jobs. An empty or None field matches any job."""
 
     states: tuple[str, ...] = ()
-    #: Jobs that began at this moment or later: seconds since the epoch.
+    #: Jobs that began at this time or later, in seconds since the epoch.
     since: float | None = None
-    #: A pattern, as a shell has for files.
+    #: A pattern for the job's name, as the shell has for files.
     name: str = ""
-    #: A failure class, or a pattern; upper and lower case are equal.
+    #: A failure class or a pattern; upper and lower case are equal.
     phrase: str = ""
     most: int | None = None
 
@@ -37,7 +37,7 @@ class JobFilter(Noun, frozen=True, kw_only=True):
 def job_filter(
     state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float
 ) -> JobFilter:
-    """The options. `now`: seconds since the epoch. Raises `BadUsage`."""
+    """Return the filter for the options. `now`: seconds since the epoch. Raises `BadUsage`."""
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
     for word in states:
         if word not in STATES:
@@ -54,12 +54,15 @@ def job_filter(
 
 
 def filtered_jobs(jobs: Sequence[JobView], wish: JobFilter) -> list[JobView]:
-    """The jobs that match, in their order; at most the requested number."""
+    """Return the matching jobs in the same order; at most `wish.most` of them."""
     return [view for view in jobs if _fits(view, wish)][: wish.most]
 
 
 def parse_moment(text: str, now: float, option: str) -> float:
-    """`90s`, `5m`, `2h`, `1d`, `1w` ago, or a date (and time) of this machine's clock. Raises `BadUsage`."""
+    """Parse an age (`90s`, `5m`, `2h`, `1d`, `1w`) or a local date and time, to seconds since the epoch.
+
+    `option` is named in errors. Raises `BadUsage`.
+    """
     if found := _AGE.fullmatch(text):
         return now - float(found[1]) * _UNITS_S[found[2]]
     if text in ("today", "yesterday"):
@@ -75,7 +78,7 @@ def parse_moment(text: str, now: float, option: str) -> float:
 
 
 def _printed(text: str) -> str:
-    """A time as holdfast prints it (`2026-11-22 14:20:01 +01:00`, `… UTC`), without the space before its zone."""
+    """Remove the space before the zone of a time that holdfast printed (`2026-11-22 14:20:01 +01:00`, `… UTC`)."""
     date, _, rest = text.strip().partition(" ")
     return f"{date} {rest.replace('UTC', '+00:00').replace(' ', '')}" if rest else date
 
@@ -91,7 +94,8 @@ def _fits(view: JobView, wish: JobFilter) -> bool:
 
 
 def _known_class(phrase: str) -> None:
-    """A class of the catalogue, or one in CamelCase that a component uses for itself. Raises `BadUsage`."""
+    """Raise `BadUsage` unless the catalogue has this class, or it is CamelCase: a component may use a class of its
+    own."""
     from holdfast.catalogue.exit_rows import load
 
     known = [row.phrase for row in load().rows]

@@ -1,4 +1,4 @@
-"""How many jobs are kept, and the pruning after a run: once a day, and a limited number of jobs."""
+"""Limits how many jobs are kept, and prunes after a run: once a day, and a limited number of jobs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
-#: A file in the state directory: its time is that of the last pruning.
+#: A file in the state directory, whose modification time is the time of the last pruning.
 MARK = "pruned"
 _EVERY_S = 86_400.0
-#: Jobs removed after one run at most, so that no user waits long for it.
+#: The number of jobs removed after one run, so that no user waits long.
 _AT_MOST = 100
 
 
 def keep_of(settings: Settings) -> RetentionLimits:
-    """The limits that are set. Raises `BadUsage` for an invalid size."""
+    """Return the limits in the settings. Raises `BadUsage` for an invalid size."""
     from holdfast.errors import BadUsage
     from holdfast.record.job_pruning import RetentionLimits
 
@@ -36,7 +36,7 @@ def keep_of(settings: Settings) -> RetentionLimits:
 
 
 def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
-    """The jobs beyond these limits."""
+    """Return the jobs beyond these limits."""
     import time
 
     from holdfast.record.job_pruning import beyond
@@ -45,7 +45,7 @@ def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
 
 
 def held() -> frozenset[str]:
-    """The devices that are HELD or ISOLATED on this machine's list."""
+    """Return the devices that this machine's fault log has as HELD or ISOLATED."""
     import time
 
     from holdfast.cli._fault_options import open_fault_log, policy_from
@@ -56,34 +56,39 @@ def held() -> frozenset[str]:
         with open_fault_log(policy_from(None, None), time.time(), writable=False, keep=True) as log:
             rows = list_devices(log)
     except HoldfastError:
-        return frozenset()  # no list, no device that is held
+        return frozenset()  # without a fault log no device is held
     return frozenset(str(row["device"]) for row in rows if row["standing"] in ("HELD", "ISOLATED"))
 
 
 def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
-    """Remove the jobs that the settings do not keep, and report it. It never fails: the job's status matters more."""
+    """Remove the jobs that the settings do not keep, and report it.
+
+    It never fails, because the job's exit status matters more.
+    """
     from holdfast.file_modes import open_to_others
     from holdfast.record.state_directory import home_of
 
     home = home_of(env)
     try:
-        # Nothing is kept in a directory that others can write to, and nothing of it is believed.
+        # Other users could have written into an open directory: do not trust it.
         if open_to_others(home) or not _is_due(home):
             return
         (home / MARK).touch(mode=0o600)
     except OSError:
-        return  # a state directory that cannot be written grows no more either
+        return  # a state directory that cannot be written does not grow either
     from holdfast.errors import HoldfastError
 
     try:
         _prune(options, env, home)
     except (HoldfastError, OSError):
-        return  # `holdfast prune` says what is wrong
+        return  # `holdfast prune` reports the error
 
 
 def _is_due(home: Path) -> bool:
-    """Whether a day has passed since the last pruning, or since the first run. Raises OSError where there is no state
-    directory."""
+    """Whether a day has passed since the last pruning, or since the first run.
+
+    Raises OSError if there is no state directory.
+    """
     import time
 
     try:
@@ -116,7 +121,7 @@ def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
 
 
 def size(size_bytes: int) -> str:
-    """`12 KiB`, `3.4 GiB`."""
+    """Format a size, such as `12 KiB` or `3.4 GiB`."""
     number = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:

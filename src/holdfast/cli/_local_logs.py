@@ -1,4 +1,4 @@
-"""`holdfast logs` for logs on this machine: printed once, or followed."""
+"""`holdfast logs` for logs on this machine: prints them once, or follows them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LogOptions(Noun, frozen=True, kw_only=True):
-    """The options."""
+    """The options of `holdfast logs`."""
 
     attempt: int | None
     rank: int | None
@@ -33,17 +33,17 @@ class LogOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def in_time(self) -> bool:
-        """Lines of a time span are wanted, of any attempt."""
+        """Whether the user wants lines of a time span, of any attempt."""
         return self.lines.since is not None or self.lines.until is not None
 
     @property
     def as_they_stand(self) -> bool:
-        """Bytes are wanted, and no line has to be examined."""
+        """Whether the bytes can be copied unchanged, because no line has to be examined."""
         return not (self.in_time or self.timestamps or self.as_json or self.lines.pattern is not None)
 
 
 def parts_wanted(home: Path, job_id: str, wish: LogOptions) -> tuple[int, list[LogPart]]:
-    """The attempt, and its logs; those of all attempts where a time span is wanted. Raises BadUsage."""
+    """Return the attempt and its logs; for a time span, the logs of all attempts. Raises BadUsage."""
     number, parts = chosen(home, job_id, attempt=wish.attempt, rank=wish.rank, streams=wish.streams)
     if wish.attempt is None and wish.in_time:
         every = [part for each in attempts_of(home, job_id) for part in parts_of(home, job_id, each)]
@@ -56,19 +56,19 @@ class LocalLogFile(Noun, frozen=True, kw_only=True):
 
     part: LogPart
     path: str
-    #: In bytes.
+    #: The size in bytes.
     size: int
-    #: The node of the job; empty: here.
+    #: The node that has the file; empty: this machine.
     node: str = ""
 
 
 def files_here(parts: Sequence[LogPart]) -> list[LocalLogFile]:
-    """The files of these logs, the oldest piece of each first."""
+    """Return the files of these logs, the oldest piece of each first."""
     return [LocalLogFile(part=part, path=path, size=size) for part in parts for path, size in files_of(part.path)]
 
 
 def print_files(job_id: str, files: Sequence[LocalLogFile], *, as_json: bool) -> None:
-    """The paths of the logs, `NODE:PATH` for those on other nodes."""
+    """Print the paths of the logs, as `NODE:PATH` for files on other nodes."""
     if not as_json:
         lines = [f"{harmless(file.node)}:{harmless(file.path)}" if file.node else file.path for file in files]
         print_line("\n".join(lines), nl=bool(lines))
@@ -91,7 +91,7 @@ def print_files(job_id: str, files: Sequence[LocalLogFile], *, as_json: bool) ->
 
 
 def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOptions) -> None:
-    """All present lines. Raises BadUsage where a time span is wanted, and no log has times."""
+    """Print all present lines. Raises BadUsage if the user wants a time span and no log has times."""
     out = sys.stdout.buffer
     if len(parts) == 1 and wish.as_they_stand:
         since = None if wish.lines.tail is None else tail_mark(parts[0].path, wish.lines.tail)
@@ -116,7 +116,7 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOp
 
 
 def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -> Printer:
-    """The writer of these logs' lines; attempts are in front where there are several."""
+    """Return the printer for these logs; with several attempts, the prefix contains the attempt."""
     several = len({part.attempt for part in parts}) > 1
     return Printer(
         sys.stdout.buffer.write,
@@ -128,7 +128,7 @@ def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -
 
 
 def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> list[LogPart]:
-    """The logs that can be shown in this way; each other one gets a sentence."""
+    """Return the logs that can be shown; the others are reported."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
     left = left_out(view, len(without), len(written), wish, several=len(parts) > 1)
@@ -136,8 +136,10 @@ def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> li
 
 
 def left_out(view: JobView, without: int, written: int, wish: LogOptions, *, several: bool) -> bool:
-    """Report how many of the logs have no times; whether they are left out. Raises BadUsage where a time span is
-    wanted, and no log has times."""
+    """Report how many of the logs have no times, and return whether these are left out.
+
+    Raises BadUsage if the user wants a time span and no log has times.
+    """
     if not without or not (wish.in_time or wish.timestamps or several):
         return False
     why = "an earlier version of holdfast wrote them, or the disk took none"
@@ -163,14 +165,14 @@ def _size(path: str) -> int:
 
 
 def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
-    """Present and later lines, until the job ends. Lines of further attempts too, where the user typed none."""
+    """Print present and later lines until the job ends, including further attempts unless the user typed one."""
     from holdfast.record.job_directory import logs_of
     from holdfast.record.owner_lock import LOCK_NAME
     from holdfast.record.state_directory import job_dir
     from holdfast.report.log_follow import LogWatch
 
     out = sys.stdout.buffer
-    # With one stream of one rank there is nothing to tell apart, and a progress bar may be passed on as it comes.
+    # With one stream of one rank no prefix is needed, and a progress bar can be printed while it is drawn.
     prefixed = wish.rank is None or len(wish.streams) > 1
     whole = prefixed or not wish.as_they_stand
     began = max(attempts_of(home, view.id), default=1) if wish.attempt is None else wish.attempt
@@ -188,7 +190,7 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
                 try:
                     sources[path] = LogCursor(part, lines, block_bytes(2 * (len(sources) + 1)))
                 except FileNotFoundError:
-                    pass  # it is being put aside: the next look finds it
+                    pass  # the file is being rotated: the next call finds the new one
 
     def directories() -> list[Path]:
         top, logs = job_dir(home, view.id), logs_of(home, view.id)
@@ -200,13 +202,13 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
         changed: set[Path] | None = set()
         while changed is not None:
             if not changed or not changed <= sources.keys() | others:
-                # A directory made while another was being added is found by the next round.
+                # A directory may be created while another one is added: repeat until no new one is found.
                 while sum(watch.add(directory) for directory in directories()):
                     pass
                 look()
-                # What comes from here on is wanted from its first line.
+                # Later lines are printed from the first one on, so only the pattern filters them.
                 lines = LogLineFilter(pattern=wish.lines.pattern)
-                # Logs that were not asked for change too, and need no new look at the directories.
+                # Logs that the user did not select also change; they need no new search of the directories.
                 others = {path for path in changed if ".log" in path.suffixes} - sources.keys()
                 changed = set(sources)
             merge([sources[path] for path in sources if path in changed], printer.put, whole_lines=whole)

@@ -1,5 +1,4 @@
-"""`holdfast logs` for an ended job over nodes: the ranks with logs on other nodes, and those nodes, from the
-journal."""
+"""`holdfast logs` for an ended job over nodes: finds in the journal which ranks have their logs on other nodes."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from holdfast.record.owner_address import OwnerAddress
 from holdfast.report.log_files import LogPart, attempts_of
 from holdfast.report.terminal_text import harmless
 
-#: How many are named in one message.
+#: The number of nodes named in one message.
 MOST_NODES = 4
 
 
 def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
-    """Rank → node in an attempt. Empty where the journal here does not know the job."""
+    """Return rank → node for an attempt. Empty if the journal on this machine does not know the job."""
     found: dict[int, str] = {}
     for _, event in events(home, job_id):
         if isinstance(event, AgentReported) and event.report.attempt == attempt:
@@ -29,7 +28,7 @@ def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
 
 
 def tell_the_others(home: Path, view: JobView, attempt: int, parts: Sequence[LogPart]) -> None:
-    """Report the ranks whose logs are not here."""
+    """Report the ranks whose logs are not on this machine."""
     here = {part.rank for part in parts}
     by_node: dict[str, list[int]] = {}
     for rank, node in sorted(nodes_of(home, view.id, attempt).items()):
@@ -49,7 +48,7 @@ def tell_the_others(home: Path, view: JobView, attempt: int, parts: Sequence[Log
 def missing_log_error(
     error: BadUsage, home: Path, view: JobView, note: OwnerAddress, rank: int, attempt: int | None
 ) -> BadUsage:
-    """A rank whose log is not here."""
+    """Return the error for a rank whose log is on another node."""
     number = attempt if attempt is not None else max(attempts_of(home, view.id), default=0)
     node = nodes_of(home, view.id, number).get(rank)
     if node is not None:

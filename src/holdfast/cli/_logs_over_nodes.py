@@ -1,4 +1,4 @@
-"""`holdfast logs` for a job over nodes: decides which logs are read here, and which through its owner."""
+"""`holdfast logs` for a job over nodes: decides which logs are read from this machine, and which through the owner."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 def logs_over_nodes(
     home: Path, view: JobView, note: OwnerAddress, wish: LogOptions, *, following: bool, paths: bool
 ) -> bool:
-    """Print the logs of a job that has them on several nodes, or follow them.
+    """Print or follow the logs of a job that has them on several nodes.
 
-    False: all of them are here, or no owner answers, and the logs that are here are better than none. Raises
-    HoldfastError.
+    False: all of them are on this machine, or no owner answers and the local logs have to do. Raises HoldfastError.
     """
-    told_there = following and is_elsewhere(view)  # when the job ends
+    told_there = following and is_elsewhere(view)  # only the owner's machine notices the job's end
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
         return False
     try:
@@ -48,7 +47,7 @@ def _only_here(error: HoldfastError, wish: LogOptions, told_there: bool) -> bool
 
 
 def _here(home: Path, view: JobView, wish: LogOptions, rank: int) -> bool:
-    """Whether this rank's logs are here, for all wanted attempts."""
+    """Whether this machine has the logs of this rank for all requested attempts."""
     every = attempts_of(home, view.id)
     meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
     return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)
@@ -82,7 +81,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
 
 
 def _wanted(far: FarLogs, *, wait: bool) -> dict[int, list[int]]:
-    """The ranks of each attempt whose logs are wanted; none: the job is over. Raises HoldfastError."""
+    """Return the requested ranks of each attempt; empty: the job has ended. Raises HoldfastError."""
     wish = far.wish
     last = far.ranks(wish.attempt or 0, wait=wait)
     if last.ended:

@@ -1,6 +1,6 @@
-"""The one function through which the verbs print: foreign text in the output cannot control the terminal.
+"""The functions through which the verbs print: no text of users or programs can control the terminal.
 
-Workers' output (`holdfast logs`) is printed unchanged and does not come through here.
+Workers' output (`holdfast logs`) is printed unchanged, without these functions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from holdfast.safe_text import one_line, own_lines, styled
 
 
 def print_line(text: object, *, err: bool = False, nl: bool = True) -> None:
-    """Print `text`; holdfast's own colours stay. A character that the terminal cannot show becomes a question mark."""
+    """Print `text`; holdfast's own colours stay.
+
+    A character that the terminal cannot encode becomes a question mark.
+    """
     stream = sys.stderr if err else sys.stdout
     out = styled(str(text)) + ("\n" if nl else "")
     encoding = stream.encoding or "utf-8"
@@ -20,7 +23,7 @@ def print_line(text: object, *, err: bool = False, nl: bool = True) -> None:
 
 
 def redraw_line(line: str, width: int) -> None:
-    """Replace the terminal's present line by `line`, which has no line end; empty: clear it."""
+    """Replace the terminal's current line by `line`, which has no line end; an empty `line` clears it."""
     shown = one_line(line)[: max(0, width - 1)]
     encoding = sys.stderr.encoding or "utf-8"
     sys.stderr.write(f"\r{shown:<{width - 1}}\r{shown}".encode(encoding, "replace").decode(encoding))
@@ -28,6 +31,6 @@ def redraw_line(line: str, width: int) -> None:
 
 
 def say(text: str) -> None:
-    """A message of holdfast's own to stderr; only its first line begins with `holdfast:` and a word."""
+    """Print a message of holdfast to stderr; only its first line begins with `holdfast:`."""
     for line in own_lines(text, again=""):
         print_line(line, err=True)

@@ -22,35 +22,35 @@ _LONG_S = 300 * 86_400.0
 
 
 class QueuedJob(Noun, frozen=True, kw_only=True):
-    """One waiting job."""
+    """One job that waits in a queue."""
 
     platform: PlatformJob
     name: str
     submitted: float
-    #: The platform's word in lower case: `pending`; `queued` where the platform does not answer.
+    #: The platform's state in lower case, such as `pending`; `queued` if the platform does not answer.
     state: str
     reason: str = ""
     begins: float | None = None
-    #: The id of the whole array; empty: it belongs to none.
+    #: The id of the job array; empty: the job belongs to none.
     array: str = ""
     output: str = ""
 
 
 class Queues(Noun, frozen=True, kw_only=True):
-    """All jobs, and the answers of the platform's queue."""
+    """All jobs of the state directory, and the answers of the platforms' queues."""
 
     survey: Survey
     #: Jobs that have not begun, the newest first.
     waiting: tuple[QueuedJob, ...] = ()
-    #: For the jobs that wait to be started again, by id: the platform's answer.
+    #: The platform's answer for each job that waits for its restart, by job id.
     again: dict[str, str] = {}
 
 
 def queues() -> Queues:
-    """The queue is asked only where a job waits in it, and for two seconds at most.
+    """Query the queues, only if a job waits in them, and for two seconds at most.
 
-    A submission that the queue no longer knows, and that never began, gets one line; a job that was to be started again
-    and is no longer in the queue is closed.
+    A submission that never began and that its queue no longer knows is reported in one line. A job that waits for its
+    restart, but is no longer in the queue, is closed.
     """
     from holdfast.record.job_views import JobState
     from holdfast.record.submitted_jobs import read_submissions, remove_submission
@@ -88,12 +88,12 @@ def queues() -> Queues:
 
 
 class _QueueLook(NamedTuple):
-    """What one platform's queue has answered."""
+    """The answer of one platform's queue."""
 
     rows: list[QueuedJob]
-    #: Why jobs wait to be started again, by id.
+    #: The reason why a job waits for its restart, by job id.
     reasons: Mapping[str, str] = {}
-    #: Jobs that were to be started again, and are in the queue no more.
+    #: Ids of jobs that waited for their restart and are no longer in the queue.
     dropped: Sequence[str] = ()
 
 
@@ -104,7 +104,11 @@ def _at_platform(
     begun: Collection[str],
     found: Survey,
 ) -> _QueueLook:
-    """`again`: the jobs that wait to be started again. `begun`: ids of the platform's jobs that have begun."""
+    """Query one platform's queue.
+
+    `name`: the platform. `notes`: its submissions. `again`: the jobs that wait for their restart, by id. `begun`: ids
+    of the platform's jobs that have begun. `found`: all jobs.
+    """
     from holdfast.platforms.job_queue import QueueUnknown
     from holdfast.platforms.platform_registry import queue_of
     from holdfast.record.job_views import JobState
@@ -118,7 +122,7 @@ def _at_platform(
             say(f"what waits in the queue is not known: {queued.why}")
         return _QueueLook([_unknown(note) for note in notes])
     rows = [row for note in notes for row in _rows(note, queue, queued, begun, found.home)]
-    # Another cluster may have the job, whose users share this home: only its own queue says that it is over.
+    # Another cluster that shares this home may have the job: only that cluster's queue can say that it is over.
     over = {job: known for job, known in again.items() if known.id not in queued}
     dropped = [job for job, known in over.items() if known.cluster and known.cluster == queue.cluster()]
     waits = {job: queued[known.id] for job, known in again.items() if known.id in queued}
@@ -128,14 +132,14 @@ def _at_platform(
 def _rows(
     note: SubmissionRecord, queue: JobQueue, queued: Mapping[str, QueueEntry], begun: Collection[str], home: Path
 ) -> Iterator[QueuedJob]:
-    """The parts of a submission that have not begun; its note is removed when no part is left in the queue."""
+    """Yield the jobs of a submission that have not begun. If the queue has none of its jobs, its record is removed."""
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
     if not ids:
         from holdfast.record.submitted_jobs import remove_submission
 
         if note.platform.cluster and note.platform.cluster != queue.cluster():
-            yield _unknown(note)  # the queue of another cluster has it, or had it
+            yield _unknown(note)  # the job is or was in the queue of another cluster
             return
         remove_submission(home, note.platform)
         if not any(each == number or each.startswith(f"{number}_") for each in begun):
@@ -179,7 +183,7 @@ def _gone(note: SubmissionRecord, queue: JobQueue) -> str:
 
 
 def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
-    """The jobs with an id, with the id of their array, or with a name."""
+    """Return the jobs with this id, with the id of their array, or with this name."""
     known = list(rows)
     for meant in (
         [row for row in known if row.platform.id == job],
@@ -192,12 +196,12 @@ def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
 
 
 def in_queue(job: str) -> list[QueuedJob]:
-    """The jobs in the queue that `job` may mean, with a fresh answer of the queue."""
+    """Return the queued jobs that `job` may mean, after a fresh query of the queue."""
     return of_word(queues().waiting, job)
 
 
 def queued_job_text(row: QueuedJob) -> str:
-    """One of them in words, for `show` and `logs`."""
+    """Describe a queued job, for `show` and `logs`."""
     from holdfast.platforms.platform_registry import queue_of, title_of
     from holdfast.record.local_time import clock
     from holdfast.report.terminal_text import harmless
@@ -205,7 +209,7 @@ def queued_job_text(row: QueuedJob) -> str:
     title, queue = title_of(row.platform.platform), queue_of(row.platform.platform)
     look = f"\n  to look    {queue.look_command(row.platform.id)}" if queue is not None else ""
     why = f" ({harmless(row.reason)})" if row.reason else ""
-    # Of a job without a time limit Slurm expects the end after a year, and of what waits for it the beginning.
+    # For a job without a time limit Slurm expects the end after a year, and a queued job to begin then: leave that out.
     soon = row.begins is not None and row.begins - row.submitted < _LONG_S
     begins = f"\n  begins     {clock(row.begins)}, as {title} expects it now" if row.begins is not None and soon else ""
     return (
@@ -216,7 +220,7 @@ def queued_job_text(row: QueuedJob) -> str:
 
 
 def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None]) -> None:
-    """Cancel them, and pass a sentence on each to `told`. Raises HoldfastError where the platform fails."""
+    """Cancel these jobs, and pass a sentence on each to `told`. Raises HoldfastError if the platform fails."""
     from holdfast.platforms.platform_registry import queue_of, title_of
     from holdfast.record.submitted_jobs import remove_submission
 
@@ -229,7 +233,7 @@ def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None])
         if queue is None:
             raise HoldfastError(f"{title} job {number} was not cancelled: {title} cannot be asked here")
         answer = queue.cancel(number, waiting=all(row.state != "starting" for row in of_it))
-        # It may have begun between the look at the queue and this.
+        # The job may have begun since the queue was read.
         began = [row.platform.id for row in of_it if row.state != "starting" and queue.begins(row.platform.id)]
         for one in began:
             answer = queue.cancel(one, waiting=False) if answer.ok else answer

@@ -1,5 +1,4 @@
-"""`holdfast logs` for ranks on other nodes: the job's owner asks the nodes, and the lines arrive here, ordered
-by time."""
+"""`holdfast logs` for ranks on other nodes: the job's owner requests the lines from the nodes; here they are merged."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ from holdfast.report.merged_logs import LogCursor, block_bytes, merge
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
 
-#: Sentences about logs that cannot be read.
+#: The number of reports about unreadable logs.
 MOST_SAID = 8
 
 
 class RemoteLog:
-    """One log of a rank on another node: a `LogSource`."""
+    """A log of a rank on another node; it implements `LogSource`."""
 
     def __init__(self, far: FarLogs, part: LogPart) -> None:
         self.part = part
@@ -43,17 +42,17 @@ class RemoteLog:
         self.has_times = False
         self.files: tuple[LocalLogFile, ...] = ()
         self.followed = False
-        """Only bytes that have arrived are read."""
+        """Whether the log is followed: then only pieces in `arrived` are read."""
         self.arrived: deque[LogPiece] = deque()
         self._far = far
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """As `LogSource.begin`. Raises HoldfastError."""
+        """Find the position as `LogSource.begin` says. Raises HoldfastError."""
         piece = self._read(LogFrom(stream=self.stream, timed=True, since=since, lines=tail, most=0))
         return (piece.file, piece.at) if piece is not None and (piece.file or piece.at) else None
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """As `LogSource.read_on`. Raises HoldfastError."""
+        """Read the log as `LogSource.read_on` says. Raises HoldfastError."""
         if self.followed:
             piece = self.arrived.popleft() if self.arrived else None
         else:
@@ -62,7 +61,7 @@ class RemoteLog:
             except RemoteRefusal:
                 if not self._far.following:
                     raise
-                piece = None  # its node is away for now: what is followed waits for it
+                piece = None  # the node is away for now: a followed log waits for it
         return ([], since) if piece is None else (_spans(piece), _behind(piece, since))
 
     def _read(self, where: LogFrom) -> LogPiece | None:
@@ -71,28 +70,31 @@ class RemoteLog:
 
 
 def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> LogFrom:
-    """The request to read on from that place."""
+    """Return the request to read on from position `mark`."""
     file, at = mark or (0, 0)
     return LogFrom(stream=stream, timed=True, file=file, at=at, most=most, whole=whole)
 
 
 def _behind(piece: LogPiece | None, since: Mark | None) -> Mark | None:
-    """Where a piece ends."""
+    """Return the position after a piece."""
     if piece is None or not (piece.file or piece.data):
-        return since  # there is no log yet
+        return since  # the log does not exist yet
     return piece.file, piece.at + len(piece.data)
 
 
 def _spans(piece: LogPiece) -> list[Span]:
     if not piece.data:
         return []
-    begun = records(piece.times) or [(0, 0.0)]  # an earlier version of holdfast tells no times
+    begun = records(piece.times) or [(0, 0.0)]  # an earlier version of holdfast sends no times
     ends = [*(at for at, _ in begun[1:]), len(piece.data)]
     return [Span(at=at or None, data=piece.data[begin:end]) for (begin, at), end in zip(begun, ends, strict=True)]
 
 
 class FarLogs:
-    """The logs of a job over nodes, through its owner."""
+    """Reads the logs of a job over nodes through its owner.
+
+    `owner`: the connection to the owner. `view`: the job. `wish`: the options. `following`: the logs are followed.
+    """
 
     def __init__(self, owner: OperatorClient, view: JobView, wish: LogOptions, *, following: bool = False) -> None:
         self.owner = owner
@@ -103,8 +105,8 @@ class FarLogs:
         self._reached = False
 
     def ask(self, line: LogLine) -> LogRead:
-        """The present files of a rank's logs. Raises HoldfastError."""
-        # An owner that was killed is back in a moment.
+        """Return the present files of a rank's logs. Raises HoldfastError."""
+        # Retry if the owner answered before: an owner that was killed is restarted in a moment.
         answer = self.owner.ask(line, again=self._reached)
         self._reached = True
         if answer.log is None or not answer.ok:
@@ -112,7 +114,7 @@ class FarLogs:
         return answer.log
 
     def ranks(self, attempt: int, *, wait: bool = False) -> Answered:
-        """The ranks of an attempt with their nodes; 0: the last attempt. Raises HoldfastError."""
+        """Return the ranks of an attempt with their nodes; attempt 0: the last one. Raises HoldfastError."""
         answer = self.owner.ask(RanksLine(attempt=attempt, wait=wait), waits=wait, again=self._reached)
         self._reached = True
         if not answer.ok and "no question" in answer.message:
@@ -132,7 +134,10 @@ class FarLogs:
         return RemoteRefusal(f"job {self.view.id}: {answer.message}")
 
     def logs(self, attempt: int, ranks: Sequence[int]) -> list[RemoteLog]:
-        """The logs of these ranks. Raises HoldfastError where the user typed one rank, and it cannot be read."""
+        """Return the logs of these ranks.
+
+        Raises HoldfastError if the user typed one rank and its log cannot be read.
+        """
         found: list[RemoteLog] = []
         for rank in ranks:
             streams = tuple(LogFrom(stream=LogStream(name), timed=True, most=0) for name in self.wish.streams)
@@ -147,7 +152,7 @@ class FarLogs:
         return found
 
     def log(self, said: LogRead, rank: int, stream: LogStream) -> RemoteLog:
-        """A log that a node has."""
+        """Return a log that a node has reported."""
         return RemoteLog(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
 
     def _log(self, said: LogRead, rank: int, piece: LogPiece) -> RemoteLog:
@@ -158,18 +163,18 @@ class FarLogs:
             LocalLogFile(part=log.part, path=each.path, size=each.size, node=node) for each in piece.files
         )
         if not piece.files and piece.size:
-            # An earlier version of holdfast says no more than that.
+            # An earlier version of holdfast reports only the size.
             log.files = (LocalLogFile(part=log.part, path="", size=piece.size, node=node),)
         return log
 
     def tell(self, text: str) -> None:
-        """Once per log."""
+        """Print a message, but each text only once, and at most `MOST_SAID` messages."""
         if text not in self._said and len(self._said) < MOST_SAID:
             self._said.add(text)
             say(text)
 
     def show(self, here: Sequence[LogPart], far: Sequence[RemoteLog], *, paths: bool) -> None:
-        """All present lines. Raises HoldfastError."""
+        """Print all present lines. Raises HoldfastError."""
         wish = self.wish
         if paths:
             files = [*files_here(here), *(file for log in far for file in log.files)]

@@ -1,4 +1,4 @@
-"""Commands about jobs over many nodes, from a node without their owner: they ask the owner over the network."""
+"""Commands about jobs over several nodes, typed on a node without the owner: they reach the owner over the network."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ V = TypeVar("V", bound=Callable[..., None])
 
 
 def job_options(verb: V) -> V:
-    """`--job` and `--on`: the verb runs on a node of a job over several."""
+    """Add `--job` and `--on` to a verb that can run on a node of a job over several."""
     verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: which of its nodes.")(verb)
     return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
 
 
 class RemoteRefusal(HoldfastError):
-    """The owner, or a node, answered that it cannot do it."""
+    """The owner or a node has refused a request."""
 
 
 def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
-    """All jobs; this one; and the way to its owner, where the job runs over nodes. Raises BadUsage."""
+    """Return all jobs, this job, and the address of its owner (None: a job on one node). Raises BadUsage."""
     from holdfast.record.job_lookup import find, of_id
     from holdfast.record.job_views import JobState
     from holdfast.record.owner_address import read_owner_address
@@ -44,7 +44,7 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
     if view.state is JobState.QUEUED:
         from holdfast.cli._queued_jobs import queues
 
-        found = queues().survey  # which closes it where its platform has dropped it
+        found = queues().survey  # `queues` closes the job if its platform has dropped it
         view = find(found, view.id)
     if of_platform := [other for other in of_id(found.jobs, job) if other.id != view.id and view.name == job]:
         other = of_platform[0]
@@ -54,14 +54,14 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
 
 
 def is_elsewhere(view: JobView) -> bool:
-    """Whether the job may still run, and its owner is on another node."""
+    """Whether the job may still run while its owner is on another node."""
     from holdfast.record.job_views import JobState
 
     return view.state is JobState.OUT_OF_SIGHT or (view.state is JobState.RUNNING and view.host != socket.gethostname())
 
 
 def run_verb(note: OwnerAddress, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
-    """The output of one of holdfast's own commands, run beside the owner or on a node. Raises HoldfastError."""
+    """Run a command of holdfast beside the owner or on a node, and return its output. Raises HoldfastError."""
     from holdfast.owner.nodes.operator_client import OperatorClient, VerbLine
 
     with OperatorClient(note, os.environ, home) as owner:
@@ -72,7 +72,10 @@ def run_verb(note: OwnerAddress, home: Path, verb: Verb, words: Sequence[str] = 
 
 
 def node_of_job(job: str) -> tuple[OwnerAddress, Path]:
-    """The way to the owner of a job that runs over nodes. Raises BadUsage for any other job."""
+    """Return the owner's address and the state directory for a job over several nodes.
+
+    Raises BadUsage for another job.
+    """
     found, view, note = located(job)
     if note is None:
         raise BadUsage(f"--job {job}: job {view.id} does not run over several nodes", hint="without --job")

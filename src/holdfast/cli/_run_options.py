@@ -1,4 +1,4 @@
-"""The options of `holdfast run`, as a table: one row an option, for click and for the quick reader alike."""
+"""The options of `holdfast run` as a table: one row per option, for click and for the quick parser."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class RunOption(msgspec.Struct, frozen=True):
-    """One option as it is typed. `off` is the form that switches a flag off."""
+    """One option as the user types it. `off`: the form that switches a flag off."""
 
-    #: The name of its value: `nproc_per_node`.
+    #: The name of its value in `RunOptions`, such as `nproc_per_node`.
     param: str
     forms: tuple[str, ...]
     flag: bool = False
@@ -29,11 +29,11 @@ class RunOption(msgspec.Struct, frozen=True):
     repeated: bool = False
     metavar: str = ""
     help: str = ""
-    #: The default value; repeated options have (). `RunOptions` has the same.
+    #: The default; repeated options have (). `RunOptions` has the same default.
     unset: bool | None = None
 
 
-#: torchrun's own options that have a meaning here, and the two ways around a script.
+#: torchrun's own options that have a meaning in holdfast, and two options that replace the script.
 # fmt: off
 TORCHRUN: tuple[RunOption, ...] = (
     RunOption("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"),
@@ -63,7 +63,7 @@ ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 
 
 def settings() -> Iterator[RunOption]:
-    """The settings, as options."""
+    """Yield the settings, as options."""
     for setting in SETTINGS:
         forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))
         flag = setting.kind is ValueKind.FLAG
@@ -73,20 +73,20 @@ def settings() -> Iterator[RunOption]:
 
 
 def ignored() -> Iterator[RunOption]:
-    """torchrun's options that are only checked: without a meaning here, or with one correct value."""
+    """Yield torchrun's options that are only validated: they have no meaning here, or only one correct value."""
     for name in (*IGNORED, *JUDGED):
         yield RunOption(name, (f"--{name.replace('_', '-')}",))
 
 
-#: The settings, or other names of settings, that torchrun has too.
+#: Settings, or other names of settings, that torchrun has too.
 OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
 
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
-    """The options that an abbreviated `--name` may mean, as with argparse; exactly one: it means that.
+    """Return the options that an abbreviated `--name` may mean, as in argparse; if there is one, it is meant.
 
-    torchrun's own come first, so that an abbreviation that torchrun accepts is accepted here, even where options of
-    holdfast begin alike.
+    torchrun's options come first: an abbreviation that torchrun accepts is accepted here, even if options of holdfast
+    have the same beginning.
     """
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
@@ -99,9 +99,9 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_run_options(args: Sequence[str]) -> RunOptions | None:
-    """The same result as click's, without click, whose import takes longer than the rest of a start.
+    """Parse the options as click would, but without click, whose import takes longer than the rest of a start.
 
-    None unless the words are plain (help, an unknown option, a missing or glued value, `--`): then click reads them,
+    None for anything unusual (help, an unknown option, a missing or glued value, `--`): then click parses the words,
     and reports mistakes.
     """
     values: dict[str, Any] = {}
@@ -135,20 +135,20 @@ def read_run_options(args: Sequence[str]) -> RunOptions | None:
 
 
 def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str:
-    """The job's report for a person at the end of the run."""
+    """Return the job's report for a person, at the end of the run."""
     if verbose:
-        from holdfast.report.text_report import render as in_full  # only an end needs it
+        from holdfast.report.text_report import render as in_full  # imported late: only the end of a run needs it
 
         return in_full(report, width=width, colour=colour, parts=True)
-    from holdfast.explain.secret_filter import without_secrets  # only an end needs it
-    from holdfast.report.brief_report import render_brief  # only an end needs it
-    from holdfast.report.failure_place import scene_of  # only an end needs it
+    from holdfast.explain.secret_filter import without_secrets  # imported late, as above
+    from holdfast.report.brief_report import render_brief  # imported late, as above
+    from holdfast.report.failure_place import scene_of  # imported late, as above
 
     return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
 
 
 def over_nodes(launch: LaunchSpec, guard_fd: int | None) -> int:
-    """This node's part of a job over many nodes; returns its final code."""
-    from holdfast.main.node_guard import take_part  # one machine needs none of it
+    """Run this node's part of a job over several nodes; return its final code."""
+    from holdfast.main.node_guard import take_part  # imported late: a job on one machine does not need it
 
     return take_part(launch, guard_fd)

@@ -1,4 +1,4 @@
-"""Shared by the verbs: options made from the table of settings, and the state directory that they read."""
+"""Shared by the verbs: options made from the table of settings, and the state directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def setting_options() -> list[click.Option]:
-    """One click option a setting. Values stay as typed: `settings.resolve` checks them, with their place."""
+    """Return one click option per setting.
+
+    Values stay as typed: `settings.resolve` validates them, and names their origin.
+    """
     from holdfast.settings.settings_table import SETTINGS
     from holdfast.settings.value_kinds import ValueKind
 
@@ -50,8 +53,8 @@ P = ParamSpec("P")
 
 
 def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
-    """For verbs that print: a reader that stops early (`holdfast logs JOB | head`) is no error. click itself would end
-    with status 1."""
+    """Make an early end of the reader (`holdfast logs JOB | head`) no error of the verb; click would exit with
+    status 1."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -59,28 +62,28 @@ def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
             verb(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is still buffered would be complained about when Python ends.
+            # Discard buffered output: flushing it at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
     return run
 
 
 def home() -> Path:
-    """The state directory of this process's environment. Raises BadUsage where another user can write to it."""
+    """Return the state directory of this process's environment. Raises BadUsage if another user can write to it."""
     where = home_of(os.environ)
     if why := open_to_others(where):
         raise BadUsage(f"the state directory is not used: {why}", hint=f"ls -ld {where}")
     try:
         closed = where.is_dir() and not os.access(where, os.X_OK)
     except PermissionError:
-        closed = True  # a directory above it is closed
+        closed = True  # a directory above it cannot be entered
     if closed:
         raise BadUsage(f"the state directory {where} cannot be read: permission denied", hint=f"ls -ld {where}")
     return where
 
 
 def utc_option(verb: Callable[P, None]) -> Callable[P, None]:
-    """`--utc`: printed times, and typed times without a zone, are in UTC instead of this machine's zone."""
+    """Add `--utc`: printed times, and typed times without a zone, are in UTC instead of this machine's zone."""
     return click.option(
         "--utc",
         is_flag=True,
@@ -104,10 +107,10 @@ def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
 
 
 def _utc_is_set() -> bool:
-    """Whether HOLDFAST_UTC or the key `utc` asks for UTC.
+    """Whether HOLDFAST_UTC or the key `utc` selects UTC.
 
-    `holdfast config` reports mistakes in a file. A wrong value of the variable is named on stderr, and the output
-    follows all the same.
+    `holdfast config` reports mistakes in a file. A wrong value of the variable is reported on stderr, and the verb
+    continues.
     """
     from holdfast.settings.resolved_settings import resolve
 
@@ -122,7 +125,7 @@ def _utc_is_set() -> bool:
 
 
 def _zone(name: str | None) -> None:
-    """The zone of this process."""
+    """Set the time zone of this process. None: the machine's zone."""
     if name is None:
         os.environ.pop("TZ", None)
     else:
@@ -131,37 +134,40 @@ def _zone(name: str | None) -> None:
 
 
 def zone_words() -> list[str]:
-    """The option that makes another machine print its times as this one does, where that is UTC."""
+    """Return the option that makes another machine print its times in UTC, if this process does."""
     return ["--utc"] if os.environ.get("TZ") == "UTC" else []
 
 
 def say(text: str) -> None:
-    """One line of holdfast to stderr."""
+    """Print a message of holdfast to stderr."""
     own(text)
 
 
 def _end_left(job_id: str) -> frozenset[int]:
-    from holdfast.main.run_guard import end_left  # only a job that was lost needs it
+    from holdfast.main.run_guard import end_left  # imported late: only a lost job needs it
 
     return end_left(job_id)
 
 
 def _explain_lost(lost: LostOwner) -> ExitReport:
-    from holdfast.main.run_guard import explain_lost  # only a job that was lost needs it
+    from holdfast.main.run_guard import explain_lost  # imported late: only a lost job needs it
 
     return explain_lost(lost)
 
 
 def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
-    from holdfast.platforms.platform_registry import started_again  # only a platform's job that looks lost needs it
+    from holdfast.platforms.platform_registry import (
+        started_again,
+    )  # imported late: only a platform's job that looks lost needs it
 
     return started_again(jobs)
 
 
 def survey(dropped: Mapping[str, str] | None = None) -> Survey:
-    """All jobs of the state directory. The journal's trouble, and jobs found lost just now, go to stderr.
+    """Return all jobs of the state directory. Trouble with the journal, and jobs just found lost, are reported on
+    stderr.
 
-    `dropped`: as for `reconcile`.
+    `dropped`: see `reconcile`.
     """
     from holdfast.record.job_views import reconcile
 

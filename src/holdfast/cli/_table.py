@@ -1,16 +1,18 @@
-"""A table of words, as `holdfast jobs` prints it."""
+"""Formats a table of words, as `holdfast jobs` prints it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: A shortened word keeps at least so many letters.
+#: The number of letters that a shortened word keeps at least.
 _LEAST = 8
 
 
 def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | None = None) -> str:
-    """Columns as wide as their widest word, two blanks between them. `paint(column, word, padded)`: the
-    coloured word."""
+    """Format rows with columns as wide as their widest word and two blanks between them.
+
+    `paint(column, word, padded)` returns the coloured, padded word.
+    """
     wide = _widths(rows)
     shown = paint or (lambda _column, _word, padded: padded)
     return "\n".join(
@@ -21,9 +23,9 @@ def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | N
 def fitted(
     rows: list[tuple[str, ...]], width: int, *, drop: Sequence[str], cut: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """The same in `width` columns: first columns of `drop` are left out, in order, then words of `cut` are shortened.
+    """Make the rows fit into `width` columns: first drop columns of `drop`, in order, then shorten words of `cut`.
 
-    Both name columns by their titles, which the first row has. A row that still does not fit stays wider.
+    Both name columns by their titles in the first row. A row that still does not fit stays wider.
     """
     for title in drop:
         if _total(rows) <= width:
@@ -37,7 +39,7 @@ def fitted(
         at = max(places, key=lambda place: wide[place])
         if wide[at] <= _LEAST:
             break
-        # The widest gives way first, down to the next one.
+        # Shorten the widest column first, down to the width of the next one.
         others = [wide[place] for place in places if place != at and wide[place] < wide[at]]
         size = max(_LEAST, wide[at] - over, *(others or [0]))
         rows = [(*line[:at], _cut(line[at], size), *line[at + 1 :]) for line in rows]

@@ -1,4 +1,4 @@
-"""The click side of the command line: the group of verbs, and the handling of its errors."""
+"""The click part of the command line: the group of verbs, and the handling of click's errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from holdfast.cli._printing import print_line, say
 from holdfast.version import __version__
 
-#: Every verb and its one line; `holdfast.cli.<verb>` has its `command`. Help imports no verb.
+#: Every verb and its description; the module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb.
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
     "submit": "Hand a job file to a cluster's queue.",
@@ -37,15 +37,15 @@ VERBS: dict[str, str] = {
 #: Other tools' names for some of the verbs.
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
 
-#: Verbs above the command line in the import order: their modules use it.
+#: Verbs whose modules must not be in holdfast.cli: they import the command line.
 ELSEWHERE: dict[str, str] = {"web": "holdfast.web.web_command"}
 
-#: Verbs that holdfast starts on other machines, and no person types.
+#: Verbs that holdfast starts on other machines; users do not type them.
 STARTED = ("agent",)
 
 
 class _Verbs(click.Group):
-    """Imports a verb's module when it is typed, so that `holdfast run` never pays for the others."""
+    """Imports a verb's module when it is typed, so that `holdfast run` never imports the others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -71,7 +71,7 @@ class _Verbs(click.Group):
         if name not in (*VERBS, *STARTED, *ALIASES) and not name.startswith("-"):
             import difflib
 
-            # torchrun has no verbs: a script in a verb's place is to be run.
+            # torchrun has no verbs: a user who types a script instead of a verb wants to run it.
             script = name.endswith(".py")
             near = [] if script else difflib.get_close_matches(name, VERBS, n=1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
@@ -87,9 +87,9 @@ def cli() -> None:
 
 
 def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
-    """Have click read the arguments and call the verb; returns its result, or the exit status of bad usage.
+    """Let click parse the arguments and call the verb; return its result, or the exit status of bad usage.
 
-    `guard_fd`: for `run`, where this process is under guard already.
+    `guard_fd`: for `run`, if this process already has a guard.
     """
     try:
         return cli.main(args=list(argv), prog_name="holdfast", standalone_mode=False, obj=guard_fd)
@@ -107,7 +107,7 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         print_line(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        # One message, like all of ours: what is wrong, and what to type.
+        # Print one message in holdfast's form: what is wrong, and what to type.
         context = error.ctx if isinstance(error, click.UsageError) else None
         said = error.format_message()
         hint = "" if "try: " in said else f"\n  try: {context.command_path if context else 'holdfast'} --help"

@@ -1,4 +1,4 @@
-"""`holdfast check`: pre-checks here and now, for a person, a prolog, a health check or an init container."""
+"""`holdfast check`: runs pre-checks on this machine, for a person, a prolog, a health check or an init container."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     from holdfast.model.check_results import CheckState, Site
     from holdfast.node.check_entry import CheckRound, run_round
 
-    # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
+    # A check must not outlive its caller: SIGTERM leads to the same clean-up as any other exit.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     site = Site(
         node=socket.gethostname(),
@@ -160,7 +160,7 @@ def _list(names: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> No
 
 
 def _entry(info: CheckInfo) -> str:
-    """One check of the list, with its parameters."""
+    """Return the text for one check in the list, with its parameters."""
     notes = ["by default" if info.by_default else "when named", f"cost {info.cost}"]
     if info.needs_gang:
         notes.append("loads the machine")

@@ -1,4 +1,4 @@
-"""`holdfast config`: every setting, its value, and where it came from."""
+"""`holdfast config`: shows every setting, its value and its origin."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def command(as_json: bool) -> None:
                 return str(value)
 
     def hidden(setting: Setting) -> Value:
-        """The value; for a secret setting only whether it is set."""
+        """Return the value; for a secret setting, only whether it is set."""
         value = settings.value(setting.name)
         return "***" if setting.secret and value is not None else value
 
     def of_sections() -> list[tuple[str, Any, str]]:
-        """Keys of sections, the strongest file first: key, value, file."""
+        """Return (key, value, file) for keys of sections; if several files have a key, the strongest file's."""
         found: dict[str, tuple[str, Any, str]] = {}
         for section in SECTIONS:
             try:

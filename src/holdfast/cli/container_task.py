@@ -1,5 +1,4 @@
-"""The work of `run`, the start command of a task's container: it takes no arguments, its environment has the
-command."""
+"""Implements `run`, the start command of a task's container: it takes no arguments, the environment has the command."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from holdfast.runtime.container_command import words_of_run
 
 
 def main(words: Sequence[str]) -> None:
-    """Ends with the job's exit status; 2 where no command is given."""
+    """Run the task and exit with the job's status, or with 2 if there is no command."""
     if words:
         from holdfast.cli._printing import say
 
@@ -24,16 +23,16 @@ def main(words: Sequence[str]) -> None:
 
 
 def _agree_with_outside() -> None:
-    """The engine's file for a container's termination message, and the process that started this one, unless set."""
+    """Set the variables for the container's termination message and for the parent process, unless they are set."""
     log, above = "/dev/termination-log", os.getppid()
     if os.access(log, os.W_OK):
         os.environ.setdefault("HOLDFAST_TERMINATION_LOG", log)
-    if above > 1:  # else it is the container's first process, or was left to it
+    if above > 1:  # otherwise it is the container's first process, or its parent has exited
         os.environ.setdefault("HOLDFAST_OUTER", str(above))
 
 
 def _exchange() -> str:
-    """The directory of `run`: the tree is below it, or is that directory."""
+    """Return the directory that contains `run`: the tree is below it, or is that directory."""
     tree = sys.executable.rpartition("/")[0].rpartition("/")[0]
     above, _, name = tree.rpartition("/")[0].rpartition("/")
     return above if name == "holdfast" else tree

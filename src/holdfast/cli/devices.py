@@ -1,4 +1,4 @@
-"""`holdfast devices`: every device's standing, and the reason."""
+"""`holdfast devices`: shows every device's standing, and the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _OfNode(Noun, frozen=True, kw_only=True):
-    """The output of a node; that of an older version has no `schema`."""
+    """The output of a node; an older version has no `schema` in it."""
 
     devices: tuple[object, ...]
 
@@ -96,7 +96,7 @@ def _since(since: object, now: float) -> str:
 
 
 def _of_a_cluster(cluster: RemoteJobs, as_json: bool) -> None:
-    """The nodes that jobs have tainted."""
+    """Print the nodes that jobs have tainted."""
     from holdfast.report.report_json import pretty
     from holdfast.report.terminal_text import harmless
 

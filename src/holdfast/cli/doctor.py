@@ -1,4 +1,4 @@
-"""`holdfast doctor`: describes this installation, and what this machine allows."""
+"""`holdfast doctor`: describes this installation and the machine's limits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.cli._shared_options import pipeable
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__
 
-#: Each extra, and the modules it brings.
+#: Each extra, and the modules that it installs.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "stacks": ("py_spy",),
     "nvidia": ("pynvml",),
@@ -34,14 +34,14 @@ _SHM_BYTES = 1 << 30
 
 
 class DoctorFinding(Noun, frozen=True, kw_only=True):
-    """One thing that holdfast uses where it exists."""
+    """A tool or property of the machine that holdfast uses if it exists."""
 
     name: str
     ok: bool
     found: str
-    #: What is not possible without it.
+    #: The features that do not work without it.
     purpose: str
-    #: The command that mends it.
+    #: The command that adds it.
     command: str = ""
 
 
@@ -81,7 +81,7 @@ def command(as_json: bool) -> None:
 
 
 def findings(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
-    """All of them, in the order of the output. Each look is one file or one call."""
+    """Yield all findings in the order of the output. Each needs one file or one call."""
     linux = sys.platform == "linux"
     yield DoctorFinding(
         name="Linux",
@@ -139,7 +139,7 @@ def findings(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
 
 
 def _devices(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
-    """The tool or file that shows accelerators, where there are some."""
+    """Yield the finding about the library that reads accelerators, if there are accelerators."""
     cards = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
     if not cards:
         yield DoctorFinding(name="NVIDIA", ok=True, found="no device here", purpose="")
@@ -189,7 +189,7 @@ def _py_spy() -> str | None:
 
 
 def _own_group(groups: str) -> str:
-    """The directory of this process's own control group, where it may create others in it."""
+    """Return the directory of this process's own control group, if the process may create groups in it; else ""."""
     for line in groups.splitlines():
         path = f"/sys/fs/cgroup{line.rpartition(':')[2]}"
         if line.startswith("0::") and os.access(path, os.W_OK):

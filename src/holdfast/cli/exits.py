@@ -1,4 +1,4 @@
-"""`holdfast exits`: the catalogue of exits, listed, searched and linted."""
+"""`holdfast exits`: lists, searches and lints the catalogue of exits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _rows(files: tuple[str, ...]) -> list[ExitRow]:
 
 
 def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
-    """By code, else by phrase, else by words: in the phrase first, then in the meaning, then in the wordings."""
+    """Find rows by code, else by phrase, else by words in the phrase, the meaning, the advice and the wordings."""
     if wanted.lstrip("-").isdigit():
         from holdfast.catalogue.exit_codes import special
 
@@ -80,7 +80,7 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
     asked = wanted.lower().split()
 
     def places(row: ExitRow) -> list[str]:
-        """Places in which a word may occur, the best first."""
+        """Return the texts in which a word may occur, the best first."""
         phrase = re.sub(r"([a-z])([A-Z])", r"\1 \2", row.phrase)
         means = f"{row.what} {row.blame} {row.rerun} {' '.join(wording.id for wording in row.wordings)}"
         advice = f"{row.reason} {row.solution}"
@@ -88,7 +88,10 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
         return [f"{row.phrase} {phrase}".lower(), means.lower(), advice.lower(), patterns.lower()]
 
     def rank(row: ExitRow) -> tuple[bool, int] | None:
-        """Parts of words sort after whole words, then by the worst place that a word needs; None without a match."""
+        """Return the sort key of a row, None without a match.
+
+        Whole words sort before parts of words; then the worst text that a word needs counts.
+        """
         texts = places(row)
         found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]
         ranks = [at for at in found if at is not None]

@@ -1,4 +1,4 @@
-"""`holdfast explain`: why a job died, from any log of any launcher."""
+"""`holdfast explain`: explains why a job died, from any log of any launcher."""
 
 from __future__ import annotations
 

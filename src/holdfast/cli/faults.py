@@ -1,4 +1,4 @@
-"""`holdfast faults`: report, list, lint and replay device faults."""
+"""`holdfast faults`: reports, lists, lints and replays device faults."""
 
 from __future__ import annotations
 

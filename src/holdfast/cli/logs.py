@@ -1,4 +1,4 @@
-"""`holdfast logs JOB`: the workers' output."""
+"""`holdfast logs JOB`: prints the workers' output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.record.owner_address import OwnerAddress
     from holdfast.report.merged_logs import LogLineFilter
 
-#: Seconds between two looks at the queue, while the user waits for the logs of a job that has not begun.
+#: Seconds between two queries of the queue, while the user waits for a job to begin.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 
 
@@ -128,7 +128,7 @@ def command(
 
 
 def _lines(since: str | None, until: str | None, grep: str | None, tail: int | None, follow: bool) -> LogLineFilter:
-    """Raises `BadUsage`."""
+    """Return the filter for the lines. Raises `BadUsage`."""
     import time
 
     from holdfast.cli._job_filter import parse_moment
@@ -146,7 +146,7 @@ def _lines(since: str | None, until: str | None, grep: str | None, tail: int | N
 
 
 def _begun(job: str, platform: PlatformJob) -> tuple[Survey, JobView, OwnerAddress | None]:
-    """Wait until a job of the queue begins. Raises `BadUsage` where it leaves the queue without that."""
+    """Wait until a queued job begins. Raises `BadUsage` if it leaves the queue without beginning."""
     from holdfast.platforms.platform_registry import queue_of
 
     queue = queue_of(platform.platform)

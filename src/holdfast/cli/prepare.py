@@ -14,7 +14,7 @@ from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase
 from holdfast.report.terminal_text import columns
 
-#: Characters of a sentence: the file takes at most 4096 bytes.
+#: The number of characters of one text: the result file may have 4096 bytes at most.
 MOST_WORDS = 1000
 PATH = click.Path(path_type=Path)
 
@@ -72,10 +72,11 @@ def _draw(line: str) -> None:
 
 
 def _leave(error: HoldfastError, result: Path | None) -> None:
-    """The failure, for the program that starts the container: a file, and the last line of stdout."""
+    """Write the failure as JSON for the program that starts the container: to a file, and as the last line of
+    stdout."""
     from holdfast.model.codec import encode
     from holdfast.model.fetch_messages import NotPrepared
-    from holdfast.safe_files import write_given  # only a failure needs it
+    from holdfast.safe_files import write_given  # imported late: only a failure needs it
 
     trouble = getattr(error, "trouble", None)
     left = NotPrepared(

@@ -1,4 +1,4 @@
-"""`holdfast release`: a held device goes back to work."""
+"""`holdfast release`: gives a held device back to work."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def command(
 
 def _tell(lines: list[str], as_json: bool, device: str, node: str, before: str, after: str, *, released: bool) -> None:
     if as_json:
-        import json  # its output is one line: those of several nodes are lines apart
+        import json  # not `pretty`: over several nodes, each node's output must be one line
 
         moved = {"before": before, "after": after, "released": released, "message": "\n".join(lines)}
         print_line(json.dumps({"schema": "holdfast.released/1", "device": device, "node": node, **moved}))

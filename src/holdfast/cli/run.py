@@ -1,4 +1,4 @@
-"""`holdfast run`: torchrun's command line, and ours."""
+"""`holdfast run`: combines torchrun's command line with holdfast's own options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from holdfast.settings.run_options import IGNORED, RunOptions
 
 
 class _Run(click.Command):
-    """Takes options with hyphens or underscores, as torchrun does; everything after the script is the script's."""
+    """Accepts options with hyphens or underscores, as torchrun does; all words after the script belong to the
+    script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, hyphened(args, self.params))
@@ -27,7 +28,7 @@ class _Run(click.Command):
 
 
 def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
-    """`--nproc_per_node=2` → `--nproc-per-node=2`, up to the script; what follows it is left as it is."""
+    """Turn `--nproc_per_node=2` into `--nproc-per-node=2`, up to the script; the words after it stay unchanged."""
     takes_value: dict[str, bool] = {}
     for param in params:
         if isinstance(param, click.Option):
@@ -53,7 +54,10 @@ def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str
 
 
 def _unabbreviated(name: str, forms: Iterable[str]) -> str:
-    """The whole name, where only one option matches; click reports an unknown or ambiguous one."""
+    """Return the full name if only one option matches; click reports an unknown one.
+
+    Raises UsageError if several match.
+    """
     found = whole(name, (*forms, "--help"))
     if len(found) > 1:
         raise click.UsageError(f"`{name}` may mean {', '.join(found)}: expected more of its letters")
@@ -74,7 +78,7 @@ def _options() -> list[click.Parameter]:
     ours: list[click.Parameter] = []
     for option in setting_options():
         if option.name == "checks":
-            option._custom_shell_complete = checks  # what `shell_complete=` of the constructor sets
+            option._custom_shell_complete = checks  # the attribute that the constructor's `shell_complete=` sets
         if option.name in ALSO:
             option.opts.append(ALSO[option.name])
         ours.append(option)

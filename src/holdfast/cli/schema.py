@@ -1,4 +1,4 @@
-"""`holdfast schema [NAME]`: the JSON Schema of what `--json` prints, and of a job file."""
+"""`holdfast schema [NAME]`: prints the JSON Schema of the output of `--json`, and of a job file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "report" / "schemas"
 JOB_FILE = "jobfile"
 
 
-#: What each command prints with `--json`, by the names of the schemas.
+#: For each command, the names of the schemas of its `--json` output.
 PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("report", "event"),
     "submit": ("submitted", "would-submit"),
@@ -73,7 +73,7 @@ def command(name: str | None) -> None:
 
 
 def of_job_files() -> dict[str, Any]:
-    """Made from the reader's own keys, so that the two cannot differ."""
+    """Return the schema of a job file, made from the reader's own keys, so that the two cannot differ."""
     import msgspec
 
     from holdfast.launch.jobfile.job_file_keys import JobKeys, RoleKeys

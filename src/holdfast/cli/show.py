@@ -1,4 +1,4 @@
-"""`holdfast show JOB`: one job, its attempts, their causes and decisions."""
+"""`holdfast show JOB`: shows one job, its attempts, their causes and decisions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def command(
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
-            say(str(error))  # the owner shares this state directory: what it last wrote down is here
+            say(str(error))  # the owner shares this state directory, which has its last recorded state
     known = detail(found, view)
     if as_json or page is not None:
         if known.report is not None:
@@ -108,7 +108,7 @@ def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: boo
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
-    """The same keys as a report has; those that only an end can fill are null."""
+    """Return an object with a report's keys; keys that are known only at the job's end are null."""
     from holdfast.model.decisions import JobReport
     from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
     from holdfast.record.report_file import checks_object
@@ -126,7 +126,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
 
 
 def _of_platform(known: JobDetail) -> str:
-    """The platform's name for it, where one has started it."""
+    """Return a line with the platform and its job id, if a platform has started the job; else ""."""
     from holdfast.report.terminal_text import harmless
 
     platform = known.view.platform
@@ -134,12 +134,12 @@ def _of_platform(known: JobDetail) -> str:
 
 
 _MOST_CONFIG_BYTES = 1 << 20
-#: Workers that the output names as open for ssh, at most.
+#: The number of workers that the output names as reachable by ssh.
 _HOSTS = 4
 
 
 def _entry(home: Path, job: str) -> list[str]:
-    """The command to enter a worker, where the job has an sshd whose keys this user may read."""
+    """Return a line with the command to enter a worker, if the job has an sshd and this user may read its keys."""
     from shlex import quote
 
     from holdfast.record.job_directory import DOOR
@@ -152,7 +152,7 @@ def _entry(home: Path, job: str) -> list[str]:
         try:
             text = read_file(config, _MOST_CONFIG_BYTES, cut=True).decode(errors="replace")
         except OSError:
-            continue  # another node's that has none, or of another user
+            continue  # this node has no sshd, or the file belongs to another user
         hosts = [line.removeprefix("Host ") for line in text.splitlines() if line.startswith("Host ")]
         workers = [harmless(host) for host in hosts if host != "*"]
         if workers:
@@ -163,7 +163,7 @@ def _entry(home: Path, job: str) -> list[str]:
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
-    """The checks of a job without an end. Before its first round is recorded, the state is CHECKING too."""
+    """Return the checks of an unfinished job. Before its first round is recorded, the state is CHECKING."""
     from holdfast.model.check_results import ChecksTaken, CheckState
     from holdfast.record.recorded_checks import last_round
 
@@ -171,7 +171,7 @@ def _round(home: Path, known: JobDetail) -> ChecksTaken:
 
 
 def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
-    """A job without an end: the last state that its owner recorded."""
+    """Return the text about an unfinished job: the last state that its owner recorded."""
     import time
 
     from holdfast.model.human_format import duration

@@ -1,4 +1,4 @@
-"""`holdfast stop JOB --reason TEXT`: asks the job's owner, and the owner stops the job."""
+"""`holdfast stop JOB --reason TEXT`: sends a request to the job's owner, which stops the job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_ANSWER_BYTES = 1 << 20
 
 
 class NoAnswer(HoldfastError):
-    """The owner is alive and does not answer: the fault is not the user's."""
+    """The owner is alive but does not answer: this is not the user's fault."""
 
 
 @click.command()
@@ -84,7 +84,7 @@ def command(
 
 
 def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
-    """The job, or all waiting and running tasks of an array."""
+    """Stop the job, or all queued and running tasks of an array."""
     from holdfast.cli._queued_jobs import queues, take_out
     from holdfast.record.job_views import JobState
 
@@ -110,12 +110,12 @@ def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _is_task(view: JobView, array: str) -> bool:
-    """Whether it has run as a task of this array; no, where `array` is the name of a job."""
+    """Whether the job has run as a task of this array; False if `array` is the name of a job."""
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
 
 
 class StopOutput:
-    """The results of a stop: lines for a person as they come, or one JSON object at the end."""
+    """Prints the results of a stop: lines for a person as they come, or one JSON object at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -123,7 +123,7 @@ class StopOutput:
         self._lines: list[str] = []
 
     def line(self, text: str, job_id: str = "") -> None:
-        """`job_id`: the job of the line, where it has an id of holdfast's."""
+        """Add a line. `job_id`: the job's id in holdfast, if it has one."""
         if job_id:
             self._jobs.append(job_id)
         if self._as_json:
@@ -132,7 +132,7 @@ class StopOutput:
             print_line(text)
 
     def end(self, asked: str) -> None:
-        """`asked`: the job as typed."""
+        """Print the JSON object, if requested. `asked`: the job as the user typed it."""
         if self._as_json:
             from holdfast.report.report_json import pretty
 
@@ -140,13 +140,13 @@ class StopOutput:
             print_line(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
-        """All results so far."""
+        """Add a line and print the JSON object, if requested."""
         self.line(text)
         self.end(asked)
 
 
 class StopOptions(Noun, frozen=True, kw_only=True):
-    """The fields of one result."""
+    """The options of the stop request."""
 
     reason: str
     solution: str
@@ -206,7 +206,7 @@ def _stop(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOptions) -> str:
-    """No owner is alive: the platform is asked to remove the job, and its end is recorded here."""
+    """Stop a job without a living owner: the platform removes it from its queue, and its end is recorded here."""
     import time
 
     from holdfast.model.evidence import StopRequest
@@ -230,7 +230,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
     )
     if end_queued(home, view.id, request):
         return f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue"
-    # Its supervisor was killed before it could write that it waits: the reason is written down as the cause of its end.
+    # Its supervisor died before it could record that the job waits: record the user's reason as the cause of its end.
     known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
     over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
     return (
@@ -241,7 +241,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: StopOptions) -> str:
-    """Its owner is on another node of the cluster: the same command runs there, as a step of the job."""
+    """Stop a job whose owner is on another node of the cluster: the same command runs there, as a step of the job."""
     from holdfast.platforms.platform_registry import title_of
 
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
@@ -271,18 +271,18 @@ def _stop_elsewhere(
 
 
 def ask(directory: Path, line: bytes) -> dict[str, object]:
-    """Send one line to the owner of this job's directory, and return its one line of answer.
+    """Send one line to the owner of this job's directory, and return its answer, which is one line.
 
-    Raises OSError where no owner listens or answers within `ANSWER_S` seconds.
+    Raises OSError if no owner listens or answers within `ANSWER_S` seconds.
     """
     import socket
     import struct
 
-    # A socket's path may have 108 bytes at most, a job's directory more: the descriptor's path is short.
+    # A socket's path may have only 108 bytes, and the job's directory may be longer: /proc/self/fd/N is short.
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-            # Blocking, with a bound: while many connect, a socket that never blocks would be refused at once.
+            # A blocking connect with a time limit: if many connect, a non-blocking one would be refused at once.
             bound = struct.pack("ll", int(ANSWER_S), 0)
             control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
             control.connect(f"/proc/self/fd/{fd}/control.sock")
@@ -331,5 +331,5 @@ def _who() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        user = f"uid {os.getuid()}"  # a container may run under a number that has no name
+        user = f"uid {os.getuid()}"  # a container may run under a uid that has no name
     return f"{user}@{socket.gethostname()}, pid {os.getpid()}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _options_by_key() -> dict[str, SubmitOption]:
-    """The options of all platforms; what several take is one option."""
+    """Return the options of all platforms by key; an option of several platforms occurs once."""
     return {option.key: option for platform in submit_platforms() for option in platform.submit_options()}
 
 
@@ -105,7 +105,7 @@ def _main(
 
 
 def _of_this_platform(request: SubmitRequest, on: Platform) -> None:
-    """Raises `BadUsage` for an option that only another platform uses."""
+    """Raise `BadUsage` for an option that only another platform uses."""
     platforms = submit_platforms()
     own = {platform.name: {option.key for option in platform.submit_options()} for platform in (*platforms, on)}
     takes_further = next(p.name for p in platforms if any(option.further for option in p.submit_options()))
@@ -120,7 +120,7 @@ def _of_this_platform(request: SubmitRequest, on: Platform) -> None:
 
 
 def _would_submit(platform: str, text: str, as_json: bool) -> None:
-    """The script, or the objects."""
+    """Print the script or the objects."""
     if as_json:
         from holdfast.report.report_json import pretty
 
@@ -133,7 +133,7 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
     from holdfast.platforms.submission import TypedValue
 
     found = {}
-    # A further option wins over the option of the same key.
+    # A `further` option overrides the option with the same key.
     for param, value in sorted(own.items(), key=lambda each: isinstance(each[1], tuple)):
         key = param.removeprefix("own_").replace("_", "-")
         if isinstance(value, tuple):
@@ -151,12 +151,12 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
 
 
 _JOB = "JOB.yaml"
-#: Options of run that must agree with the request to Slurm (nodes, an array): submit has its own.
+#: Options of run that must agree with the request to Slurm (nodes, an array): submit has options for them.
 _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
 
 
 def _of_run(words: list[str]) -> RunOptions:
-    """Reads the words as `holdfast run` would, so that a mistake shows now and not when the job begins."""
+    """Parse the words as `holdfast run` does, so that a mistake is reported now and not when the job begins."""
     from holdfast.cli.run import command
     from holdfast.settings.run_options import RunOptions
 
@@ -193,7 +193,7 @@ def _tell(found: Submitted, as_json: bool) -> None:
 
 
 class _Submit(click.Command):
-    """`--dry-run=server` beside `--dry-run`, which takes no value."""
+    """Accepts `--dry-run=server` besides `--dry-run`, which takes no value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args[: args.index("--")] if "--" in args else args
