@@ -12,7 +12,10 @@ HIDDEN = "__HOLDFAST_HIDDEN_"
 
 
 def give_back(process_name: str) -> None:
-    """Restore the environment as the image has set it. `process_name`: the name in `ps`, instead of the loader's name."""
+    """Restore the environment as the image has set it.
+
+    `process_name`: the name that `ps` shows, instead of the loader's.
+    """
     environment = os.environ
     environment.pop("LC_ALL", None)  # set by the launcher; the user's own value is among the hidden variables
     for name in [name for name in environment if name.startswith(HIDDEN)]:

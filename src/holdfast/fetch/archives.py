@@ -140,7 +140,7 @@ class _Unpacking:
     # ------------------------------------------------------------------------------------------ one entry
 
     def _place(self, name: str) -> Path | None:
-        """Return the destination of an entry; None is the directory itself. Raises FetchError for a path outside of it."""
+        """Return the destination of an entry; None: the directory itself. Raises FetchError for a path outside."""
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise FetchError(

@@ -1,4 +1,7 @@
-"""Totals over jobs, which only rise. Each export counts them again from the journal, so a restart does not reset them."""
+"""Totals over jobs, which only rise.
+
+Each export counts them again from the journal, so a restart does not reset them.
+"""
 
 from __future__ import annotations
 

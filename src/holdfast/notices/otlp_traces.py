@@ -128,7 +128,7 @@ def _provider() -> TracerProvider:
 
 
 def _marks(lane: Swimlane, attempt: int) -> Iterator[tuple[Mark, str, str]]:
-    """Yield the marks of one attempt, each with its ranks and its node, or "" for none. Attempt 0: marks of no attempt."""
+    """Yield the marks of one attempt (0: marks of no attempt), each with its ranks and its node, or "" for none."""
     rows: list[tuple[tuple[Mark, ...], str, str]] = [(lane.marks, "", "")]
     for nodes in lane.nodes:
         node = ",".join(nodes.nodes)

@@ -281,7 +281,10 @@ def _others(report: ExitReport) -> str:
 
 
 def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
-    """Return commands to type next, the most specific first. If the log's place is shown, `holdfast logs` is left out."""
+    """Return commands to type next, the most specific first.
+
+    If the log's place is shown, `holdfast logs` is left out.
+    """
     last, logs = report.report, next_command(report)
     own = last.hint or logs
     return [

@@ -130,7 +130,10 @@ def _again(row: ExitRow) -> str:
 
 
 def _samples(wordings: Sequence[Wording]) -> Iterator[str]:
-    """Yield one line for each pattern: the first line of its first sample that the pattern matches, cut if it is long."""
+    """Yield a sample line for each pattern: the first line of its first sample that the pattern matches.
+
+    A long line is cut.
+    """
     for wording in wordings:
         if not wording.samples:
             continue

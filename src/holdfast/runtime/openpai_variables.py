@@ -67,7 +67,7 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
 
 
 def file_text(names: PeerNames) -> str:
-    """Return the text of the file with all variables about peers: lines `NAME=value`. No value has a space or a quote."""
+    """Return the text of the file with all variables about peers: lines `NAME=value`, without spaces or quotes."""
     return "".join(f"{name}={value}\n" for name, value in names.whole.items())
 
 

@@ -93,7 +93,7 @@ class Rendering:
         }
 
     def page(self, template: str, value: Noun, ask: PageRequest, path: str) -> str:
-        """Render a whole page. `path`: the request's path, for the navigation and the link to the page's `.json` twin."""
+        """Render a whole page. `path`: the request's path, for the navigation and the link to the `.json` twin."""
         twin = f"{'/now' if path == '/' else path}.json" + (f"?{_query(ask)}" if ask.query else "")
         return self._env.get_template(template).render(it=value, ask=ask, path=path, twin=twin)
 

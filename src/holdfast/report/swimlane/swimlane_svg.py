@@ -234,7 +234,10 @@ def _marks(
 
 
 def _places(wanted: Sequence[float]) -> list[float]:
-    """Return rising x positions for marks: each at least `_APART` after the one before, none far beyond the right edge."""
+    """Return rising x positions for marks.
+
+    Each is at least `_APART` after the one before, and none is far beyond the right edge.
+    """
     places: list[float] = []
     for place in wanted:
         places.append(max(place, places[-1] + _APART) if places else place)
