@@ -6,5 +6,5 @@ import os
 
 
 def in_tree(prefix: str) -> bool:
-    """Whether the interpreter belongs to a tree. `prefix`: `sys.prefix`."""
+    """Return whether the interpreter belongs to a tree. `prefix`: `sys.prefix`."""
     return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree_manifest.NAME`, without a slow import

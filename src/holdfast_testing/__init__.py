@@ -1,1 +1,4 @@
-"""Tools of the tests: the simulation, its witness and planted bugs, oracles, the lab, fuzzers. No wheel has them."""
+"""Tools for the tests: the simulation, its witness and planted bugs, oracles, the lab, fuzzers.
+
+They are in no wheel.
+"""

@@ -1,7 +1,7 @@
-"""How often the attribution names the true culprit: the simulation knows who it was.
+"""Measures how often the attribution names the true culprit, which the simulation knows.
 
-Counted are attempts that ended in trouble of their own: not those that somebody asked to stop, and not those in which
-nothing had happened yet. Right is a report whose culprit (rank or node) is what befell the attempt first.
+Counted are attempts that ended in trouble. Attempts that were stopped on request, or before any trouble, are not
+counted. A report is right if its culprit (rank or node) had the first trouble of the attempt.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from holdfast.model.phrases import Phrase
 from holdfast_testing.attempt_truth import Truth
 from holdfast_testing.witness import Witness
 
-#: Troubles closer together than this have no order that anybody could know: either is right.
+#: Seconds. Troubles that are closer together have no order that an owner could know: both are right.
 SAME_S = 0.2
 
 
 class Score:
-    """The tally over many simulations."""
+    """The counts over many simulations."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
         self.naive: Counter[str] = Counter()
-        """Where the failure that the owner heard of first would have been right."""
+        """How often the first failure that the owner learnt of would have been right."""
 
     def add(self, witness: Witness) -> None:
         for number, record in witness.records.items():
@@ -54,7 +54,7 @@ class Score:
         self.naive[kind] += truth.first_heard in ranks
 
     def text(self) -> str:
-        """Two lines for a person."""
+        """Return two lines for a person."""
         total = self.asked.total()
         if not total:
             return "attribution: no attempt ended in trouble of its own"

@@ -1,4 +1,4 @@
-"""Agents with one thing wrong each, for `mutants`."""
+"""Agents with one fault each, for `mutants`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SaysStoppedEarly(Agent):
 
 
 class KilledKept(AgentStop):
-    """One SIGKILL, and no lease that runs out later ends anything."""
+    """Sends only one SIGKILL: after it, no expired lease ends anything."""
 
     def reset(self) -> None:
         killed = getattr(self, "killed", False)
@@ -116,7 +116,7 @@ class StopUnmarked(NodeWorkers):
 
 
 class StopRewrites(Agent):
-    """A stop makes stopped ranks also of those that had failed before it."""
+    """On a stop, marks ranks as stopped that had failed before it."""
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         if isinstance(command, Stop):

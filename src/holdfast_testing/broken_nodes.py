@@ -1,4 +1,4 @@
-"""Gangs that deal wrongly with nodes that come and go, for `mutants`."""
+"""Gangs that handle joining and leaving nodes wrongly, for `mutants`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.model.process_messages import Instruction
 
 
 class AnotherSeat(Gang):
-    """Puts the nodes in order anew for each attempt: a spare moves the ranks of those that stay."""
+    """Sorts the nodes anew for each attempt, so that a spare changes the ranks of the nodes that stay."""
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         line, self.line = self.line, ()
@@ -31,7 +31,7 @@ class AnotherSeat(Gang):
 
 
 class RankZeroMoves(Gang):
-    """The last becomes the first."""
+    """Moves the last node to the front, so that rank 0 moves."""
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         nodes = super().line_up(avoid, among)
@@ -39,7 +39,7 @@ class RankZeroMoves(Gang):
 
 
 class SparesStayIdle(Gang):
-    """Closes up where a spare could take the place."""
+    """Goes on with fewer nodes although a spare is available."""
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         nodes = super().line_up(avoid, among)
@@ -48,7 +48,7 @@ class SparesStayIdle(Gang):
 
 
 class OtherPlan(Gang):
-    """Takes another plan of nodes for the one that was submitted."""
+    """Replaces the submitted plan of nodes by another one."""
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         if isinstance(event, ev.JobSubmitted):
@@ -61,28 +61,28 @@ class OtherPlan(Gang):
 
 
 class BelowLeast(OtherPlan):
-    """Shrinks as long as a node is left."""
+    """Goes on as long as one node is left."""
 
     def planned(self, plan: NodePlan) -> NodePlan:
         return structs.replace(plan, least=1)
 
 
 class NoLastCall(OtherPlan):
-    """Begins as soon as it can."""
+    """Begins as soon as the fewest nodes are there, without waiting for more."""
 
     def planned(self, plan: NodePlan) -> NodePlan:
         return structs.replace(plan, last_call_s=0.0)
 
 
 class WaitsForNoNewcomer(OtherPlan):
-    """Gives up as soon as too few are left."""
+    """Gives up at once if too few nodes are left."""
 
     def planned(self, plan: NodePlan) -> NodePlan:
         return structs.replace(plan, replace_s=0.0)
 
 
 class LossIsCharged(AttemptJudge):
-    """The user pays for a node."""
+    """Charges the user for a lost node."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
@@ -92,7 +92,7 @@ class LossIsCharged(AttemptJudge):
 
 
 class GrowthIsCharged(AttemptJudge):
-    """The user pays for a newcomer."""
+    """Charges the user for a restart that adds a node."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
@@ -102,7 +102,7 @@ class GrowthIsCharged(AttemptJudge):
 
 
 class NoSecondChance(AttemptJudge):
-    """Avoids a node once it was lost."""
+    """Avoids a node after its first loss."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
@@ -113,7 +113,7 @@ class NoSecondChance(AttemptJudge):
 
 
 class MeetingKept(Gang):
-    """The workers of each attempt meet where those of the first did."""
+    """Gives the workers of each attempt the meeting point of the first attempt."""
 
     first: Meeting | None = None
 
@@ -125,7 +125,7 @@ class MeetingKept(Gang):
 
 
 class PortsKept(Gang):
-    """The workers of each attempt get the ports of the first one."""
+    """Gives the workers of each attempt the ports of the first attempt."""
 
     first: dict[str, tuple[int, ...]] | None = None
 
@@ -137,7 +137,7 @@ class PortsKept(Gang):
 
 
 class NoNewTerm(Gang):
-    """An owner that is back speaks as the one before."""
+    """Keeps the term of the owner before it after a restart."""
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         term = self.term
@@ -152,7 +152,7 @@ class NoNewTerm(Gang):
 
 
 class ObeysOldOwners(Agent):
-    """Takes the commands of an owner of before for those of the present one."""
+    """Obeys commands of an earlier owner as if the present one had sent them."""
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         return super().obey(structs.replace(command, term=max(command.term, self.term)), now)

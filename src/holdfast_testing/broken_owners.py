@@ -1,4 +1,4 @@
-"""Gangs and owners with one thing wrong each, for `mutants`."""
+"""Gangs and owners with one fault each, for `mutants`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NoAttemptCheck(Gang):
 
 
 class HearsAll(Owner):
-    """Takes every report for news, also one that a later one has overtaken."""
+    """Accepts every report, even one older than an earlier arrival."""
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
         if self.liveness is not None:
@@ -83,7 +83,7 @@ class StoppedIsDone(AttemptMembers):
 
 
 class Deaf(AttemptMembers):
-    """A failure is kept, and no node hears of it."""
+    """Records a failure but does not stop the other nodes."""
 
     def take(self, report: Report, now: float) -> list[KnownRank]:
         super().take(report, now)
@@ -118,7 +118,7 @@ class NoPause(Gang):
 
 
 class OtherHistory(AttemptJudge):
-    """Decides by something that is not the job's. Whatever it is given instead is a fake."""
+    """Decides with a changed history, policy or finding. By default the history is empty."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         trial, found, history, policy = given
@@ -184,7 +184,7 @@ class RealDice(Gang):
 
 
 class AnyEvidence(Gang):
-    """Takes whatever evidence comes while it waits for some."""
+    """Accepts the evidence of any attempt while it waits for evidence."""
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         return self.phase is Phase.DRAINING and self.trial.collecting
@@ -218,14 +218,14 @@ class FencesAll(Draining):
 
 
 class DeafToHigher(AttemptNumbers):
-    """Takes an attempt that it does not know of for an old one."""
+    """Takes a report of an unknown later attempt for one of an old attempt."""
 
     def is_ahead(self, report: Report) -> bool:
         return False
 
 
 class UsesUnsecured(AttemptNumbers):
-    """Begins attempts whose number a power cut may take away."""
+    """Begins attempts before their number is safe from a power cut."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         super().__init__(course, speakers)
@@ -237,7 +237,7 @@ class UsesUnsecured(AttemptNumbers):
 
 
 class BootsForgotten(Liveness):
-    """After the owner's return, takes silence for that of an agent that it never heard."""
+    """After the owner's restart, judges a node's silence without knowing the boot of its agent."""
 
     def expect(self, nodes: Any, now: float, boots: Any = None) -> None:
         super().expect(nodes, now)
@@ -254,14 +254,14 @@ def no_floor(gang: Gang, report: Report) -> Ack:
 
 
 class NodelessKills(OwnerHost):
-    """Takes a pid for the same process wherever it was."""
+    """Takes equal pids on different nodes for the same process."""
 
     def memory_kills(self, machine: Machine, attempt: int) -> tuple[MemoryKill, ...]:
         return tuple(structs.replace(kill, node="") for kill in super().memory_kills(machine, attempt))
 
 
 class Amnesia(OwnerHost):
-    """Comes back from a crash without its journal, and begins again."""
+    """Comes back from a crash without its journal, and begins the job again."""
 
     def recover(self, life: int) -> None:
         if life == self.life:

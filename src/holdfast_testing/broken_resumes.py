@@ -1,4 +1,4 @@
-"""Gangs that take a job over from the run before with one thing wrong each, for `mutants`."""
+"""Gangs with one fault each in how they take over a job from the run before, for `mutants`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RequeueIsCharged(AttemptJudge):
 
 
 class AsksAgain(Gang):
-    """What had asked for another run asks for one more in that run."""
+    """Requests another run again, for the cause that led to this run."""
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         stop = self.stop
@@ -71,14 +71,14 @@ class AsksAgain(Gang):
 
 
 class HearsTheDead(AgentRegistry):
-    """Agents of the run before may still speak for their nodes."""
+    """Lets agents of the run before speak for their nodes."""
 
     def is_dead(self, node: str, boot: int) -> bool:
         return False
 
 
 class UnlimitedRuns(AttemptJudge):
-    """The budget for failures that are not the user's bounds no requeue."""
+    """Lets no budget for platform failures limit the requeues."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         left = asked["left"]

@@ -1,9 +1,9 @@
-"""Exhaustive search at small size: the real Gang and two real Agents, and a network that may do anything.
+"""Searches all orders of messages at small size: the real Gang, two real Agents, and a network that may do anything.
 
-Random runs seldom meet the worst order of messages; this tries all of them, breadth first, so that what it finds is as
-short as it can be. A message once sent may be delivered at any time, any number of times, or never. Time is abstract: a
-lease may run out at any moment, and the owner may fence a node only once every lease it ever granted there is over
-(that is what waiting for lease, drift and a beat buys).
+Random runs seldom meet the worst order of messages. The search tries all of them, breadth first, so that a violation is
+found by a shortest path. A sent message may be delivered at any time, any number of times, or never. Time is abstract:
+a lease may run out at any moment, and the owner may fence a node only after every lease it ever granted to it has run
+out (in reality it waits for lease, drift and one heartbeat).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from holdfast_testing.simulation import Parts
 
 @dataclass
 class Found:
-    """What a search came to: how much it saw, and the shortest way to a violation if there is one."""
+    """The result of a search: the number of states seen, and the shortest path to a violation if there is one."""
 
     states: int
     complete: bool
@@ -62,7 +62,7 @@ class Found:
 
 
 class Search:
-    """Breadth first over everything that may happen within the bounds."""
+    """A breadth-first search over everything that may happen within the bounds."""
 
     def __init__(self, parts: Parts | None = None, bounds: Bounds | None = None) -> None:
         self._parts = parts or Parts()
@@ -71,7 +71,7 @@ class Search:
         self._messages: list[tuple[str, int, Any]] = []
 
     def run(self, limit: int = 200_000) -> Found:
-        """Search until all is seen, `limit` states are, or an invariant breaks."""
+        """Search until all states are seen, `limit` states are seen, or an invariant breaks."""
         start = self._begin()
         queue: deque[tuple[State, tuple[Any, ...]]] = deque([(start, ())])
         seen = {start.key()}
@@ -107,7 +107,7 @@ class Search:
         return state
 
     def _at_once(self, state: State) -> None:
-        """Deliver what is not to wait, and let the prompt node's processes get on."""
+        """Deliver messages that must not wait, and advance the processes of the prompt node."""
         while state.at_once:
             kind, index, body = state.at_once.pop(0)
             if kind == "report":
@@ -121,7 +121,8 @@ class Search:
     # ------------------------------------------------------------------------------------------ what may happen
 
     def _moves(self, state: State) -> Iterator[tuple[str, bool, int | None, Callable[[State], None]]]:
-        """What may happen next: in words, whether it touches the owner, which side it touches, and how to do it."""
+        """Yield what may happen next: a description, whether it changes the owner, the side it changes, and the
+        function."""
         gang, left = state.gang, state.left
         for number in sorted(state.told):
             kind, index, body = self._messages[number]
@@ -142,7 +143,7 @@ class Search:
                 if left.crashes:
                     yield f"rank {rank} crashes", False, index, partial(self._crash, index=index, rank=rank)
             if self._bounds.prompt and index == PROMPT:
-                continue  # all that befalls it befalls the other too
+                continue  # both nodes are alike: the troubles of one suffice
             if left.expiries and side.agent.lease.until > side.now:
                 yield f"the lease of {node} runs out", False, index, partial(self._expire, index=index)
             if left.agent_restarts:
@@ -179,7 +180,7 @@ class Search:
         state.told |= {self._numbers[key]}
 
     def _owner(self, state: State, event: ev.Event) -> None:
-        """One event and all that follows from it without anybody else: checks pass, evidence is had."""
+        """Handle one event and all actions that need no other part: checks pass, and evidence is collected."""
         gang = state.gang
         queue: deque[Action] = deque(gang.handle(event, 0.0))
         while True:
@@ -197,7 +198,7 @@ class Search:
                         collected = ev.EvidenceCollected(attempt=action.attempt, evidence=action.evidence)
                         queue.extend(gang.handle(collected, 0.0))
                     case _:
-                        pass  # what is said and written down moves nothing
+                        pass  # messages to people and records change no state
             wake = gang.next_wake()
             if gang.phase is not Phase.DRAINING or wake is None or wake > SPEC.timers.settle_s:
                 return
@@ -207,7 +208,7 @@ class Search:
         side = state.sides[index]
         side.heard = max(side.heard, int(report.sent / GENERATION_S))
         boot = state.gang.speakers.boots.get(report.node, 0)
-        # Whatever time it took: all clocks stand still but for the order of what an agent says.
+        # The delay of a message does not matter: clocks only give the order of an agent's reports.
         event = state.owner.hear(report, report.sent)
         state.told -= self._overtaken(state, index, report)
         if event is not None:
@@ -217,7 +218,10 @@ class Search:
             self._tell(state, "command", index, ("ack", report.boot, int(report.sent / GENERATION_S), ack.floor), ack)
 
     def _overtaken(self, state: State, index: int, report: Report) -> set[int]:
-        """Reports that need not arrive any more: this one, which may come again, leads to all they could lead to."""
+        """Return the reports that need no delivery any more.
+
+        The newer report, which may be delivered again, leads to every state that they could lead to.
+        """
         heard = (report.boot, report.sent)
         return {
             number
@@ -244,7 +248,7 @@ class Search:
         self._agent(state, index, side.agent.obey(command, side.now))
 
     def _agent(self, state: State, index: int, instructions: list[Instruction]) -> None:
-        """Do what the agent says; deaths on its signal come at once."""
+        """Carry out the agent's instructions; signalled processes die at once."""
         side = state.sides[index]
         queue = deque(instructions)
         while True:
@@ -276,7 +280,7 @@ class Search:
         return out + side.agent.learn(AllReaped(attempt=order.attempt), side.now)
 
     def _say(self, state: State, index: int, report: Report) -> None:
-        """A report that says what the one before said, in the same generation, is no news."""
+        """Send a report, unless it has the content of the last one in the same generation."""
         side = state.sides[index]
         states = tuple((member.rank, member.state) for member in report.members)
         content = (report.boot, side.generation, report.attempt, report.stopped, states)
@@ -286,7 +290,7 @@ class Search:
             side.said += 1
 
     def _become(self, state: State, index: int, rank: int) -> None:
-        """A process gets on with its life."""
+        """Advance a process to its next state."""
         side = state.sides[index]
         attempt, at = side.processes[rank]
         side.processes[rank] = (attempt, NEXT[at])
@@ -307,7 +311,7 @@ class Search:
         side = state.sides[index]
         side.generation += 1
         self._agent(state, index, side.agent.tick(side.now))
-        # The next heartbeat comes anyway; whether it arrives is the network's affair.
+        # The next heartbeat is due in any case; the network decides whether it arrives.
         side.agent.next_beat = side.now
         self._agent(state, index, [])
 

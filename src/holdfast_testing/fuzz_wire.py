@@ -1,12 +1,13 @@
-"""`python -m holdfast_testing.fuzz_wire`: frames and handshakes of all kinds of wrong, from a seed, at the real code.
+"""`python -m holdfast_testing.fuzz_wire`: feeds malformed frames and handshakes, made from a seed, to the real code.
 
-    --cases N      how many (default 100000); the same seed gives the same ones
-    --seed S       which ones (default 1)
+    --cases N      the number of cases (default 100000); the same seed gives the same cases
+    --seed S       the seed (default 1)
 
-Two of three cases are frames: messages with places cut, doubled or replaced, in pieces, for each direction. The rest
-go over sockets: random bytes and damaged handshakes without the key, damaged records and frames with it. In each
-case a frame is a message or `Malformed`, a connection goes on or ends with a reason, nothing is heard without the
-key, and neither memory nor descriptors grow. Exit status 0 where that held, 1 with the first case that broke it.
+Two of three cases are frames: messages with parts cut, doubled or replaced, in pieces, for each direction. The others
+use sockets: random bytes and damaged handshakes without the key, damaged records and frames with it. In each case a
+frame must give a message or `Malformed`, and a connection must go on or end with a reason. Without the key, no message
+may be accepted. Neither memory nor open descriptors may grow. Exit status 0: all this holds; 1: the first case that
+broke it was printed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 MOST_GROWTH_BYTES = 64 << 20
-#: CPU seconds of one case: far more than any needs on a busy machine.
+#: CPU seconds of one case: far more than any case needs on a busy machine.
 SLOWEST_S = 5.0
 _KEY, _OTHER = Key(bytes(range(32))), Key(bytes(32))
 _NOW = 1_767_225_600.0
@@ -104,11 +105,11 @@ _BITS = (
 
 
 class Wrong(Exception):
-    """A case did what none may do."""
+    """The code behaved in a forbidden way."""
 
 
 class _End(Channel):
-    """The owner's end of one case."""
+    """The owner's end of the connection of one case."""
 
     __slots__ = ("ends", "heard")
 
@@ -132,7 +133,7 @@ class _End(Channel):
 
 
 class Fuzz:
-    """All cases of one seed."""
+    """Runs the cases of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -144,7 +145,7 @@ class Fuzz:
         }
         for (key, _), credentials in self._agents.items():
             if key is _OTHER:
-                # These look at no certificate, so that it is the owner that has to refuse them.
+                # These clients accept any certificate, so that the owner has to refuse them.
                 credentials.context.verify_mode = ssl.CERT_NONE
         self._framed = {kind: [frame(each, _NOW) for each in said] for kind, said in _SAID.items()}
         self._kinds: list[tuple[Callable[[], None], int]] = [
@@ -157,7 +158,7 @@ class Fuzz:
         ]
 
     def case(self) -> str:
-        """One case; its kind. Raises `Wrong`, or what the code itself has raised."""
+        """Run one case and return its kind. Raises `Wrong`, or the exception of the tested code."""
         kinds, weights = zip(*self._kinds, strict=True)
         (kind,) = self.rng.choices(kinds, weights)
         kind()
@@ -187,7 +188,7 @@ class Fuzz:
         return data
 
     def _several(self, kind: Any) -> bytes:
-        """Some frames of one direction, a few of them damaged; some with the length that the damage has."""
+        """Return some frames of one direction, a few of them damaged; some have a length that fits the damaged body."""
         rng, data = self.rng, b""
         for _ in range(rng.randint(1, 3)):
             framed = rng.choice(self._framed[kind])
@@ -203,7 +204,7 @@ class Fuzz:
         return data
 
     def frames(self) -> None:
-        """Bytes for one direction, in pieces."""
+        """Read bytes of one direction in pieces."""
         kind = self.rng.choice(list(_SAID))
         data = self._several(kind)
         inbox = FrameReader(kind)
@@ -220,28 +221,28 @@ class Fuzz:
                 raise Wrong("a frame was refused without a reason") from None
 
     def noise(self) -> None:
-        """Bytes of another protocol, or of none."""
+        """Send random bytes, some after the beginning of another protocol."""
         first = self.rng.choice(
             (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\x80\x2e\x01", b"SSH-2.0-x\r\n")
         )
         self._over_a_socket(lambda sock: sock.sendall(first + self.rng.randbytes(self.rng.randint(0, 600))))
 
     def damaged_hello(self) -> None:
-        """A real first flight with damage."""
+        """Send a damaged first message of a real handshake."""
         hello = self._flights(_KEY, Identity.AGENT, 1)[0]
         self._over_a_socket(lambda sock: sock.sendall(self.mutated(hello)))
 
     def without_the_key(self) -> None:
-        """A whole handshake with another key, which does not look at the owner's certificate."""
+        """Complete a handshake with another key, by a client that does not check the owner's certificate."""
         who = self.rng.choice((Identity.AGENT, Identity.OPERATOR))
         self._with_tls(_OTHER, who, lambda tls: [self._several(FromAgent)], wild=False)
 
     def damaged_records(self) -> None:
-        """With the key, and from some moment on damaged bytes below TLS."""
+        """Use the right key, and damage bytes below TLS from some step on."""
         self._with_tls(_KEY, Identity.AGENT, lambda tls: [self._framed[FromAgent][0]], wild=True)
 
     def damaged_frames(self) -> None:
-        """With the key, and wrong words."""
+        """Use the right key, and send damaged messages."""
         who = self.rng.choice((Identity.AGENT, Identity.OPERATOR))
         self._with_tls(_KEY, who, lambda tls: [self._several(FromAgent), self._several(FromOperator)], wild=False)
 
@@ -265,7 +266,7 @@ class Fuzz:
         self._finish(end)
 
     def _with_tls(self, key: Key, who: Identity, words: Callable[[ssl.SSLObject], list[bytes]], *, wild: bool) -> None:
-        """A client that shakes hands and then says `words`; `wild`: some bytes are damaged on the way."""
+        """Shake hands as a client and send `words`; `wild`: one step's bytes are damaged on the way."""
         mine, theirs = socket.socketpair()
         end = self._end(theirs)
         mine.setblocking(False)
@@ -282,7 +283,7 @@ class Fuzz:
                 self._turn()
                 incoming.write(mine.recv(1 << 16))
             except OSError:
-                pass  # the owner's end has closed, or has nothing to say
+                pass  # the owner's end has closed, or has sent nothing
 
         with mine:
             try:
@@ -296,7 +297,7 @@ class Fuzz:
                     client.write(word)
                     pass_on(step)
             except ssl.SSLError:
-                pass_on(9)  # the client's own alert
+                pass_on(9)  # send the client's TLS alert
             self.seen["shaken"] += end.ends == [] or end.ends[-1].why is ChannelEndKind.MALFORMED
             if key is _OTHER and end.heard:
                 raise Wrong("a peer with another key was heard")
@@ -307,14 +308,14 @@ class Fuzz:
         return _End(self._reactor, sock, self._owner)
 
     def _turn(self) -> None:
-        # A descriptor that has nothing more to say is not ready: a loop without end is a fault of ours.
+        # A descriptor without further data is not ready: an endless loop is a bug.
         for _ in range(50):
             if not self._reactor.wait(longest_s=0.0):
                 return
         raise Wrong("the connection is ready for ever")
 
     def _finish(self, end: _End) -> None:
-        """The peer has closed: the connection must end, once and with a reason."""
+        """The peer has closed: the connection must end exactly once, with a reason."""
         self._turn()
         if not end.closed or len(end.ends) != 1:
             raise Wrong(f"a connection whose peer has closed has ended {len(end.ends)} times")
@@ -324,7 +325,7 @@ class Fuzz:
 
 
 def _use(message: Any) -> None:
-    """What the owner does first with any message."""
+    """Do with a message what the owner does first."""
     frame(message, _NOW + 1)
     if isinstance(message, Hello | Foreign):
         admit(message, "10.0.0.7", _HOUSE, KnownAgents(), lambda name: True)
@@ -335,7 +336,7 @@ def _descriptors() -> int:
 
 
 def run(cases: int, seed: int) -> int:
-    """Run them, and print what was seen. 0, or 1 where one went wrong."""
+    """Run the cases and print a summary. Returns 0, or 1 if a case failed."""
     fuzz, kinds = Fuzz(seed), Counter[str]()
     warmup, before, descriptors, slowest = min(1000, cases // 10), 0, _descriptors(), 0.0
     began = time.process_time()
@@ -345,7 +346,7 @@ def run(cases: int, seed: int) -> int:
         at = time.process_time()
         try:
             kinds[fuzz.case()] += 1
-        except Exception:  # an error of any kind is what is looked for
+        except Exception:  # an exception of any kind is a finding
             traceback.print_exc()
             print(
                 f"case {number} of seed {seed}: python -m holdfast_testing.fuzz_wire --seed {seed} --cases {number + 1}"

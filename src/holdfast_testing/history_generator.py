@@ -23,14 +23,14 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.journal import Journal
 
 DAY_S = 86_400.0
-#: The jobs began within so long before `now`.
+#: The age of the oldest job in seconds: all jobs began within this time before `now`.
 WITHIN_S = 180 * DAY_S
-#: Ranks.
+#: The number of ranks on one node.
 A_NODE = 8
 _NAMES = 40
 _NODES = 200
 _ATTEMPTS_OF_LARGEST = 3
-# Class, blame, the exception, how often among failures, the share that one bad node has of them.
+# Class, blame, exception, relative frequency among failures, fraction of the failures on one bad node.
 _CAUSES = (
     (Phrase.USER_EXCEPTION.value, Blame.WORKLOAD, "ValueError", 40, 0.0),
     (Phrase.ILLEGAL_MEMORY_ACCESS.value, Blame.WORKLOAD, "RuntimeError", 15, 0.0),
@@ -44,14 +44,15 @@ _CHECKS = ("disk", "memory", "clock", "driver")
 
 
 def make_history(home: Path, *, jobs: int = 5000, ranks: int = 10_000, now: float, seed: int = 1) -> str:
-    """Fill the journal below `home`; the id of the job with `ranks` ranks, the newest. Equal for equal arguments.
+    """Fill the journal in `home`, and return the id of the newest job, which has `ranks` ranks.
 
-    `now`: seconds since the epoch. Raises `RuntimeError` where the journal takes not all of it.
+    The result is the same for equal arguments. `now`: seconds since the epoch. Raises `RuntimeError` if the journal
+    does not accept all of it.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     dice = random.Random(seed)
     journal = Journal.open(home)
-    for number in range(jobs - 1):  # and the largest
+    for number in range(jobs - 1):  # the job with many ranks is one more
         began = now - WITHIN_S * (jobs - number) / (jobs + 1)
         _one(journal, dice, f"h{number:06}", began)
     largest = "h-largest"
@@ -157,7 +158,7 @@ def _spec(name: str, ranks: int) -> JobSpec:
 
 
 def _large(journal: Journal, dice: random.Random, job_id: str, ranks: int, began: float) -> None:
-    """A job of many ranks with all its events; its last attempt has no end yet."""
+    """Add a job of many ranks with all its events; its last attempt has not ended."""
     spec = _spec("largest", ranks)
     journal.create_job(job_id, spec, now=began, host="gpu-000", pid=1)
     names = [f"gpu-{number:04}" for number in range(spec.nodes.most)]
@@ -188,7 +189,7 @@ def _reports(names: list[str], ranks: int, attempt: int, state: MemberState) -> 
 
 
 def _ends(names: list[str], ranks: int, record: AttemptRecord) -> Iterator[WorkerEvidence]:
-    """The culprit first, all others stopped after it."""
+    """Yield the ends of all ranks: the culprit failed, and the others were stopped after it."""
     first = record.report.first
     for rank in range(ranks):
         own = first is not None and rank == first.rank

@@ -40,7 +40,7 @@ class SourceFile:
 
     @property
     def room(self) -> str:
-        """`node` for node/agent/main.py; the file's own name for a file that lies in no room."""
+        """The folder, such as `node` for node/agent/main.py; for a file outside of folders, its own name."""
         return self.place.parts[0].removesuffix(".py")
 
     @property
@@ -49,7 +49,7 @@ class SourceFile:
 
     @cached_property
     def code_lines(self) -> int:
-        """Lines that are neither blank, nor comments, nor docstrings."""
+        """The number of lines that are neither blank, nor comments, nor docstrings."""
         lines: set[int] = set()
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type not in _NO_CODE:
@@ -61,7 +61,8 @@ class SourceFile:
         return len(lines)
 
     def imports(self, *, lazy: bool) -> Iterator[str]:
-        """The modules of holdfast that the file imports at its top or inside functions, and not for types."""
+        """Yield the modules of holdfast that the file imports at its top, or with `lazy` inside functions; not those
+        for types."""
         package = self.module.split(".") if self.place.name == "__init__.py" else self.module.split(".")[:-1]
         for node in _inside_functions(self.tree) if lazy else _at_the_top(self.tree.body):
             match node:
@@ -98,7 +99,7 @@ def _at_the_top(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def source_files(root: Path = SRC) -> list[SourceFile]:
-    """Every file of the wheel's package."""
+    """Return every file of the package in the wheel."""
     return [SourceFile(path.relative_to(root), path.read_text(encoding="utf-8")) for path in sorted(root.rglob("*.py"))]
 
 
@@ -112,7 +113,7 @@ def _repeats(names: Iterable[str]) -> int:
 
 
 def circles(files: list[SourceFile]) -> int:
-    """The number of sets of files that import each other in a circle while they load."""
+    """Return the number of sets of files that import each other in a circle while they load."""
     by_module = {file.module: file.module for file in files}
     graph: dict[str, set[str]] = {}
     for file in files:
@@ -134,7 +135,7 @@ def circles(files: list[SourceFile]) -> int:
 
 
 def wide_constructors(files: list[SourceFile]) -> int:
-    """The number of `__init__` functions with eight parameters or more beside `self`."""
+    """Return the number of `__init__` functions with eight parameters or more besides `self`."""
     count = 0
     for file in files:
         for node in ast.walk(file.tree):
@@ -145,13 +146,13 @@ def wide_constructors(files: list[SourceFile]) -> int:
 
 
 def walked_files(files: list[SourceFile], page: str) -> list[SourceFile]:
-    """The files that the stations of the walk lie in."""
+    """Return the files that the page about the walk names."""
     named = set(re.findall(r"^\d+\. `([\w/]+\.py)`", page, re.MULTILINE))
     return [file for file in files if str(file.place) in named]
 
 
 def figures(files: list[SourceFile], walk: str) -> list[tuple[str, str]]:
-    """Rows of the table: a name, and its figure as text."""
+    """Return the rows of the table: a name, and its figure as text."""
     rooms: Counter[str] = Counter()
     folders: Counter[str] = Counter()
     for file in files:

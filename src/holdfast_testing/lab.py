@@ -1,18 +1,19 @@
-"""`python -m holdfast_testing.lab`: failures provoked for real on this machine, each run under `holdfast run`.
+"""`python -m holdfast_testing.lab`: provokes real failures on this machine, each under `holdfast run`.
 
-    NAME…          only these cases; all of them without a name
-    --hangs        the kinds of hang (`lab_cases/hangs/*.yaml`) in place of the failures
-    --starts       the kinds of start that never finishes (`lab_cases/starts/*.yaml`)
-    --list         what there is
-    --jobs N       so many at a time
-    --json         one JSON object a case instead of the table
+    NAME…          only these cases; without a name, all cases
+    --hangs        kinds of hang (`lab_cases/hangs/*.yaml`) instead of the failures
+    --starts       kinds of start that never finishes (`lab_cases/starts/*.yaml`) instead
+    --list         list the cases
+    --jobs N       run N cases at a time
+    --json         print one JSON object per case instead of the table
 
-Every case is a small program that fails in one certain way (`lab_cases/*.yaml`). The lab runs it, reads the report, and
-checks phrase, blame and culprit. A stub server on localhost answers as a model hub or a file server in trouble would. A
-case whose needs this machine does not meet is skipped and said. Exit status 0: all right; 1: a wrong answer.
+Every case is a small program that fails in a certain way (`lab_cases/*.yaml`). The lab runs it, reads the report, and
+checks phrase, blame and culprit. A stub server on localhost answers like a model hub or a file server in trouble. A
+case whose needs this machine does not meet is reported as skipped. Exit status 0: all answers are right; 1: one is
+wrong.
 
-A kind of hang names the rank that the others wait for. Where no rank stands out its `rank` is null, and a report that
-names one is wrong.
+A kind of hang names the rank for which the others wait. If no rank is the cause, its `rank` is null, and a report that
+names a rank is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from holdfast.observe.python_stacks import find_py_spy
 from holdfast_testing.lab_server import Surroundings, surroundings
 
 LIMIT_S = 90.0
-#: What a program prints when the lab's signal may come.
+#: The line that a program prints when it is ready for the lab's signal.
 READY = "ready for the lab"
 
 
@@ -46,34 +47,34 @@ class Case(Noun, frozen=True, kw_only=True):
     """One failure and the right answer to it."""
 
     name: str
-    #: The right phrase first; others that count, too.
+    #: The right phrase first, and then other phrases that count as right.
     phrases: tuple[str, ...]
     blame: str
-    #: The culprit; None where no rank stands out.
+    #: The culprit; None if no rank is the cause.
     rank: int | None = 0
     workers: int = 1
     script: str = ""
-    #: Run as it is, in place of the script.
+    #: A command that replaces the script.
     command: tuple[str, ...] = ()
     files: dict[str, str] = {}
     #: Permission bits of some of the files.
     modes: dict[str, int] = {}
     #: Further options of `holdfast run`.
     options: tuple[str, ...] = ()
-    #: Memory limit of each worker, as a job file says it.
+    #: The memory limit of each worker, in the notation of a job file.
     memory: str = ""
-    #: The signal that holdfast itself gets once a worker has printed the lab's ready line.
+    #: The signal sent to holdfast after a worker has printed the `READY` line.
     interrupt: str = ""
-    #: torch, root, cgroup, openssl, netns, py-spy
+    #: Requirements, any of: torch, root, cgroup, openssl, netns, py-spy.
     needs: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    #: The further culprits of a kind of start.
+    #: Further culprits of a kind of hang or start.
     also: tuple[int, ...] = ()
-    #: What the reason must hold: an address, a name.
+    #: Text that the reason must contain, such as an address or a name.
     says: str = ""
-    #: The rank is the one culprit: a report that names another one beside it, or one where `rank` is null, is wrong.
+    #: Whether a report is wrong if it names another culprit too, or any culprit while `rank` is None.
     alone: bool = False
-    #: A case that is not over by then counts as wrong.
+    #: Seconds after which an unfinished case counts as wrong.
     limit_s: float = LIMIT_S
 
 
@@ -81,9 +82,9 @@ class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of hang."""
 
     name: str
-    #: The rank that the others wait for; None where no rank stands out.
+    #: The rank for which the others wait; None if no rank is the cause.
     rank: int | None
-    #: Further ones.
+    #: Further ranks for which the others wait.
     also: tuple[int, ...] = ()
     script: str
     workers: int = 3
@@ -94,7 +95,7 @@ class _Start(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of start that never finishes."""
 
     name: str
-    #: Those that never joined, or could not reach rank 0.
+    #: The ranks that never joined, or could not reach rank 0.
     ranks: tuple[int, ...]
     script: str
     workers: int = 3
@@ -110,13 +111,13 @@ class _Starts(Noun, frozen=True, kw_only=True):
 
 
 class _Hangs(Noun, frozen=True, kw_only=True):
-    #: What every script of the file begins with.
+    #: The beginning of every script of the file.
     prelude: str
     cases: tuple[_Hang, ...]
 
 
 class Outcome(Noun, frozen=True, kw_only=True):
-    """A case and what `holdfast run` answered."""
+    """A case and the answer of `holdfast run`."""
 
     name: str
     right: bool
@@ -141,7 +142,7 @@ class _Report(Noun, frozen=True, kw_only=True):
 
 
 def cases() -> list[Case]:
-    """All cases, in the order of their files. Raises `msgspec.ValidationError` where a file is wrong."""
+    """Return all cases in the order of their files. Raises `msgspec.ValidationError` for an invalid file."""
     import yaml
 
     found: list[Case] = []
@@ -155,7 +156,7 @@ HANG_LIMIT_S = 240.0
 
 
 def hangs() -> list[Case]:
-    """The kinds of hang, in the order of their files. Raises `msgspec.ValidationError` where a file is wrong."""
+    """Return the kinds of hang in the order of their files. Raises `msgspec.ValidationError` for an invalid file."""
     import yaml
 
     found: list[Case] = []
@@ -181,7 +182,7 @@ def hangs() -> list[Case]:
 
 
 def starts() -> list[Case]:
-    """The kinds of start that never finishes. Raises `msgspec.ValidationError` where a file is wrong."""
+    """Return the kinds of start that never finishes. Raises `msgspec.ValidationError` for an invalid file."""
     import yaml
 
     found: list[Case] = []
@@ -207,7 +208,7 @@ def starts() -> list[Case]:
 
 
 def missing(case: Case) -> str:
-    """What this machine lacks for the case; empty where it can run."""
+    """Return the requirement of the case that this machine lacks; empty if the case can run."""
     for need in case.needs:
         if need == "torch" and importlib.util.find_spec("torch") is None:
             return "torch is not installed"
@@ -237,12 +238,12 @@ def _memory_limits() -> bool:
 
 
 def run_case(case: Case, around: Surroundings) -> Outcome:
-    """Runs one case in a directory of its own and judges the report. Nothing is raised for a wrong answer."""
+    """Run one case in a new directory and judge the report. A wrong answer raises nothing."""
     if lacking := missing(case):
         return Outcome(name=case.name, right=True, skipped=lacking)
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
         place = Path(name)
-        # A worker that becomes nobody must still find its own files.
+        # A worker that changes its user to nobody must still be able to read its files.
         place.chmod(0o755)
         for file, text in case.files.items():
             (place / file).parent.mkdir(parents=True, exist_ok=True)
@@ -336,7 +337,7 @@ def _environment(place: Path, around: Surroundings) -> Iterator[dict[str, str]]:
 
 
 def run_cases(chosen: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
-    """The outcomes in the cases' order, as they come; `jobs` cases run at a time."""
+    """Yield the outcomes in the order of the cases; `jobs` cases run at a time."""
     with surroundings() as around, concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
         yield from pool.map(lambda case: run_case(case, around), chosen)
 

@@ -1,4 +1,4 @@
-"""What the lab's programs meet outside: a server that answers as one in trouble would, and ports in several states."""
+"""The surroundings of the lab's programs: a server that answers like one in trouble, and ports in several states."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SAID = {
 
 
 class Surroundings(Noun, frozen=True, kw_only=True):
-    """Where the programs find trouble, all of it on localhost."""
+    """Addresses on localhost at which programs meet trouble."""
 
-    #: `URL/status/503/…` answers 503; `URL/short/…` promises more bytes than it sends; anything else is 200.
+    #: `URL/status/503/…` answers 503; `URL/short/…` announces more bytes than it sends; anything else answers 200.
     url: str
     closed_port: int
-    #: A process listens on it.
+    #: A port on which a process listens already.
     taken_port: int
-    #: Accepts, and resets the connection at once.
+    #: A port that accepts a connection and resets it at once.
     reset_port: int
 
 
@@ -40,7 +40,7 @@ class _Troubled(http.server.BaseHTTPRequestHandler):
         else:
             self._answer(200, b"fine")
 
-    do_HEAD = do_GET  # noqa: N815 - http.server's own name
+    do_HEAD = do_GET  # noqa: N815 - the name in http.server
 
     def _answer(self, status: int, body: bytes, promised: int | None = None) -> None:
         self.send_response(status, SAID.get(status))
@@ -50,13 +50,13 @@ class _Troubled(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
         self.close_connection = True
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-        """The lab's own output stays clean."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
+        """Print nothing: the lab's output stays clean."""
 
 
 class _Resetting(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        # Linger 0 makes the close a reset.
+        # SO_LINGER with 0 seconds makes the close a reset.
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.request.close()
 
@@ -65,12 +65,12 @@ class _ResettingServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def shutdown_request(self, request: object) -> None:
-        """The handler has closed it: an orderly shutdown would undo the reset."""
+        """Do nothing: the handler has closed the socket, and an orderly shutdown would undo the reset."""
 
 
 @contextmanager
 def surroundings() -> Iterator[Surroundings]:
-    """Servers and ports, for as long as the block lasts."""
+    """Provide servers and ports until the block ends."""
     web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Troubled)
     web.daemon_threads = True
     reset = _ResettingServer(("127.0.0.1", 0), _Resetting)
@@ -81,7 +81,7 @@ def surroundings() -> Iterator[Surroundings]:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port, and it refuses
+            closed.bind(("127.0.0.1", 0))  # bound but not listening: reserved, and it refuses
             try:
                 yield Surroundings(
                     url=f"http://127.0.0.1:{web.server_address[1]}",

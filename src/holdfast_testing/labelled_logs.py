@@ -1,7 +1,7 @@
-"""Logs whose cause is known: the cases of the benchmark of explainers, the tests' records, the catalogue's samples.
+"""Logs whose cause is known: the cases of the explainers' benchmark, the tests' records, the catalogue's samples.
 
-This module makes of each log the evidence that `holdfast explain` would make. The logs are in the repository, not in
-the wheel.
+This module turns each log into the evidence that `holdfast explain` would collect. The logs are in the repository, not
+in the wheel.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.node.explain_files import read_log
 
 CHECKOUT = Path(__file__).parents[2]
-#: When each case's logs were last written, in seconds since the epoch: equal on every machine and day.
+#: The time of the last write to each case's logs, in seconds since the epoch: fixed, so that results never change.
 WRITTEN_AT = 1_780_000_000.0
 
 
 def cases() -> Iterator[tuple[str, AttemptEvidence]]:
-    """The cases of `benchmarks/explain/cases` by their ids, in order."""
+    """Yield the cases of `benchmarks/explain/cases` with their ids, in order."""
     for path in sorted((CHECKOUT / "benchmarks" / "explain" / "cases").glob("*.json")):
         yield path.stem, evidence_of_case(json.loads(path.read_text(encoding="utf-8")))
 
 
 def records() -> Iterator[tuple[str, AttemptEvidence]]:
-    """The records of `tests/data/explain_*.jsonl` by file and id, in order."""
+    """Yield the records of `tests/data/explain_*.jsonl` with file and id, in order."""
     for path in sorted((CHECKOUT / "tests" / "data").glob("explain_*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
@@ -41,7 +41,7 @@ def records() -> Iterator[tuple[str, AttemptEvidence]]:
 
 
 def samples() -> Iterator[tuple[str, AttemptEvidence]]:
-    """The samples of the catalogue's wordings by CLASS/WORDING/SAMPLE; both numbers count from 1."""
+    """Yield the samples of the catalogue's wordings, named CLASS/WORDING/SAMPLE; both numbers count from 1."""
     for row in read_rows():
         for number, wording in enumerate(row.wordings, 1):
             for index, text in enumerate(wording.samples, 1):
@@ -50,7 +50,10 @@ def samples() -> Iterator[tuple[str, AttemptEvidence]]:
 
 
 def evidence_of_case(case: dict[str, Any]) -> AttemptEvidence:
-    """The evidence of `holdfast explain rank-*.log launcher.log dmesg`; keys: see `benchmarks/explain/README.md`."""
+    """Return the evidence of `holdfast explain rank-*.log launcher.log dmesg`.
+
+    `benchmarks/explain/README.md` describes the keys of `case`.
+    """
     texts: dict[int, str] = defaultdict(str)
     for log in case["logs"]:
         texts[log["rank"]] += log["text"]
@@ -67,7 +70,10 @@ def evidence_of_case(case: dict[str, Any]) -> AttemptEvidence:
 
 
 def evidence_of_record(record: dict[str, Any]) -> AttemptEvidence:
-    """The evidence of `holdfast explain FILE… --exit-code N`: each of `files` is a rank's log; `text` is the job's."""
+    """Return the evidence of `holdfast explain FILE… --exit-code N`.
+
+    Each of the record's `files` is the log of a rank; `text` is the log of the whole job.
+    """
     texts = record.get("files") or [record["text"]]
     code, signal = record.get("exit_code"), record.get("signal")
     ended = None
@@ -93,6 +99,9 @@ def _exit(each: dict[str, Any]) -> WorkerExit:
 
 
 def _excerpt(source: str, text: str) -> LogExcerpt:
-    """The excerpt that `holdfast explain` keeps of a log. `WRITTEN_AT` gives a missing year; a missing zone is UTC."""
+    """Return the excerpt that `holdfast explain` keeps of a log.
+
+    `WRITTEN_AT` gives a missing year; a missing zone is UTC.
+    """
     read = read_log("-", built_in(), io.BytesIO(text.encode()))
     return replace(read, source=source, written_at=WRITTEN_AT, utc_offset_s=0)

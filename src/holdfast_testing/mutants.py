@@ -1,7 +1,7 @@
-"""Deliberately broken gangs, agents and owners: proof that the simulation would notice.
+"""Deliberately broken gangs, agents and owners: they prove that the simulation notices faults.
 
-Each is the real part with one thing wrong, most of them mistakes that real systems have shipped. `simulate --mutants`
-runs each until an invariant breaks, and says which, with the seed.
+Each is the real part with one fault; most of these faults were shipped in real systems. `simulate --mutants` runs each
+until an invariant breaks, and prints the invariant and the seed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from holdfast_testing.simulation import Parts
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken variant, and the invariants of which one must break."""
+    """One broken variant, and the invariants, one of which must break."""
 
     name: str
     wrong: str
     parts: Parts
     breaks: frozenset[str]
-    #: For mistakes so seldom met by chance that the exhaustive search is the tool: within these bounds it finds it.
+    #: For a fault that random runs seldom meet: the bounds in which the exhaustive search finds it.
     bounds: Bounds | None = None
 
 

@@ -1,4 +1,4 @@
-"""What the witness knows of nodes: who has joined when, and who sat where in the attempt before."""
+"""The witness's knowledge of nodes: when each joined, and which ranks it had in the attempt before."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ HAIR = 1e-6
 
 
 def reserved(attempt: int, count: int) -> tuple[int, ...]:
-    """What a simulated node reserves for an attempt."""
+    """Return the ports that a simulated node reserves for an attempt."""
     return tuple(1000 * attempt + number for number in range(count))
 
 
 def of_attempt(port: int) -> int:
-    """The attempt that such a port was reserved for."""
+    """Return the attempt for which a port of `reserved` was reserved."""
     return port // 1000
 
 
 class Seating:
-    """Of a gang whose nodes come and go; of others it says nothing. Times are simulated seconds."""
+    """Checks the seats in a gang whose nodes come and go; it checks no other gang. Times are simulated seconds."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -41,16 +41,16 @@ class Seating:
         self.line: tuple[str, ...] = ()
         """The nodes of the attempt before, in the order of their ranks."""
         self.came_at = 0.0
-        """When the last node joined."""
+        """The time at which the last node joined."""
         self.waited_from = 0.0
         self.lost_before: set[str] = set()
         self.not_ours: set[str] = set()
-        """Nodes that the present run of the job does not have."""
+        """Nodes that do not belong to the present run of the job."""
         self._looked_at: Peers | None = None
-        """It goes to every node, and is looked at once."""
+        """The last checked object: the same one goes to every node, and is checked once."""
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
-        """The owner has handled an event."""
+        """Check the gang after the owner has handled an event."""
         if not self.joining:
             return
         now, plan = self.world.now, self.world.plan.spec.nodes
@@ -77,7 +77,7 @@ class Seating:
             raise Violation("assembly", f"the gang begins {quiet_s:.3f} s after a node came; others might come")
 
     def placed(self, gang: Gang) -> None:
-        """An attempt has its seats."""
+        """Check the seats of a new attempt."""
         line, before, plan = gang.trial.roster.nodes, self.line, self.world.plan.spec.nodes
         self.line = line
         if not self.joining:
@@ -113,7 +113,7 @@ class Seating:
         return not self.devices[node] & gang.avoid
 
     def preparing(self, gang: Gang, command: Prepare) -> None:
-        """A PREPARE is sent."""
+        """Check a PREPARE that is being sent."""
         self._peers(gang, command)
         if not self.joining:
             return
@@ -145,7 +145,7 @@ class Seating:
             raise Violation("ports", f"two tasks on one node are to open the same port: {twice}")
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt is decided: a lost node has a second chance."""
+        """Check the decision after an attempt: the first loss of a node must not make it avoided."""
         report = record.report
         if report.phrase != Phrase.NODE_FAILED or report.trigger is not Trigger.RUNTIME or not report.devices:
             return
@@ -156,7 +156,7 @@ class Seating:
         self.lost_before |= set(report.devices)
 
     def finished(self, report: JobReport) -> None:
-        """The job is over."""
+        """Check the end of the job."""
         plan = self.world.plan.spec.nodes
         if self.joining and not report.attempts and report.report.phrase == Phrase.GANG_START_TIMEOUT:
             came = sum(at <= self.world.now - plan.join_s for at in self.world.plan.joins.values())

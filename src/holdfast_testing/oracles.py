@@ -48,7 +48,7 @@ from holdfast_testing.simulation import Simulation, warm
 STORED = CHECKOUT / "tests" / "data" / "oracles"
 SEEDS, NODES = range(1, 2001), 3
 STARTS = 15
-#: Lines of a difference that are printed, for each file.
+#: The number of differing lines printed for each file.
 SHOWN_LINES = 40
 SHOWN_CHARACTERS = 400
 
@@ -57,7 +57,7 @@ Files = Iterator[tuple[str, Iterable[str]]]
 
 
 def reports() -> Files:
-    """The whole report of each case; a line with a hash of the report for each record and each sample."""
+    """Yield the whole report of each case, and a line with a hash of the report for each record and each sample."""
     yield "reports/cases.txt", (line for case in cases() for line in _whole(case))
     yield "reports/records.txt", map(_in_a_line, records())
     yield "reports/samples.txt", map(_in_a_line, samples())
@@ -78,7 +78,7 @@ def _in_a_line(named: tuple[str, AttemptEvidence]) -> str:
 
 
 def helps() -> Files:
-    """What each verb prints for `--help`, 100 columns wide."""
+    """Yield the output of each verb's `--help`, 100 columns wide."""
     yield "help.txt", _helps()
 
 
@@ -99,14 +99,14 @@ def _verbs(group: click.Group, context: click.Context, before: tuple[str, ...] =
 
 
 def schemas() -> Files:
-    """What `holdfast schema NAME` prints, for each name."""
+    """Yield the output of `holdfast schema NAME` for each name."""
     with tempfile.TemporaryDirectory() as home:
         for name in schema_names():
             yield f"schemas/{name}.json", _run("-m", "holdfast", "schema", name, home=home).rstrip("\n").split("\n")
 
 
 def actions() -> Files:
-    """A hash of each simulation's actions, or the invariant that it broke."""
+    """Yield a hash of each simulation's actions, or the invariant that it broke."""
     yield "actions.txt", map(_simulated, SEEDS)
 
 
@@ -121,7 +121,7 @@ def _simulated(seed: int) -> str:
 
 
 def journals() -> Files:
-    """Each event of the stored journals, and the actions that the gang answers it with."""
+    """Yield each event of the stored journals, and the gang's actions for it."""
     for path in sorted((STORED / "journals").glob("*.db.gz")):
         yield f"journals/{path.name.removesuffix('.db.gz')}.actions.txt", _replayed(path)
 
@@ -145,7 +145,7 @@ def _replayed(path: Path) -> Iterator[str]:
 
 
 def start() -> Files:
-    """CPU time (ms, median of 15 starts) of holdfast's processes until the worker's first line, and of the worker."""
+    """Yield the CPU time (ms, median of 15 starts) of holdfast until the worker's first line, and of the worker."""
     yield "start.json", [json.dumps(_start())]
 
 
@@ -177,7 +177,7 @@ def _start() -> dict[str, float]:
         for number in range(STARTS + 1):
             _run("-m", "holdfast", "run", "--no-checks", str(script), str(os.getpid()), str(told), home=home)
             ours, own = told.read_text(encoding="utf-8").split()
-            if number:  # the first start compiles the modules
+            if number:  # skip the first start, which compiles the modules
                 above.append(int(ours))
                 plain.append(int(own))
     medians = statistics.median(above) / 1e6, statistics.median(plain) / 1e6
@@ -186,7 +186,8 @@ def _start() -> dict[str, float]:
 
 
 def _run(*arguments: str, home: str) -> str:
-    """The standard output of this Python with `arguments`; what the user has set for holdfast or Python is left out."""
+    """Run this Python with `arguments`, without the user's settings for holdfast or Python; return its standard
+    output."""
     theirs = ("HOLDFAST_", "XDG_", "PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME")
     mine = {name: text for name, text in os.environ.items() if not name.startswith(theirs)}
     env = mine | {"HOLDFAST_HOME": home, "COLUMNS": "100", "HOME": home, "LC_ALL": "C.UTF-8"}

@@ -1,4 +1,4 @@
-"""From a seed to a plan: which nodes, which job, which troubles, how bad a network."""
+"""Draws a plan from a seed: the nodes, the job, the troubles and the faults of the network."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast_testing.plan_nodes import joining
 from holdfast_testing.plan_platform import on_platform
 from holdfast_testing.trouble_plan import BadCheck, Crash, Cut, Ending, Ill, Outage, Plan, What, When
 
-#: Of the jobs, whose workers have reserved ports.
+#: The fraction of jobs whose workers have reserved ports.
 PORTS = 0.25
 
-#: Deaths with evidence of their own; the last one vanished without a status.
+#: Deaths whose evidence names their own cause; the last process vanished without a status.
 OWN_ENDINGS = (
     Ending(
         exit_code=1,
@@ -38,7 +38,7 @@ OWN_ENDINGS = (
     Ending(),
 )
 
-#: Deaths that only say that a peer is gone.
+#: Deaths whose evidence only says that a peer is gone.
 PEER_ENDINGS = (
     Ending(exit_code=1, words="RuntimeError: recv failed: Connection closed by rank {rank}\n"),
     Ending(
@@ -52,7 +52,7 @@ PEER_ENDINGS = (
     Ending(signal=6, words="[Rank 0] Watchdog caught collective operation timeout: no answer from rank {rank}\n"),
 )
 
-#: How a process leaves after SIGTERM; the last two look like failures and are none.
+#: How a process exits after SIGTERM; the last two look like failures but are none.
 TERM_ENDINGS = (
     Ending(signal=15),
     Ending(exit_code=0),
@@ -60,12 +60,12 @@ TERM_ENDINGS = (
     Ending(exit_code=1, words="ValueError: Queue <multiprocessing.queues.Queue object> is closed\n"),
 )
 
-#: Up to so many nodes a seed draws their number; above, there are exactly as many as asked for.
+#: Up to this number of nodes, a seed draws their number; above it, the number is exactly the requested one.
 SMALL = 8
 
 
 def draw(seed: int, nodes: int) -> Plan:
-    """The plan of a seed on at most (above 8: exactly) `nodes` nodes."""
+    """Return the plan of a seed on at most (above 8: exactly) `nodes` nodes."""
     dice = random.Random(f"plan {seed}")
     count = dice.randint(1, nodes) if nodes <= SMALL else nodes
     plan = _local(seed, dice) if count == 1 and dice.random() < 0.5 else _cluster(seed, dice, count)
@@ -74,7 +74,7 @@ def draw(seed: int, nodes: int) -> Plan:
 
 
 def _with_ends(plan: Plan, dice: random.Random) -> Plan:
-    """How long dying takes, and how long reading what it left; now and then a kill that a silence follows."""
+    """Add the time that dying and reading the logs take, and sometimes a kill followed by a silence."""
     never = float("inf")
     if dice.random() < 0.3:
         plan = replace(plan, dying_s=dice.choice((0.2, 1.0, 3.0)))
@@ -83,7 +83,7 @@ def _with_ends(plan: Plan, dice: random.Random) -> Plan:
         plan = replace(plan, collect_s={attempt: dice.choice(slow) for attempt in range(1, 8)})
     ranks, slots = plan.spec.world_size, plan.nodes[0].slots
     if ranks > slots and dice.random() < 0.1:
-        # Two are killed at about one moment, on two nodes where pids are equal: one for its memory.
+        # Two ranks are killed at about the same time, on two nodes with equal pids: one of them for its memory.
         after_s = dice.uniform(1.0, 5.0)
         killed = [Ending(signal=9), Ending(signal=9, by_memory=True)]
         dice.shuffle(killed)
@@ -97,7 +97,7 @@ def _with_ends(plan: Plan, dice: random.Random) -> Plan:
 
 
 def _with_lost_tail(plan: Plan, dice: random.Random) -> Plan:
-    """The owner's machine loses its power, and with it the end of the journal; or the journal's disk is full."""
+    """Add a power loss of the owner's machine, which loses the end of the journal, or a full disk of the journal."""
     crashes = tuple(Crash(dice.uniform(0.0, 60.0), dice.choice((0.2, 2.0, 8.0))) for _ in range(dice.choice((1, 2, 3))))
     plan = replace(plan, owner_crashes=crashes, lose_tail=dice.choice((1, 3, 10, 100)))
     if dice.random() < 0.3:
@@ -106,14 +106,17 @@ def _with_lost_tail(plan: Plan, dice: random.Random) -> Plan:
     if dice.random() < 0.6:
         early = Crash(dice.uniform(0.3, 8.0), 0.2)
         plan = replace(plan, owner_crashes=(early, *plan.owner_crashes), lose_tail=100) if dice.random() < 0.7 else plan
-        # Only what the agents know is left then: one that is lost with its memory would be one lie too many.
+        # Then only the agents know the lost attempts: an agent that is lost too would make the truth unknowable.
         return replace(plan, lying_disk=True, cuts=(), outages=(), agent_crashes=(), loss=0.0, unreachable=frozenset())
     return plan
 
 
 def _killed_then_silent(plan: Plan, dice: random.Random) -> Plan:
-    """A node cannot be reached: either while the first attempt drains, until it is just fenced and is needed again; or
-    for long in the second attempt, after its ranks had to be killed in the first."""
+    """Make a node unreachable after a kill.
+
+    Either this happens while the first attempt drains, until the node has just been fenced and is needed again. Or it
+    lasts long in the second attempt, after the node's ranks had to be killed in the first.
+    """
     timers, node = plan.spec.timers, plan.nodes[1].name
     draining = dice.random() < 0.7
     check_s = dice.choice((0.2, 4.0))
@@ -174,7 +177,7 @@ def _spec(seed: int, dice: random.Random, ranks: int, *, large: bool) -> JobSpec
         backoff_cap_s=dice.choice((4.0, 30.0)),
         healthy_s=dice.choice((15.0, 60.0)),
     )
-    # Dice of their own: what else a seed draws stays as it is.
+    # Separate dice: the rest of a seed's plan stays as it was before ports were added.
     ports = {"http": 2} if random.Random(f"ports {seed}").random() < PORTS else {}
     return JobSpec(
         name=f"sim-{seed}",
@@ -197,7 +200,7 @@ def _ill(dice: random.Random) -> Ill:
 
 
 def _local(seed: int, dice: random.Random) -> Plan:
-    """One machine: owner and agent share a process, nothing is lost between them."""
+    """Return a plan for one machine: owner and agent share a process, and no message between them is lost."""
     ranks = dice.randint(1, 4)
     quiet = dice.random() < 0.2
     spec = _spec(seed, dice, ranks, large=False)
@@ -254,11 +257,16 @@ def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
 
 
 def _left_alone(plan: Plan, dice: random.Random) -> Plan:
-    """One rank is done and gone, nobody misses it for long, and another's lease runs out: two half ends, no whole."""
+    """One rank finishes and leaves without being missed for long, and the lease of another one runs out.
+
+    The attempt has two half ends and no whole one.
+    """
     lease_s = plan.spec.timers.lease_s
     begin = 12.0
     cuts = []
-    for _ in range(6):  # each just short of a loss; a lost acknowledgement more, and the agent gives up by itself
+    for _ in range(
+        6
+    ):  # each just too short for a loss; one more lost acknowledgement, and the agent gives up by itself
         begin += lease_s
         cuts.append(Cut(plan.nodes[1].name, begin, begin + dice.uniform(0.7, 0.9) * lease_s))
     return replace(
@@ -342,7 +350,7 @@ def _with_ills(plan: Plan, dice: random.Random) -> Plan:
         spec = structs.replace(spec, hang_timeout_s=8.0)
     hanging = any(ill.what is What.HANG for ill in troubles)
     if hanging and (ranks == 1 or len(troubles) > 1 or bad_nodes):
-        # Where nobody is left to miss those that hang, only the detector can.
+        # If no peer is left to miss the hanging ranks, only the hang detector finds them.
         spec = structs.replace(spec, hang_timeout_s=8.0)
     apart = frozenset(dice.sample(names, 2)) if len(names) > 1 and dice.random() < 0.04 else frozenset()
     return replace(

@@ -1,4 +1,4 @@
-"""Plans in which nodes join, leave and come back: drawn from a seed, over a plan that has its nodes from the start."""
+"""Plans in which nodes join, leave and come back, drawn from a seed and based on a plan with fixed nodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from msgspec import structs
 from holdfast.model.job_spec import NodeInfo, NodePlan
 from holdfast_testing.trouble_plan import Crash, Leave, Plan
 
-#: Of the plans with more than one node.
+#: The fraction of the plans with more than one node.
 SHARE = 0.45
 
 
 def joining(plan: Plan, seed: int) -> Plan:
-    """The same troubles for a gang that assembles; or the plan as it is, as the dice fall."""
+    """Return a plan with the same troubles for a gang that assembles; or, by chance, the plan unchanged."""
     dice = random.Random(f"nodes {seed}")
     large = len(plan.nodes) > 8
     if plan.local or len(plan.nodes) < 2 or (dice.random() >= SHARE and not large):
@@ -25,7 +25,7 @@ def joining(plan: Plan, seed: int) -> Plan:
     spares = dice.randint(0, count - most)
     if most + spares < 2:
         most = 2
-    # Two that are killed on two nodes: with other slots both might sit on one.
+    # Plans that kill two ranks on two nodes need equal slots: otherwise both might be on one node.
     even = large or any(ill.ending.by_memory for ill in plan.ills.values())
     nodes = tuple(_node(node, dice, even=even) for node in plan.nodes)
     least = most if dice.random() < 0.4 else max(1, most - dice.choice((1, 1, 2)))
@@ -58,7 +58,7 @@ def joining(plan: Plan, seed: int) -> Plan:
 
 
 def _forgotten(plan: Plan, dice: random.Random) -> Plan:
-    """The first attempt is forgotten by its owner and by all agents, and what was said of it is still on its way."""
+    """The owner and all agents forget the first attempt, while messages about it are still on their way."""
     most = len(plan.nodes) - 1
     wanted = structs.replace(plan.spec.nodes, least=most, most=most, spares=0, grow=False)
     lease_s = plan.spec.timers.lease_s
@@ -93,7 +93,7 @@ def _forgotten(plan: Plan, dice: random.Random) -> Plan:
 
 
 def _node(node: NodeInfo, dice: random.Random, *, even: bool) -> NodeInfo:
-    """Nodes may differ in how many workers they take."""
+    """Return the node with another number of slots, by chance: nodes may take different numbers of workers."""
     slots = node.slots if even or dice.random() < 0.8 else dice.choice((1, 2))
     devices = tuple(f"{node.name}/gpu{index}" for index in range(slots)) if node.devices else ()
     return structs.replace(node, slots=slots, devices=devices)

@@ -1,4 +1,4 @@
-"""Plans of jobs that a platform runs: it ends runs and starts others. Drawn from a seed, over any other plan."""
+"""Plans of jobs on a platform that ends runs and starts others, drawn from a seed and based on any other plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SHARE = 0.2
 
 
 def on_platform(plan: Plan, seed: int) -> Plan:
-    """The same troubles in a job that its platform may start again; or the plan as it is, as the dice fall."""
+    """Return a plan with the same troubles on a platform that may restart the job; or, by chance, the plan
+    unchanged."""
     dice = random.Random(f"platform {seed}")
     if plan.quiet or plan.lying_disk or plan.unkillable or len(plan.nodes) > 8 or dice.random() >= SHARE:
         return plan
@@ -37,7 +38,7 @@ def on_platform(plan: Plan, seed: int) -> Plan:
         asked = structs.replace(asked, within_s=within_s, save_s=0.75 * (within_s or times.choice((0.0, 10.0))))
         stops = (*stops, (when, asked))
         if times.random() < 0.5:
-            # The grace is over before its end was told, or the same signal comes again.
+            # The time to leave is shorter than announced, or the same signal comes again.
             again = structs.replace(asked, reason=f"{asked.reason}, now", within_s=1.0, save_s=0.5)
             stops = (*stops, (when + times.uniform(0.0, 10.0), again))
     platform = Platform(

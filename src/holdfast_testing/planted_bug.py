@@ -1,6 +1,6 @@
-"""A bug that is planted in the source: what is wrong with it, the text that it replaces, and the tests that notice it.
+"""A bug to be planted in the source: the fault, the text that it replaces, and the tests that notice it.
 
-An equivalent bug changes nothing while the code around it is right. It has a proof in place of a test.
+An equivalent bug changes no behaviour while the code around it is right. It has a proof instead of a test.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ class NotPlanted(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceChange:
-    """One text of one function, and the text in its place."""
+    """A text in one function, and its replacement."""
 
-    #: Below `src/holdfast`: `decide/agent.py`.
+    #: The path below `src/holdfast`, such as `decide/agent.py`.
     file: str
-    #: The function or class: `Agent.obey`; empty: the whole file.
+    #: The function or class, such as `Agent.obey`; empty: the whole file.
     place: str
-    #: The text as it is; it stands in `place` once.
+    #: The original text, which occurs once in `place`.
     right: str
     broken: str
 
     def planted(self, source: str) -> str:
-        """The source with the change. Raises `NotPlanted` where the text is not found there, or more than once."""
+        """Return the source with the change. Raises `NotPlanted` if the text is missing or occurs more than once."""
         first, end = _span(source, self.place, self.file)
         lines = source.splitlines(keepends=True)
         before, inside, after = "".join(lines[:first]), "".join(lines[first:end]), "".join(lines[end:])
@@ -44,11 +44,11 @@ class SourceChange:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedBug(SourceChange):
-    """A bug, and the nearest tests: each of them fails with it, and passes without it."""
+    """A bug, and the nearest tests: each of them fails with it and passes without it."""
 
     name: str
     wrong: str
-    #: Test ids below `tests/`, without parameters: `decide/test_agent.py::test_x`.
+    #: Test ids below `tests/`, without parameters, such as `decide/test_agent.py::test_x`.
     tests: tuple[str, ...]
 
 
@@ -62,7 +62,7 @@ class EquivalentBug(SourceChange):
 
 
 def _span(source: str, place: str, file: str) -> tuple[int, int]:
-    """The lines of a function or class: the first, from 0, and the one behind its last."""
+    """Return the lines of a function or class: the first, counted from 0, and the one after its last."""
     if not place:
         return 0, len(source.splitlines())
     body: list[ast.stmt] = ast.parse(source).body

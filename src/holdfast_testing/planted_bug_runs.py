@@ -1,7 +1,7 @@
 """`python -m holdfast_testing.planted_bug_runs [NAME…]`: plants each bug in the source and runs its nearest tests.
 
-All tests run once without a bug, and must pass. Then each bug is planted in a copy of the source, and each of its tests
-must fail there. The tests are this checkout's own; only the package comes from the copy. Exit status 0: all bugs were
+First all tests run without a bug, and must pass. Then each bug is planted in a copy of the source, where each of its
+tests must fail. The tests come from this checkout; only the package comes from the copy. Exit status 0: all bugs were
 caught; 1: not.
 """
 
@@ -35,11 +35,11 @@ class SourceCopy:
 
     def __init__(self, directory: Path) -> None:
         self._source = directory / "src"
-        shutil.copytree(SOURCE, self._source)  # compiled files too: they stay valid, since the times are copied
+        shutil.copytree(SOURCE, self._source)  # with compiled files: they stay valid, because the times are copied
 
     @contextmanager
     def planted(self, change: SourceChange) -> Iterator[None]:
-        """The copy with a bug. Raises `NotPlanted`."""
+        """Plant a bug in the copy until the block ends. Raises `NotPlanted`."""
         original, copy = SOURCE / "holdfast" / change.file, self._source / "holdfast" / change.file
         copy.write_text(change.planted(original.read_text(encoding="utf-8")), encoding="utf-8")
         try:
@@ -48,11 +48,11 @@ class SourceCopy:
             shutil.copy2(original, copy)
 
     def run(self, tests: Sequence[str]) -> tuple[int, str]:
-        """Run these tests with the package of this copy: pytest's exit status and its output."""
+        """Run these tests with the package of this copy; return pytest's exit status and output."""
         env = {
             **os.environ,
             "PYTHONPATH": str(self._source),
-            # Python knows a compiled file by its source's time in seconds and its size: two bugs may share both.
+            # Python matches a compiled file by its source's time in seconds and its size: two bugs may have both equal.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "",
@@ -68,13 +68,13 @@ class SourceCopy:
 
 
 def failed_tests(output: str) -> set[str]:
-    """The tests that failed, by pytest's own lines, without parameters and without `tests/`."""
+    """Return the failed tests in pytest's output, without parameters and without `tests/`."""
     lines = (line.removeprefix("FAILED tests/") for line in output.splitlines() if line.startswith("FAILED tests/"))
     return {line.partition(" - ")[0].partition("[")[0] for line in lines}
 
 
 def missed(bug: PlantedBug, copy: SourceCopy) -> str:
-    """Why a bug is not caught, in words; empty where each of its tests fails."""
+    """Return why a bug is not caught; empty if each of its tests fails."""
     try:
         with copy.planted(bug):
             status, output = copy.run(bug.tests)
@@ -87,7 +87,7 @@ def missed(bug: PlantedBug, copy: SourceCopy) -> str:
 
 
 def run_planted(bugs: Sequence[PlantedBug] = PLANTED_BUGS) -> int:
-    """Run the tests of each bug, and print how it is caught. Returns how many were not caught."""
+    """Run the tests of each bug, print the results, and return the number of bugs that were not caught."""
     if not (ROOT / "tests").is_dir():
         print(f"no tests beside {SOURCE}: planted bugs need a checkout")
         return len(bugs)

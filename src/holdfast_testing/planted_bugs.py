@@ -1,4 +1,4 @@
-"""All bugs that are planted in the source, and those that change nothing."""
+"""All bugs that are planted in the source, and those that change no behaviour."""
 
 from __future__ import annotations
 

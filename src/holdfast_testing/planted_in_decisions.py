@@ -1,4 +1,4 @@
-"""Bugs planted in the agent, the owner and the gang, beyond those that the simulation catches."""
+"""Bugs planted in the agent, the owner and the gang, besides those that the simulation catches."""
 
 from __future__ import annotations
 

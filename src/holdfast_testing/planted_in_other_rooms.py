@@ -1,4 +1,4 @@
-"""Bugs planted in the rooms that the simulation does not reach: wire, explain, record and act."""
+"""Bugs planted in the packages that the simulation does not run: wire, explain, record and act."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Troubles to plant on a machine, for tests and benchmarks of the pre-checks. Each is gone when its block ends.
+"""Troubles to plant on a machine, for tests and benchmarks of the pre-checks. Each is removed when its block ends.
 
-Those that mount need root; they raise `CannotPlant` where this user may not.
+Those that mount need root; they raise `CannotPlant` if this user may not mount.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from holdfast.observe.checks.pairs import Pairs
 
 
 class CannotPlant(Exception):
-    """This machine or user does not allow it."""
+    """This machine or user does not allow the trouble."""
 
 
 @contextmanager
 def tmpfs(point: Path, options: str) -> Iterator[Path]:
-    """A file system in memory with mount options such as `size=1m,nr_inodes=20`."""
+    """Mount a file system in memory with options such as `size=1m,nr_inodes=20`."""
     point.mkdir(exist_ok=True)
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", point], capture_output=True, check=False)
     if done.returncode:
@@ -44,7 +44,7 @@ def _unmount(point: Path) -> None:
 
 @contextmanager
 def dead_mount(point: Path, *, lost: bool = False) -> Iterator[Path]:
-    """A FUSE file system whose server answers the handshake and nothing after it; `lost`: it is gone altogether."""
+    """Mount a FUSE file system whose server stops answering after the handshake; `lost`: the server exits."""
     point.mkdir(exist_ok=True)
     try:
         fd = os.open("/dev/fuse", os.O_RDWR)
@@ -52,7 +52,7 @@ def dead_mount(point: Path, *, lost: bool = False) -> Iterator[Path]:
         raise CannotPlant(f"/dev/fuse: {error.strerror}") from error
     with ExitStack() as stack:
         if not lost:
-            # Closing the descriptor ends every request that waits.
+            # Closing the descriptor ends every waiting request.
             stack.callback(os.close, fd)
         libc = ctypes.CDLL(None, use_errno=True)
         options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
@@ -61,7 +61,7 @@ def dead_mount(point: Path, *, lost: bool = False) -> Iterator[Path]:
                 os.close(fd)
             raise CannotPlant(f"mount: {os.strerror(ctypes.get_errno())}")
         stack.callback(_unmount, point)
-        # The header of FUSE_INIT, and the shortest answer that the kernel takes (protocol 7.31).
+        # Answer FUSE_INIT with the shortest reply that the kernel accepts (protocol 7.31).
         _, _, unique = struct.unpack_from("=IIQ", os.read(fd, 1 << 17))
         answer = struct.pack("=IIIIHHI", 7, 31, 0, 0, 0, 0, 4096) + bytes(40)
         os.write(fd, struct.pack("=IiQ", 16 + len(answer), 0, unique) + answer)
@@ -72,7 +72,7 @@ def dead_mount(point: Path, *, lost: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def hogs(cores: list[int]) -> Iterator[list[int]]:
-    """One busy process on each of these cores; their process ids."""
+    """Start one busy process on each of these cores; yield their pids."""
     code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"
     found = [subprocess.Popen([sys.executable, "-c", code, str(core)], stdout=subprocess.PIPE) for core in cores]
     try:
@@ -88,13 +88,13 @@ def hogs(cores: list[int]) -> Iterator[list[int]]:
 
 @contextmanager
 def busy_port() -> Iterator[int]:
-    """A port that a process listens on."""
+    """Yield a port on which a process listens."""
     with socket.create_server(("0.0.0.0", 0)) as listener:
         yield listener.getsockname()[1]
 
 
 class SlowGroup(Matmul):
-    """Group 1 takes many times as long as it does."""
+    """Makes group 1 seem 100 times slower than it is."""
 
     factor = 100.0
 
@@ -103,7 +103,7 @@ class SlowGroup(Matmul):
 
 
 class WrongGroup(Matmul):
-    """One number of group 0's product is off by the smallest step."""
+    """Changes one number of group 0's product by the smallest step."""
 
     victim = False
 
@@ -118,7 +118,7 @@ class WrongGroup(Matmul):
 
 
 class BadPair(Pairs):
-    """Group `victim` is `slow`, `garbles` what it sends, or is `silent`."""
+    """Makes group `victim` faulty, as `how` says: it is `slow`, `garbles` what it sends, or is `silent`."""
 
     victim = 0
     how = "garbles"
@@ -128,7 +128,7 @@ class BadPair(Pairs):
 
     def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
         if node == self.victim and self.how == "silent":
-            # What a hung peer does: nothing, until it is killed.
+            # Behave like a hung peer: do nothing until this process is killed.
             signal.pause()
         took = super().exchange(node, other, link, number)
         return took + 0.5 if node == self.victim and self.how == "slow" else took

@@ -1,4 +1,4 @@
-"""The pause between two attempts, as the witness checks it."""
+"""The witness's check of the pause between two attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ HAIR = 1e-6
 
 
 def kept_pause(gang: Gang, number: int, now: float) -> None:
-    """Back-off: from the second failure in a row on, at least half of what doubles each time. `now`: seconds."""
+    """Check the pause before attempt `number`, which begins at `now` (seconds).
+
+    From the second failure in a row on, the pause is at least half of a back-off that doubles each time.
+    """
     policy, row = gang.spec.restarts, 0
     if not failed(gang.records[-1]):
         return

@@ -1,6 +1,6 @@
-"""What the exhaustive search looks at: one owner, two sides, every message ever sent, and what may still go wrong.
+"""The states of the exhaustive search: one owner, two sides, every message ever sent, and the troubles still allowed.
 
-A state is copied before anything happens to it, and compared by a key that leaves out what cannot matter later.
+A state is copied before anything changes it. States are compared by a key without the parts that cannot matter later.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.model.noun_base import Message, Noun
 
 NODES = ("n0", "n1")
 EVER = 1e9
-#: The node that is quick where one is (`Bounds.prompt`).
+#: The index of the node that reacts at once, with `Bounds.prompt`.
 PROMPT = 1
 NEXT = {"booting": "prepared", "going": "up"}
 LEASE_S = 100.0
-#: An agent whose lease has run out lives so much later: nothing acknowledged before counts any more.
+#: The time between two generations of an agent, in seconds: after a lease has run out, no older acknowledgement counts.
 GENERATION_S = 1000.0
 TICK_S = 0.001
 SPEC = JobSpec(
@@ -45,7 +45,7 @@ SPEC = JobSpec(
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much may go wrong on one path."""
+    """The number of troubles allowed on one path."""
 
     attempts: int = 2
     crashes: int = 1
@@ -53,21 +53,21 @@ class Bounds:
     suspicions: int = 0
     agent_restarts: int = 0
     owner_crashes: int = 0
-    #: The second node's messages come at once, each once, and its processes are quick: then one node's troubles can be
-    #: followed much further.
+    #: The second node's messages arrive at once, each once, and its processes are quick. So the search can follow the
+    #: troubles of the first node much further.
     prompt: bool = False
 
 
 @dataclass
 class Side:
-    """One node: its agent, its processes (rank → [attempt, state]), its clock and what it has said."""
+    """One node: its agent, its processes (rank → (attempt, state)), its clock and its last report."""
 
     agent: Agent
     processes: dict[int, tuple[int, str]] = field(default_factory=dict)
     generation: int = 0
     said: int = 0
     last: Any = None
-    #: The latest generation from which the owner has heard: it granted no lease for a later one.
+    #: The latest generation whose report the owner has got: it granted no lease for a later one.
     heard: int = -1
 
     @property
@@ -77,7 +77,7 @@ class Side:
 
 @dataclass
 class State:
-    """Everything, at one moment. `told`: every message ever sent, by number in the search's table."""
+    """The whole state at one moment. `told`: every message ever sent, by its number in the search's table."""
 
     owner: Owner
     sides: tuple[Side, ...]
@@ -90,7 +90,7 @@ class State:
         return self.owner.gang
 
     def touch(self, *, owner: bool, side: int | None) -> State:
-        """A copy of which the owner, or one side, or both may be changed; the rest is shared."""
+        """Return a copy in which the owner, or one side, or both may be changed; the rest is shared."""
         whose = clone(self.owner, {}) if owner else self.owner
         sides = tuple(clone(each, {}) if index == side else each for index, each in enumerate(self.sides))
         return State(whose, sides, self.told, self.left)
@@ -129,7 +129,7 @@ def side_key(side: Side) -> Any:
         tuple(side.processes.items()),
         agent.boot,
         agent.attempt,
-        max(agent.term, 1),  # no owner has a lower one
+        max(agent.term, 1),  # no owner has a lower term than 1
         agent.stopped,
         agent.floor,
         agent.lease.until > side.now,
@@ -146,7 +146,7 @@ Copier = Callable[[Any, Memo], Any]
 
 
 def clone(value: Any, memo: Memo) -> Any:
-    """A copy of everything mutable; what is frozen is shared. `copy.deepcopy` would take twenty times as long."""
+    """Copy everything mutable, and share frozen values. `copy.deepcopy` would take twenty times as long."""
     kind = type(value)
     copier = _COPIERS[kind] if kind in _COPIERS else _copier(kind)
     if copier is None:
@@ -157,7 +157,7 @@ def clone(value: Any, memo: Memo) -> Any:
 
 
 def _copier(kind: type) -> Copier | None:
-    """How a value of this type is copied; None where it is shared. Each type is looked at once."""
+    """Return the function that copies values of this type; None: they are shared. The result is cached by type."""
     if issubclass(kind, FROZEN):
         found = None
     else:
@@ -184,7 +184,7 @@ _BY_BASE: dict[type, Copier] = {
     list: lambda value, memo: [clone(item, memo) for item in value],
     tuple: lambda value, memo: tuple([clone(item, memo) for item in value]),
     set: lambda value, memo: set(value),
-    deque: lambda value, memo: deque(maxlen=value.maxlen),  # only the story: nothing depends on it
+    deque: lambda value, memo: deque(maxlen=value.maxlen),  # only for the trace: no behaviour depends on it
     msgspec.Struct: lambda value, memo: copy.copy(value),
     MethodType: lambda value, memo: MethodType(value.__func__, clone(value.__self__, memo)),
 }

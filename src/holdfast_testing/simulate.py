@@ -28,9 +28,9 @@ from holdfast_testing.search_state import Bounds
 from holdfast_testing.simulated_world import Violation
 from holdfast_testing.simulation import Parts, Simulation, warm
 
-#: So many failures are told in full.
+#: The number of failures that are printed in full.
 SHOWN = 10
-#: What `--search` goes through, all of it.
+#: The bounds of `--search`, each of which is searched completely.
 BOUNDS = (
     SILENT,
     RESTARTED,
@@ -42,13 +42,13 @@ BOUNDS = (
 
 
 def again(seed: int, nodes: int, mutant: str = "") -> str:
-    """The command that shows a failure again."""
+    """Return the command that reproduces a failure."""
     broken = f" --mutant {mutant}" if mutant else ""
     return f"python -m holdfast_testing.simulate --seed {seed} --nodes {nodes}{broken} --trace"
 
 
 def run_many(seeds: range, nodes: int) -> int:
-    """Simulate every seed and print what came out. Returns how many broke an invariant."""
+    """Simulate every seed, print a summary, and return the number of seeds that broke an invariant."""
     score, outcomes, events, simulated, failures = Score(), Counter[str](), 0, 0.0, 0
     attempts = 0
     began = time.process_time()
@@ -78,7 +78,7 @@ def run_many(seeds: range, nodes: int) -> int:
 
 
 def run_one(seed: int, nodes: int, parts: Parts, *, trace: bool) -> int:
-    """One seed, with its story if asked for. Returns 1 if it broke an invariant."""
+    """Simulate one seed, and print its story with `trace`. Returns 1 if it broke an invariant."""
     simulation = Simulation(draw(seed, nodes), parts, tracing=trace)
     try:
         ran = simulation.run()
@@ -96,7 +96,7 @@ def run_one(seed: int, nodes: int, parts: Parts, *, trace: bool) -> int:
 
 
 def catch(mutant: Mutant, seeds: range, nodes: int) -> str:
-    """How a mutant is caught, in words; empty where it is not."""
+    """Return a text on how a mutant is caught; empty if it is not."""
     if mutant.bounds is not None:
         found = Search(mutant.parts, mutant.bounds).run()
         if found.violation is None or found.violation.name not in mutant.breaks:
@@ -112,7 +112,7 @@ def catch(mutant: Mutant, seeds: range, nodes: int) -> str:
 
 
 def run_mutants(seeds: range, nodes: int) -> int:
-    """Returns how many were not caught."""
+    """Run all mutants; return the number that were not caught."""
     missed = 0
     for mutant in MUTANTS:
         how = catch(mutant, seeds, nodes)
@@ -123,7 +123,7 @@ def run_mutants(seeds: range, nodes: int) -> int:
 
 
 def run_all_mutants(seeds: range, nodes: int) -> int:
-    """The mutants of the simulation, then the bugs planted in the source. Returns how many were not caught."""
+    """Run the simulation's mutants, then the bugs planted in the source. Returns the number that were not caught."""
     missed = run_mutants(seeds, nodes) + run_planted()
     tell_equivalent()
     planted = len(MUTANTS) + len(PLANTED_BUGS)
@@ -132,7 +132,7 @@ def run_all_mutants(seeds: range, nodes: int) -> int:
 
 
 def run_search(limit: int) -> int:
-    """Returns how many of the searches found something, or could not see everything."""
+    """Run all searches; return the number that found a violation or did not see every state."""
     bad = 0
     for bounds in BOUNDS:
         found: Found = Search(bounds=bounds).run(limit)

@@ -35,7 +35,7 @@ REDIAL_S = 1.0
 
 
 class Machine:
-    """A node with its agent. The agent's clock is its own: `local(now)`."""
+    """A node with its agent. `local(now)` is the time of the agent's clock."""
 
     def __init__(
         self,
@@ -50,7 +50,11 @@ class Machine:
         dial: Callable[[ev.NodeJoined, Machine], None],
         leave: Callable[[ev.NodeLeft], None],
     ) -> None:
-        """`dial`, `leave`: what the owner does with a first and with a last word."""
+        """Create the node.
+
+        `node`: its description. `world`, `network`, `rooms`, `witness`: the simulation's parts. `tell`: receives its
+        reports. `make_agent`: creates an agent. `dial`, `leave`: the owner's reaction to a joining and a leaving agent.
+        """
         self.node = node
         self.name = name = node.name
         self.world = world
@@ -62,19 +66,19 @@ class Machine:
         self.dial = dial
         self.say_goodbye = leave
         self.welcome = 0
-        """The boot that the owner has let in."""
+        """The boot of the agent that the owner has admitted."""
         self.rate = 1.0 + world.plan.drift.get(name, 0.0)
         self.offset = 1000.0 + 7919.0 * (hash_of(name) % 97)
         self.boot = 0
         self.alive = False
         self.ours = True
-        """The present run of the job has this node."""
+        """Whether the node belongs to the present run of the job."""
         self.processes: dict[tuple[int, int], Process] = {}
         self.signalled = -1
         self.order = hash_of(name) % 50
-        """Of the deaths of this node alone: another node's begin elsewhere."""
+        """Counts the deaths on this node; the counters of nodes begin at different numbers."""
         self.memory_kills: list[tuple[int, MemoryKill]] = []
-        """With the attempt, at times of this machine's own clock."""
+        """(attempt, kill) pairs, with times of this machine's clock."""
         self._wake: float | None = None
         self.agent: Agent
         if not world.plan.joins:
@@ -83,7 +87,7 @@ class Machine:
     # ------------------------------------------------------------------------------------------ the machine's own life
 
     def begin(self) -> None:
-        """The agent starts (again): a new boot number, nothing remembered."""
+        """Start the agent (again), with a new boot number and no memory."""
         timers = self.world.plan.spec.timers
         self.boot += 1
         self.alive = True
@@ -97,13 +101,13 @@ class Machine:
         self._arm()
 
     def hello(self, boot: int) -> None:
-        """Dial the owner, again and again, until it has let this agent in."""
+        """Dial the owner repeatedly until it has admitted this agent."""
         if self.alive and self.boot == boot and self.welcome < boot:
             self.network.carry(self.name, self._reach, ev.NodeJoined(node=self.node, boot=boot))
             self.world.after(REDIAL_S, self.hello, boot)
 
     def _reach(self, joined: ev.NodeJoined) -> None:
-        # A connection lives no longer than those at its ends: no hello comes late.
+        # A connection ends with the process at either end, so a hello never arrives late.
         if self.alive and self.boot == joined.boot and self.welcome < joined.boot:
             self.dial(joined, self)
 
@@ -111,12 +115,12 @@ class Machine:
         self.welcome = max(self.welcome, boot)
 
     def redial(self) -> None:
-        """The owner is another one: this agent has to be let in again."""
+        """Dial again, because there is a new owner, which has to admit this agent."""
         self.welcome = 0
         self.hello(self.boot)
 
     def leave(self) -> None:
-        """Its user ends it: nothing lives there any more, and the owner is told so."""
+        """The node's user ends the agent: all its processes die, and the owner is notified."""
         if self.alive:
             self.world.say(self.name, "is ended by its user")
             self._fall("agent")
@@ -124,7 +128,7 @@ class Machine:
             self.network.carry(self.name, self.say_goodbye, left)
 
     def lose_agent(self, crash: Crash) -> None:
-        """The agent dies; its guard kills its processes with it. A new one comes later."""
+        """The agent dies; its guard kills its processes. A new agent starts later."""
         if self.alive:
             self.world.say(self.name, "agent dies")
             self._fall("agent")
@@ -151,12 +155,12 @@ class Machine:
             self.begin()
 
     def taken_away(self) -> None:
-        """The run of the job that had this node is over."""
+        """The run of the job that had this node is over: it loses its power."""
         self.ours = False
         self.lose_power()
 
     def given_again(self) -> None:
-        """Another run of the job has it."""
+        """Another run of the job gets this node."""
         self.ours = True
         self.power_back()
 
@@ -166,12 +170,12 @@ class Machine:
         return self.offset + now * self.rate
 
     def obey(self, command: Command) -> None:
-        """A command arrives over the network."""
+        """Handle a command that arrives over the network."""
         if self.alive:
             self._perform(self.agent.obey(command, self.local(self.world.now)))
 
     def learn(self, fact: Fact, boot: int) -> None:
-        """A fact about a process; those of an agent of before concern nobody."""
+        """Tell the agent a fact about a process; facts for an earlier agent are dropped."""
         if self.alive and boot == self.boot:
             self._perform(self.agent.learn(fact, self.local(self.world.now)))
 
@@ -253,7 +257,7 @@ class Machine:
         self.memory_kills.append((process.attempt, kill))
 
     def gone(self, process: Process) -> None:
-        """A process of this machine has died and is reaped."""
+        """Note that a process of this machine has died and been reaped."""
         self.processes.pop((process.attempt, process.seat.rank), None)
         self.emptied(process.attempt)
 
@@ -267,5 +271,5 @@ class Machine:
 
 
 def hash_of(name: str) -> int:
-    """The same in every process, as `hash` is not."""
+    """Return a hash that is the same in every process, unlike `hash`."""
     return sum((index + 1) * byte for index, byte in enumerate(name.encode()))

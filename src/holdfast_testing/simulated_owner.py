@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from holdfast_testing.simulated_node import Machine
     from holdfast_testing.witness import Witness
 
-#: How long it takes to synchronize the journal with its disk.
+#: Seconds until the journal is synchronized with its disk.
 SECURE_S = 0.005
-#: How long reading the logs of a drained attempt takes.
+#: Seconds to read the logs of a drained attempt.
 COLLECT_S = 0.02
 
 
 class OwnerHost:
-    """The machine on which the owner of the one job lives: journal, network, checks and crashes are simulated."""
+    """The machine of the job's owner, with a simulated journal, network, checks and crashes."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class OwnerHost:
         self.journal: list[tuple[float, ev.Event]] = []
         self.history: list[list[Action]] = []
         self.secured = 1
-        """So many events survive a power cut."""
+        """The number of events in the journal that survive a power cut."""
         self.owner = make_owner(world.plan)
         self.roundup = AnswerCollection()
         self.alive = True
@@ -93,7 +93,7 @@ class OwnerHost:
         self.take(ev.JobSubmitted(job_id=f"sim-{plan.seed}", spec=plan.spec, nodes=nodes, seed=plan.seed))
 
     def take(self, event: ev.Event) -> None:
-        """Write down, handle, act."""
+        """Append the event to the journal, handle it, and carry out the actions."""
         if not self.alive:
             return
         now, gang = self.world.now, self.gang
@@ -104,7 +104,7 @@ class OwnerHost:
         self.history.append(actions)
         self.witness.moved(gang, event, before, attempt, actions)
         if self._dies_acting:
-            # It wrote the event down, and died before it could act on it.
+            # The owner wrote the event, and dies before it can act on it.
             self._dies_acting = False
             self._fall()
             return
@@ -113,7 +113,7 @@ class OwnerHost:
         self._arm()
 
     def hello(self, joined: ev.NodeJoined, machine: Machine) -> None:
-        """An agent dials."""
+        """Handle the hello of an agent that dials."""
         if not self.alive or not self.gang.submitted:
             return
         event = self.owner.welcome(joined)
@@ -125,19 +125,19 @@ class OwnerHost:
             self._arm()
 
     def hello_of_before(self, joined: ev.NodeJoined, run: int) -> None:
-        """An agent of the run before `run` dials."""
+        """Handle the hello of an agent of an earlier run, if `run` is still the present one."""
         if self.alive and self.platform.run == run and (event := self.owner.welcome(joined)) is not None:
             self.take(event)
 
     def left(self, left: ev.NodeLeft) -> None:
-        """An agent's last word."""
+        """Handle the last message of an agent."""
         if self.alive:
             self.take(left)
 
     def report(self, report: Report) -> None:
-        """An agent's report arrives."""
+        """Handle a report that arrives."""
         if not self.alive or (self.world.plan.joins and report.boot > self.gang.speakers.boots.get(report.node, 0)):
-            return  # it has not been let in
+            return  # the agent has not been admitted
         self.witness.heard(report.node, report.boot, report.attempt)
         event = self.owner.hear(report, self.world.now)
         if event is not None:
@@ -153,7 +153,7 @@ class OwnerHost:
             self.take(ev.StopRequested(request=replace(request, at=self.world.now)))
 
     def found_hang(self, attempt: int, rank: int, since: float) -> None:
-        """The hang detector looks: while the owner lives, and the attempt."""
+        """Report a hang to the owner; while the owner is away or the attempt starts, try again each second."""
         if not self.alive or (self.gang.attempt == attempt and self.gang.phase is Phase.STARTING):
             self.world.after(1.0, self.found_hang, attempt, rank, since)
         elif self.gang.attempt == attempt and self.gang.phase is Phase.RUNNING:
@@ -298,7 +298,10 @@ class OwnerHost:
         self._arm()
 
     def _answered(self, machine: Machine, part: CollectEvidence) -> None:
-        """A node adds what its kernel says: on its own clock, and over the wire. One that is down adds nothing."""
+        """Add the node's kernel messages to the evidence, on its own clock and over the wire.
+
+        A node that is down adds nothing.
+        """
         if not machine.alive or not self.alive:
             return
         now = self.world.now
@@ -315,13 +318,13 @@ class OwnerHost:
         self.take(whole)
 
     def memory_kills(self, machine: Machine, attempt: int) -> tuple[MemoryKill, ...]:
-        """What a node's kernel says, on the node's own clock."""
+        """Return the memory kills in the node's kernel log, on the node's own clock."""
         return tuple(kill for number, kill in machine.memory_kills if number == attempt)
 
     # ------------------------------------------------------------------------------------------ dying and coming back
 
     def crash(self, crash: Crash) -> None:
-        """The owner dies: at once, or (as the dice fall) between its next event and the acts that follow from it."""
+        """Let the owner die: at once, or by chance between its next event and the actions for it."""
         if not self.alive or self.finished is not None:
             return
         self.world.after(crash.away_s, self.recover, self.life)
@@ -336,19 +339,20 @@ class OwnerHost:
         self._wake = None
 
     def end_run(self) -> None:
-        """The platform kills the owner too; none of the same run comes back."""
+        """The platform kills the owner too; it does not come back in the same run."""
         self.life += 1
         self._dies_acting = False
         self._fall()
 
     def resume(self, run: int, nodes: tuple[NodeInfo, ...]) -> None:
-        """An owner of the next run takes the journal over."""
+        """Start the owner of the next run, which takes the journal over."""
         self._replay_journal()
         self.witness.resumed(self.gang)
         self.take(ev.JobResumed(platform="job 7", run=run, reason=f"the platform begins run {run}", nodes=nodes))
 
     def recover(self, life: int) -> None:
-        """Back: a new gang, the journal replayed from what was written, and nobody believed until they speak."""
+        """Restart the owner: a new gang replays the journal, and waits for each agent's report before it trusts its
+        state."""
         if life != self.life:
             return
         self._replay_journal()
@@ -376,7 +380,7 @@ class OwnerHost:
         self.witness.came_back(self.gang)
 
     def replay(self) -> None:
-        """The whole journal once more through a fresh gang: the same actions, or it is not a function of its events."""
+        """Replay the whole journal in a new gang, which must give the same actions again."""
         gang = self.make_owner(self.world.plan).gang
         for index, (now, event) in enumerate(self.journal):
             self.witness.replayed(index, gang.handle(event, now), self.history[index])

@@ -1,4 +1,4 @@
-"""A simulated platform: it ends runs of the job, by itself or because it is asked to, and starts the next."""
+"""A simulated platform: it ends runs of the job, by itself or on request, and starts the next run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATE_S = 0.3
 
 
 class Host(Protocol):
-    """What the platform does with the machine of the owner."""
+    """The parts of the owner's machine that the platform uses."""
 
     finished: JobReport | None
     witness: Witness
@@ -34,7 +34,7 @@ class Host(Protocol):
 
 
 class SimulatedPlatform:
-    """Of the one job. Every process of a run, the owner included, ends with it."""
+    """The platform of the one job. The end of a run ends all its processes, including the owner."""
 
     def __init__(self, world: World, machines: dict[str, Machine], host: Host) -> None:
         self.world = world
@@ -44,10 +44,10 @@ class SimulatedPlatform:
         self.began_at = 0.0
         self.asked: Requeue | None = None
         self.between = False
-        """A run is over, and the next has not begun."""
+        """Whether a run has ended and the next has not begun."""
 
     def requeue(self, action: Requeue) -> None:
-        """The owner asks for another run."""
+        """Handle the owner's request for another run."""
         plan, spec = self.world.plan.platform, self.world.plan.spec.requeue
         if not spec.possible:
             raise Violation("requeue", "the platform may not start the job again, and is asked to")
@@ -93,6 +93,6 @@ class SimulatedPlatform:
         self.host.witness.seating.not_ours = {machine.name for machine in gone}
         self.host.resume(self.run, nodes)
         for machine in gone if self.world.plan.joins else ():
-            # Its link was cut, so nothing could end it; it is back, and its agent dials on.
+            # Its connection was cut, so nothing could end its agent; now it is back, and the agent still dials.
             late = ev.NodeJoined(node=machine.node, boot=machine.boot)
             self.world.after(LATE_S, self.host.hello_of_before, late, self.run)

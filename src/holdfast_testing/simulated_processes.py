@@ -1,7 +1,8 @@
 """Simulated processes, and the room in which the ranks of one attempt meet.
 
-A process boots, is prepared, is told to go, runs the user's program, meets its peers and works with them in step. It
-can fall ill in each part of that life; a peer of one that died notices after a while and dies with words about it.
+A process boots, is prepared, gets its go, runs the user's program, meets its peers and works with them in step. It can
+fall ill in each of these parts. The peers of a dead process notice its death after a while, and die with a message
+about it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from holdfast_testing.trouble_plan import Ending, Ill, Plan, What, When
 if TYPE_CHECKING:
     from holdfast_testing.witness import Witness
 
-#: From SIGKILL to the end of a process that can be killed.
+#: Seconds from SIGKILL to the end of a process that can be killed.
 KILL_S = 0.005
-#: How long a process that is stuck in the kernel outlives SIGKILL.
+#: Seconds that a process stuck in the kernel outlives SIGKILL.
 STUCK_S = 500.0
 
 
 class Node(Protocol):
-    """What a process needs of the machine it runs on."""
+    """The parts of a machine that a process uses."""
 
     boot: int
     rooms: Rooms
@@ -33,28 +34,31 @@ class Node(Protocol):
     world: World
 
     def local(self, now: float) -> float:
-        """The machine's clock at `now`."""
+        """Return the time of the machine's clock at `now`."""
         ...
 
     def learn(self, fact: Fact, boot: int) -> None:
-        """The agent of this boot learns a fact."""
+        """Tell a fact to the agent of this boot."""
         ...
 
     def gone(self, process: Process) -> None:
-        """The process has ended and is reaped soon."""
+        """Note that the process has ended and will be reaped soon."""
         ...
 
     def killed_for_memory(self, process: Process) -> None:
-        """The kernel killed it: the machine's memory ran out."""
+        """Note that the kernel killed the process because the machine's memory ran out."""
         ...
 
     def next_order(self) -> int:
-        """The place of a death among those of this machine."""
+        """Return the number of the next death on this machine."""
         ...
 
 
 class Process:
-    """One rank's process in one attempt. `cause` says of what it died: own, peer, stop, done, power, agent."""
+    """One rank's process in one attempt.
+
+    `cause` is the cause of its death: own, peer, stop, done, power or agent; empty while it lives.
+    """
 
     __slots__ = (
         "attempt",
@@ -78,12 +82,12 @@ class Process:
         self.seat = seat
         self.ill = ill
         self.boot = machine.boot
-        self.pid = 1000 * attempt + seat.local_rank  # equal on all nodes, as it happens to be
+        self.pid = 1000 * attempt + seat.local_rank  # equal on all nodes, as can happen in reality
         self.state = "booting"
         self.cause = ""
         self.termed = False
         self.was_dying = False
-        """It had begun to die by itself when it was signalled."""
+        """Whether it had begun to die by itself when it was signalled."""
         self.started_at = machine.local(world.now)
         self.room = machine.rooms.of(attempt, size)
         if ill is not None and ill.when is When.BOOT:
@@ -105,7 +109,7 @@ class Process:
             self.machine.learn(WorkerPrepared(attempt=self.attempt, rank=self.seat.rank, pid=self.pid), self.boot)
 
     def release(self) -> None:
-        """The go: it runs the user's program."""
+        """The go: the process runs the user's program."""
         if not self.dead and self.state == "prepared":
             self.state = "going"
             self.machine.witness.released(self.attempt, self.seat.rank)
@@ -124,7 +128,7 @@ class Process:
         self.room.join(self)
 
     def _befall(self) -> None:
-        """Its illness breaks out."""
+        """The planned trouble of this process begins."""
         ill = self.ill
         if self.dead or ill is None:
             return
@@ -150,7 +154,7 @@ class Process:
         if self.dead:
             return
         if self.state == "dying":
-            # Nothing but the end is left for it; SIGKILL makes that quick, and changes nothing about its cause.
+            # A dying process only ends. SIGKILL makes that quick, without changing the cause.
             self.was_dying = True
             if hard and self.ill is not None:
                 world.after(KILL_S, self.end, "own", self.ill.ending)
@@ -162,7 +166,7 @@ class Process:
             world.after(plan.term_s * (0.5 + world.dice.random()), self.end, "stop", plan.term_ending)
 
     def end(self, cause: str, ending: Ending) -> None:
-        """It dies, its machine sees it, and its peers will."""
+        """The process dies; its machine notices at once, and its peers later."""
         if self.dead:
             return
         machine, seat = self.machine, self.seat
@@ -193,7 +197,7 @@ class Process:
             self.room.lost(self, machine.world.plan.peer_detect_s)
 
     def vanish(self, cause: str) -> None:
-        """Its machine is gone, or its agent with the guard: nobody is there to tell."""
+        """The process dies with its machine or its agent, so no agent learns of it."""
         if not self.dead:
             self.cause = cause
             self.machine.witness.died(self.attempt, self.seat.rank, cause)
@@ -202,7 +206,7 @@ class Process:
 
 
 class Room:
-    """Where the ranks of one attempt meet and work: all of them or none."""
+    """The place where the ranks of one attempt meet and work: all of them or none."""
 
     def __init__(self, world: World, witness: Witness, work: Work, attempt: int, size: int) -> None:
         self.world = world
@@ -236,13 +240,13 @@ class Room:
         return bool(apart) and len({peer.seat.node for peer in self.here.values()} & apart) > 1
 
     def _gave_up(self, rank: int) -> None:
-        """A rank has waited long enough for its peers."""
+        """The rank has waited too long for its peers, and dies."""
         process = self.here[rank]
         if self.complete or process.dead:
             return
         gone = (other for other in range(self.size) if other not in self.here or self.here[other].dead)
         missing = next(gone, None)
-        if missing is None:  # all came, but some of them cannot see each other
+        if missing is None:  # all have come, but some of them cannot reach each other
             apart = self.world.plan.unreachable - {process.seat.node}
             missing = min(other for other, peer in self.here.items() if peer.seat.node in apart)
         process.end("peer", Ending(exit_code=1, words=f"connect timeout: no answer from rank {missing}"))
@@ -269,9 +273,9 @@ class Room:
             self.world.after(delay, process.end, "done", Ending(exit_code=0))
 
     def lost(self, process: Process, notice_s: float) -> None:
-        """A member of the room is gone: the others notice, each in its own time."""
+        """A member has died: each of the others notices after some time."""
         if self.here.get(process.seat.rank) is not process:
-            return  # it never came: the others wait for it, and another may yet come in its place
+            return  # it never joined: the others still wait, and another process may join in its place
         if not self.broken and self.began_at:
             self.save()
         self.broken = True
@@ -285,7 +289,7 @@ class Room:
                 self.world.after(notice_s * (0.5 + self.world.dice.random()), self._notice, peer, process.seat.rank)
 
     def stalled(self, process: Process) -> None:
-        """A member hangs: those that wait for it give up one day."""
+        """A member hangs: the peers that wait for it give up after some time."""
         if self.on_hang is not None and process.seat.rank not in self.hanging:
             self.on_hang(self.attempt, process.seat.rank)
         self.hanging.add(process.seat.rank)
@@ -306,7 +310,7 @@ class Room:
         peer.end("peer", Ending(exit_code=ending.exit_code, signal=ending.signal, words=words))
 
     def save(self) -> None:
-        """What a checkpoint keeps of the work so far."""
+        """Save the finished steps, as a checkpoint does."""
         plan = self.world.plan
         if plan.step_s and self.began_at:
             ran = self.work.saved_s + self.world.now - self.began_at
@@ -315,13 +319,13 @@ class Room:
 
 
 class Work:
-    """The job's work, over all attempts: what checkpoints have kept, in seconds."""
+    """The job's work over all attempts: the seconds of work that checkpoints have saved."""
 
     def __init__(self) -> None:
         self.saved_s = 0.0
 
     def step(self, plan: Plan) -> int | None:
-        """The last step that all ranks told of; None where the program tells none."""
+        """Return the last step that all ranks reported; None if the program reports no steps."""
         return int(self.saved_s / plan.step_s) if plan.step_s else None
 
 
@@ -333,12 +337,12 @@ class Rooms:
         self._witness = witness
         self.work = Work()
         self.on_hang: Callable[[int, int], None] | None = None
-        """Told (attempt, rank) when a process begins to hang while the gang works."""
+        """Called with (attempt, rank) when a process begins to hang while the gang works."""
         self._rooms: dict[int, Room] = {}
 
     def of(self, attempt: int, size: int) -> Room:
         before = self._rooms.get(attempt)
-        # A number that disk and agents have forgotten is used again: its first workers are dead, and their room too.
+        # After the disk and the agents have lost a number, it is used again; by then the first workers are dead.
         again = self._world.plan.lying_disk and before is not None and before.is_deserted
         if before is None or again:
             room = self._rooms[attempt] = Room(self._world, self._witness, self.work, attempt, size)

@@ -1,7 +1,7 @@
-"""The seeded world of one simulation: one clock, one queue of what happens next, one network that lies.
+"""The seeded world of one simulation: one clock, one queue of future events, and one unreliable network.
 
-Nothing here waits: time jumps to the next event. The queue holds tuples, since comparing tuples is what a heap does
-fastest. A world made twice from the same plan runs through the same events in the same order.
+Nothing waits in real time: the clock jumps to the next event. The queue holds tuples, because a heap compares tuples
+fastest. Two worlds of the same plan have the same events in the same order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from holdfast_testing.trouble_plan import Plan
 
-#: So many events without the clock moving: something wakes itself for ever.
+#: The number of events without progress of the clock after which something must be in an endless loop.
 STUCK_STEPS = 200_000
 
 
 class Violation(Exception):
-    """An invariant of the gang does not hold. `name` is the invariant's: I1 … I12, or `budget`, `report` …"""
+    """An invariant of the gang is broken. `name` is the invariant: I1 … I12, or `budget`, `report` …"""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -41,14 +41,14 @@ class World:
         self._count = itertools.count()
 
     def at(self, when: float, act: Callable[..., None], *args: Any) -> None:
-        """Have `act(*args)` happen at `when` (seconds; never before now)."""
+        """Schedule `act(*args)` at `when` (seconds, not before now)."""
         heapq.heappush(self._queue, (max(when, self.now), next(self._count), act, args))
 
     def after(self, delay_s: float, act: Callable[..., None], *args: Any) -> None:
         heapq.heappush(self._queue, (self.now + delay_s, next(self._count), act, args))
 
     def run(self, until: float, finished: Callable[[], bool]) -> None:
-        """Let things happen until the queue is empty, `until` is reached, or `finished()` says so."""
+        """Run events until the queue is empty, `until` is reached, or `finished()` is true."""
         queue, pop, mark, marked_at = self._queue, heapq.heappop, self.events, -1.0
         while queue and queue[0][0] <= until and not finished():
             when, _, act, args = pop(queue)
@@ -61,13 +61,13 @@ class World:
             act(*args)
 
     def say(self, who: str, what: str) -> None:
-        """One line of the story, kept only while tracing."""
+        """Add a line to the story, if tracing is on."""
         if self.tracing:
             self.story.append(f"{self.now:9.3f}  {who:<10} {what}")
 
 
 class Network:
-    """Between the owner and each node: delay, reordering, duplicates, loss and partitions, until the plan heals it."""
+    """The network between the owner and each node: delays, reorders, duplicates, loses and cuts, until it heals."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -76,12 +76,12 @@ class Network:
         self.lost = self.doubled = 0
 
     def cut(self, node: str) -> bool:
-        """Whether the owner and this node cannot reach each other now."""
+        """Return whether the owner and this node cannot reach each other now."""
         now = self._world.now
         return any(cut.node == node and cut.start <= now < cut.end for cut in self._plan.cuts)
 
     def carry(self, node: str, deliver: Callable[..., None], *args: Any) -> None:
-        """One message between the owner and `node`, whichever way."""
+        """Carry one message between the owner and `node`, in either direction."""
         world, plan = self._world, self._plan
         if plan.local:
             world.after(0.0, deliver, *args)
@@ -93,7 +93,7 @@ class Network:
                 self.lost += 1
                 return
             if dice.random() < plan.duplicate:
-                # A copy comes late; now and then so late that whole attempts lie between.
+                # The copy arrives late, sometimes several attempts later.
                 self.doubled += 1
                 late = 20.0 * plan.latency_s if dice.random() < 0.8 else plan.very_late_s
                 world.after(delay + late * dice.random(), deliver, *args)

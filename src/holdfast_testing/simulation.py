@@ -1,4 +1,4 @@
-"""One simulation: the real gang, agents, explanation and recovery on a world made from a plan, judged to its end."""
+"""One simulation: the real gang, agents, explanation and recovery in the world of a plan, judged at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast_testing.witness import Witness
 
 @dataclass(frozen=True)
 class Parts:
-    """What the simulation is built from; a mutant replaces one of them by a broken one."""
+    """The parts of a simulation; a mutant replaces one of them by a broken one."""
 
     gang: Callable[[], Gang] = Gang
     agent: Callable[..., Agent] = Agent
@@ -37,14 +37,14 @@ class Parts:
     acknowledge: Callable[[Gang, Report], Ack] = acknowledge
 
     def owner(self, plan: Plan) -> Owner:
-        """An owner that knows nothing yet."""
+        """Return a new owner."""
         liveness = None if plan.local else self.liveness(plan.spec.timers)
         return self.owners(self.gang(), liveness, acknowledge=self.acknowledge)
 
 
 @dataclass
 class Ran:
-    """What came out of one simulation that broke no invariant."""
+    """The result of a simulation that broke no invariant."""
 
     plan: Plan
     phase: Phase
@@ -57,12 +57,12 @@ class Ran:
 
 
 def warm() -> None:
-    """Have the catalogue loaded once: whoever explains thousands of ends should not begin with that."""
+    """Load the catalogue once, before thousands of exits are explained."""
     row_matcher.built_in()
 
 
 class Simulation:
-    """Everything of one run, put together. `run` plays it to the end and judges it."""
+    """All parts of one simulation. `run` plays it to its end and judges it."""
 
     def __init__(self, plan: Plan, parts: Parts | None = None, *, tracing: bool = False) -> None:
         parts = parts or Parts()
@@ -118,12 +118,12 @@ class Simulation:
             )
 
     def run(self) -> Ran:
-        """Play it. Raises `Violation` for the first invariant that does not hold."""
+        """Play the simulation. Raises `Violation` for the first broken invariant."""
         try:
             self.world.run(self.plan.horizon_s, self._over)
         except Violation:
             raise
-        except Exception as bug:  # whatever breaks inside the gang or an agent is a finding, with its seed
+        except Exception as bug:  # any exception in the gang or an agent is a finding
             raise Violation("bug", f"{type(bug).__name__}: {bug}") from bug
         self._judge()
         self.owner.replay()
@@ -142,7 +142,7 @@ class Simulation:
         return self.owner.finished is not None and not any(self.witness.live.values())
 
     def _judge(self) -> None:
-        """What must hold at the end."""
+        """Check the conditions at the end."""
         gang, witness, plan = self.owner.gang, self.witness, self.plan
         live = sorted(rank for ranks in witness.live.values() for rank in ranks)
         if gang.phase is Phase.RUNNING and not plan.work_s:
@@ -170,14 +170,15 @@ class Simulation:
             raise Violation("I4", "to grow is no failure, and it is charged")
         attempts = 1 + len(again)
         again = [record for record in again if record not in grown]
-        # The user's budget begins anew with each attempt that told a higher step; no other does, and the window never.
+        # The user's budget is restored by each attempt that reported a higher step, and by nothing else. The window is
+        # never restored.
         charged = most = 0
         furthest = -1
         for record in again:
             step = self._told(record.attempt)
             charged = record.decision.charged + (0 if step > furthest else charged)
             most, furthest = max(most, charged), max(furthest, step)
-        # What the platform did by itself is paid for, and not refused.
+        # Restarts by the platform itself cost budget but are never refused.
         paid = [record for record in again if record.attempt not in self.witness.cut_short]
         uncharged = sum(not record.decision.charged for record in paid)
         if most > policy.max_restarts or uncharged > policy.platform_max_restarts:
@@ -201,7 +202,7 @@ class Simulation:
                 raise Violation("I4", f"attempt {record.attempt} failed as the one before, and is followed by another")
 
     def _told(self, attempt: int) -> int:
-        """The step that this attempt's workers told; -1 where they told none."""
+        """Return the step that this attempt's workers reported; -1 if they reported none."""
         evidence = self.witness.evidences.get(attempt)
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None] if evidence else []
         return min(steps, default=-1)

@@ -1,7 +1,7 @@
-"""What goes wrong in one simulation: made from a seed, or written down by hand for a story.
+"""The troubles of one simulation: drawn from a seed, or written by hand for a story.
 
-A plan is plain data. Everything random about a simulation is either in its plan or drawn from dice that the plan's
-seed sets, so a seed is all that it takes to see the same run again.
+A plan is plain data. Everything random in a simulation is in its plan, or is drawn from dice with the plan's seed. So
+the seed alone reproduces a run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.model.job_spec import JobSpec, NodeInfo
 
 
 class When(enum.StrEnum):
-    """In which part of its life a process falls ill."""
+    """The part of a process's life in which its trouble begins."""
 
     START = "start"
     BOOT = "boot"
@@ -25,25 +25,25 @@ class When(enum.StrEnum):
 class What(enum.StrEnum):
     CRASH = "crash"
     HANG = "hang"
-    #: It ends with status 0 while the others still need it.
+    #: It exits with status 0 while the others still need it.
     LEAVE = "leave"
     NO_START = "no start"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a process dies: its status and its last words."""
+    """How a process dies: its status and its last output."""
 
     exit_code: int | None = None
     signal: int | None = None
     words: str = ""
-    #: The kernel killed it for its memory, and says so.
+    #: Whether the kernel killed it for its memory, and logged that.
     by_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ill:
-    """What befalls one process, `after_s` seconds into the part of its life."""
+    """The trouble of one process, `after_s` seconds after the part of its life began."""
 
     when: When
     what: What
@@ -71,7 +71,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Something dies at `at` and is back `away_s` later: the owner, or a node's agent."""
+    """The owner or a node's agent dies at `at`, and is back `away_s` seconds later."""
 
     at: float
     away_s: float
@@ -80,7 +80,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A node's user ends it at `at`, and starts it anew at `back`, or never."""
+    """The node's user ends its agent at `at`, and starts it again at `back`, or never."""
 
     node: str
     at: float
@@ -89,7 +89,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class BadCheck:
-    """What a round of checks answers: nothing at all, a fatal failure, or nodes to leave out."""
+    """The result of a failing round of checks: no answer, a fatal failure, or nodes to be left out."""
 
     silent: bool = False
     fatal: bool = False
@@ -98,16 +98,16 @@ class BadCheck:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What runs the job, and may start it again on its nodes."""
+    """The platform that runs the job, and may restart it on its nodes."""
 
-    #: When it ends the run of the job without a word, and starts the next.
+    #: The times at which it ends the run of the job without notice, and starts the next.
     ends: tuple[float, ...] = ()
-    #: From its being asked for another run to the end of this one.
+    #: Seconds from the request for another run to the end of this one.
     kill_s: float = 1.0
-    #: From the end of a run to the beginning of the next.
+    #: Seconds from the end of a run to the beginning of the next.
     away_s: float = 20.0
     refuses: bool = False
-    #: The next run has not the nodes that the job is not to get again, nor others for them.
+    #: Whether the next run lacks the nodes that the job must avoid, without others in their place.
     fewer: bool = False
 
 
@@ -118,14 +118,14 @@ class Plan:
     seed: int
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
-    #: When each node is started; infinite: never. Empty: the owner knows all of them from the start.
+    #: The time at which each node starts; infinite: never. Empty: the owner knows all nodes from the start.
     joins: dict[str, float] = field(default_factory=dict)
     leaves: tuple[Leave, ...] = ()
     platform: Platform | None = None
-    #: Owner and the only agent share a process, as on one machine: no network, no lease.
+    #: Whether owner and the only agent share a process, as on one machine, without network and lease.
     local: bool = False
     horizon_s: float = 4000.0
-    #: From here on the network is perfect and nothing new breaks.
+    #: The time from which the network is perfect and no new trouble begins.
     heal_at: float = 400.0
     latency_s: float = 0.05
     jitter: float = 0.0
@@ -133,56 +133,56 @@ class Plan:
     duplicate: float = 0.0
     very_late_s: float = 60.0
     cuts: tuple[Cut, ...] = ()
-    #: How much faster than the owner's a node's clock runs: 0.01 is one per cent.
+    #: How much faster than the owner's clock a node's clock runs: 0.01 is one per cent.
     drift: dict[str, float] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
     agent_crashes: tuple[Crash, ...] = ()
     owner_crashes: tuple[Crash, ...] = ()
     stops: tuple[tuple[float, StopRequest], ...] = ()
-    #: By the number of the round, counted over the whole job from 1.
+    #: Failing rounds of checks, by the number of the round, counted over the whole job from 1.
     bad_checks: dict[int, BadCheck] = field(default_factory=dict)
     check_s: float = 0.2
-    #: Seconds from the start of a rank's process until it is prepared; 1 where not named.
+    #: Seconds from the start of a rank's process until it is prepared; default: 1.
     boot_s: dict[int, float] = field(default_factory=dict)
     up_s: float = 0.1
     connect_s: float = 0.5
     connect_timeout_s: float = 30.0
-    #: After this long without a peer's part, those that wait for it die of it.
+    #: Seconds after which ranks that wait for a peer in a collective die.
     collective_timeout_s: float = 30.0
-    #: Nodes whose processes cannot reach each other, though each of them reaches the owner.
+    #: Nodes whose processes cannot reach each other, though each node reaches the owner.
     unreachable: frozenset[str] = frozenset()
-    #: How long all ranks together have to run for the job to be done; 0: for ever.
+    #: Seconds that all ranks together must run to finish the job; 0: it never finishes.
     work_s: float = 40.0
-    #: Seconds of work a step; checkpoints are taken at each. 0: nothing is kept of an attempt's work.
+    #: Seconds of work per step; each step writes a checkpoint. 0: no work of an attempt is saved.
     step_s: float = 0.0
-    #: By (attempt, rank).
+    #: Troubles of processes, by (attempt, rank).
     ills: dict[tuple[int, int], Ill] = field(default_factory=dict)
-    #: Every process on such a node falls ill.
+    #: The trouble of every process on such a node.
     bad_nodes: dict[str, Ill] = field(default_factory=dict)
-    #: Of rank 0, in every attempt.
+    #: The trouble of rank 0 in every attempt.
     bug: Ill | None = None
-    #: How soon a rank notices that a peer's process is gone; below 0: not before the collective's time-out.
+    #: Seconds until a rank notices the death of a peer's process; below 0: only the collective's time-out reveals it.
     peer_detect_s: float = 1.0
-    #: How ranks die of a lost peer; `{rank}` is the peer's.
+    #: How ranks die of a lost peer; `{rank}` is the peer's rank.
     peer_words: tuple[Ending, ...] = (Ending(exit_code=1, words="recv failed: Connection closed by rank {rank}"),)
-    #: How long a crash takes from its first sign to the process's end: a core is written, a device given back.
+    #: Seconds from the first sign of a crash to the end of the process: it writes a core, or releases a device.
     dying_s: float = 0.0
-    #: Seconds that reading the logs of an attempt takes, by attempt; infinite: they are never read.
+    #: Seconds to read the logs of an attempt, by attempt; infinite: they are never read.
     collect_s: dict[int, float] = field(default_factory=dict)
-    #: From SIGTERM to the process's end.
+    #: Seconds from SIGTERM to the process's end.
     term_s: float = 0.05
     term_ending: Ending = Ending(signal=15)
     #: Ranks that ignore SIGTERM.
     stubborn: frozenset[int] = frozenset()
-    #: (attempt, rank) of processes that outlive SIGKILL for a long time (stuck in the kernel).
+    #: (attempt, rank) of processes that are stuck in the kernel and long outlive SIGKILL.
     unkillable: frozenset[tuple[int, int]] = frozenset()
-    #: Nothing at all is wrong: there must be exactly one attempt.
+    #: Whether there is no trouble at all: then there must be exactly one attempt.
     quiet: bool = False
-    #: An owner that crashes loses so many of its last events, but none that it had secured.
+    #: The number of last events that a crashing owner loses; secured events are kept.
     lose_tail: int = 0
-    #: What was secured is lost as well.
+    #: Whether secured events are lost as well.
     lying_disk: bool = False
-    #: When the journal cannot be written, from … to … (seconds).
+    #: The periods (start, end) in seconds during which the journal cannot be written.
     journal_troubles: tuple[tuple[float, float], ...] = ()
-    #: An owner that crashes may do so between writing an event down and acting on it.
+    #: Whether an owner may crash after it has written an event and before it acts on it.
     lose_actions: bool = True

@@ -1,7 +1,7 @@
-"""The witness: sees what really happens in a simulation, and raises `Violation` at the step that breaks an invariant.
+"""The witness of a simulation: it sees what really happens, and raises `Violation` when an invariant breaks.
 
-It knows the truth (which processes live, who died of what, who could be reached) and compares it with what owner and
-agents do. The names I1 … I12 are those of `docs/internals/gang.md`.
+It knows the truth (which processes live, the cause of each death, which nodes could be reached) and compares it with
+the actions of owner and agents. `docs/internals/gang.md` defines the names I1 … I12.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMED = frozenset(Phase) - {Phase.RUNNING, Phase.DONE}
 
 
 class Witness:
-    """Looks on while one job runs. Every method is called by the simulated world as things happen."""
+    """Watches one job. The simulated world calls its methods as things happen."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -38,7 +38,7 @@ class Witness:
         self.report: JobReport | None = None
         self.moves: set[tuple[Phase, Phase]] = set()
         self.last_heard: dict[str, float] = {}
-        self.spoke_at: dict[tuple[str, int], float] = {}  # by attempt: a copy of an older word may come late
+        self.spoke_at: dict[tuple[str, int], float] = {}  # by attempt: a copy of an older report may arrive late
         self.boots: dict[str, int] = {}
         self.fell: dict[str, tuple[float, str]] = {}
         self.requests: list[StopRequest] = []
@@ -49,13 +49,13 @@ class Witness:
         self.began: dict[int, float] = {}
         self.ended: dict[int, float] = {}
         self.tail_lost = False
-        """The owner's journal has lost its tail: what it did after that is forgotten, and may be decided again."""
+        """Whether the owner's journal has lost its end: later events are forgotten, and may be decided again."""
         self.runs = 0
-        """How many runs of the job have begun after another."""
+        """The number of runs of the job after the first."""
         self.cut_short: set[int] = set()
-        """Attempts that ended with the run of the job that they were in."""
+        """Attempts that ended because their run of the job ended."""
         self.used = 0
-        """The highest attempt of which a PREPARE was sent."""
+        """The highest attempt for which a PREPARE was sent."""
 
     def truth(self, attempt: int) -> Truth:
         if attempt not in self.truths:
@@ -75,7 +75,7 @@ class Witness:
         if rank in mine:
             raise Violation("I1", f"two processes of rank {rank} in attempt {attempt}")
         if self.truth(attempt).started_by.get(rank, 0) >= boot:
-            # A new agent may begin once more what the one before took with it; the same one may not.
+            # A new agent may start the same rank again after the earlier agent's processes died with it.
             raise Violation("I1", f"rank {rank} is started a second time in attempt {attempt}")
         if taken := {seat.node, seat.device} & self.avoided:
             raise Violation("avoid", f"rank {rank} of attempt {attempt} is placed on {', '.join(sorted(taken))}")
@@ -139,7 +139,7 @@ class Witness:
     # ------------------------------------------------------------------------------------------ the owner's steps
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int, actions: list[Action]) -> None:
-        """After every event that the owner handled."""
+        """Check the gang after every event that the owner handled."""
         if gang.attempt != attempt:
             self._new_attempt(gang, attempt)
         if gang.phase is not before:
@@ -155,13 +155,13 @@ class Witness:
     def _new_attempt(self, gang: Gang, before: int) -> None:
         now, number = self.world.now, gang.attempt
         if self.tail_lost and gang.phase is Phase.DRAINING:
-            return  # one that an agent told of, to be stopped
+            return  # an attempt reported by an agent, which only has to be stopped
         if number <= self.highest or (number != before + 1 and not self.tail_lost):
             raise Violation("I7", f"attempt {number} begins after attempt {max(before, self.highest)}")
         self.highest = number
         self.began[number] = now
         for other, ranks in self.live.items():
-            if ranks and not self.tail_lost:  # then it hears of them before it uses the number
+            if ranks and not self.tail_lost:  # otherwise it learns of them before it uses the number
                 raise Violation("I1", f"attempt {number} begins while ranks {sorted(ranks)} of attempt {other} live")
         if number > 1:
             kept_pause(gang, number, now)
@@ -183,7 +183,7 @@ class Witness:
             again = self.tail_lost and truth.stopped_at is not None
             truth.stopped_at = now
             if again:
-                pass  # the owner has forgotten that it had stopped it; its agents have not
+                pass  # the owner has forgotten its stop; the agents have not
             elif gang.trial.completed:
                 self._complete(gang)
             else:
@@ -197,7 +197,7 @@ class Witness:
             raise Violation("I2", f"attempt {gang.attempt} counts as complete, but ranks {failed} were stopped")
 
     def _justified(self, gang: Gang, before: Phase, entered: float) -> None:
-        """I2 (and I11): an attempt ends only by what really befell it, by its own timers, or on request."""
+        """Check I2 and I11: only a real trouble, the gang's own timers or a request may end an attempt."""
         trial, truth, attempt, now = gang.trial, self.truth(gang.attempt), gang.attempt, self.world.now
         timers = gang.spec.timers
         why: list[str] = []
@@ -237,7 +237,7 @@ class Witness:
         raise Violation(name, f"attempt {attempt} is stopped in {before} by {'; '.join(why) or 'nothing at all'}")
 
     def _lost(self, node: str, attempt: int) -> bool:
-        """Whether the owner has reason to count this node as lost."""
+        """Return whether the owner has reason to count this node as lost."""
         now, began = self.world.now, self.began.get(attempt, 0.0)
         lease_s = self.world.plan.spec.timers.lease_s
         if now - self.last_heard.get(node, 0.0) >= lease_s - HAIR:
@@ -278,14 +278,17 @@ class Witness:
     # ------------------------------------------------------------------------------------------ reports and ends
 
     def evidence(self, evidence: AttemptEvidence) -> None:
-        """The owner has its evidence: what it takes for stopped was stopped, and what died by itself was not."""
+        """Check the evidence that the owner has collected.
+
+        A rank that counts as stopped must have been stopped, and a rank that died by itself must not count as stopped.
+        """
         self.evidences[evidence.attempt] = evidence
         truth = self.truth(evidence.attempt)
         for worker in evidence.workers:
             ended, cause = worker.exit, truth.deaths.get(worker.rank)
             if ended is None or ended.ok:
                 continue
-            # A worker that was already dying when our SIGKILL came died by itself.
+            # A worker that was dying before our SIGKILL came died by itself.
             asked_at = truth.signalled.get(worker.node, self.world.now)
             before_stop = truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR
             if ended.after_stop and cause == "own" and before_stop:
@@ -294,7 +297,7 @@ class Witness:
                 raise Violation("I5", f"rank {worker.rank} was stopped, and counts as dead by itself")
 
     def recorded(self, record: AttemptRecord) -> None:
-        """One report an ended attempt, and no attempt without."""
+        """Check that each ended attempt has exactly one report."""
         number = record.attempt
         if number in self.records:
             raise Violation("report", f"attempt {number} is recorded twice")
@@ -304,7 +307,7 @@ class Witness:
         self.judge(record)
 
     def judge(self, record: AttemptRecord) -> None:
-        """I4 and I5 of one record."""
+        """Check I4 and I5 for one record."""
         number, report, first = record.attempt, record.report, record.report.first
         if record.decision.kind is DecisionKind.REQUEUE and report.reason == f"the platform begins run {self.runs}":
             self.cut_short.add(number)
@@ -326,11 +329,12 @@ class Witness:
         others = (rank for rank, exit_ in exits.items() if exit_ and not exit_.after_stop)
         blamed = any(truth.deaths.get(rank) == "peer" for rank in others)
         if not special and not blamed and mine is not None and mine.after_stop:
-            # Whom others waited for in vain is a silent sink, even if it had to be stopped in the end.
+            # If others waited in vain for the blamed rank, the blame is right, even if that rank was stopped in the
+            # end.
             raise Violation("I5", f"attempt {number} blames rank {first.rank}, which was only stopped")
         if not special and truth.deaths.get(first.rank) == "peer":
             plan = self.world.plan
-            slack = plan.latency_s * (1.0 + plan.jitter)  # nobody could know which came first
+            slack = plan.latency_s * (1.0 + plan.jitter)  # within this time nobody could know which death came first
             own = [
                 rank
                 for rank, exit_ in exits.items()
@@ -353,7 +357,7 @@ class Witness:
         self.seating.finished(report)
 
     def came_back(self, gang: Gang) -> None:
-        """The owner has replayed its journal."""
+        """Adjust to the owner's state after it has replayed its journal."""
         self.back_at = self.world.now
         self.back_in.add(gang.phase)
         if self.tail_lost:
@@ -362,12 +366,15 @@ class Witness:
             self.highest = max(gang.attempt, self.used)
             self.avoided = set(gang.avoid)
             self.entered_at = gang.entered_at
-            self.seating.line, self.seating.came_at = gang.line, 0.0  # who joined last may be forgotten
+            self.seating.line, self.seating.came_at = (
+                gang.line,
+                0.0,
+            )  # the owner may have forgotten which node joined last
             self.seating.waited_from = gang.entered_at
             if self.world.plan.lying_disk:
                 self.highest = gang.attempt
         for record in gang.records:
-            # What it wrote down but could not act on before it died is known now.
+            # Records that the owner wrote but could not act on before it died are judged now.
             if record.attempt not in self.records:
                 self.records[record.attempt] = record
                 self.judge(record)
@@ -378,7 +385,7 @@ class Witness:
         self.avoided |= gang.avoid
 
     def resumed(self, gang: Gang) -> None:
-        """The platform has started another run of the job."""
+        """Note that the platform has started another run of the job."""
         self.runs += 1
         self.seating.line = ()
         self.seating.waited_from = self.world.now
@@ -389,7 +396,7 @@ class Witness:
 
 
 def _path(before: Phase, after: Phase) -> list[tuple[Phase, Phase]]:
-    """The edges of the table that lead from one phase to the other within one step."""
+    """Return the edges of the table that lead from one phase to the other within one step."""
     if (before, after) in EDGES:
         return [(before, after)]
     paths = [[(before, middle), (middle, after)] for middle in Phase if {(before, middle), (middle, after)} <= EDGES]

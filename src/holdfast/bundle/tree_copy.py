@@ -219,7 +219,7 @@ def _folder(folder: Path, made: set[Path]) -> None:
 
 
 def _stands(tree: Tree, place: Path, into: Path) -> bool:
-    """Whether the exchange directory has this complete tree, `now` leads to it, and `run` is its launcher."""
+    """Return whether the exchange directory has this complete tree, `now` leads to it, and `run` is its launcher."""
     try:
         leads = str((place.parent / NOW).readlink()) == place.name
     except OSError:
@@ -242,7 +242,7 @@ def _point(link: Path, name: str) -> str:
 
 
 def _is_run(launcher: Path, run: Path) -> bool:
-    """Whether `run` is an executable copy of this launcher. A site may have its own `run` instead."""
+    """Return whether `run` is an executable copy of this launcher. A site may have its own `run` instead."""
     try:
         found = run.lstat()
         whole = stat.S_ISREG(found.st_mode) and found.st_mode & 0o555 == 0o555

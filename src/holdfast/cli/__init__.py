@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Whether the user asks about the verb, which works on any system.
+    """Return whether the user asks about the verb, which works on any system.
 
     `--help` after a script's name is the script's.
     """
@@ -131,7 +131,7 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
 
 def _reader_left(end: SystemExit) -> bool:
-    """Whether click found a closed pipe.
+    """Return whether click found a closed pipe.
 
     click then exits with status 1 and wraps stdout in a class, whose module differs between releases.
     """

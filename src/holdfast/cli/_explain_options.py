@@ -71,7 +71,7 @@ def explaining(
 
 
 def _silent_input() -> bool:
-    """Whether standard input is a terminal or /dev/null, so that it contains no log."""
+    """Return whether standard input is a terminal or /dev/null, so that it contains no log."""
     try:
         return stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
     except OSError:

@@ -44,7 +44,7 @@ def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bo
 
 
 def named(fault_codes: str | None, fault_rules: str | None) -> bool:
-    """Whether an option or a setting names a file of codes or rules."""
+    """Return whether an option or a setting names a file of codes or rules."""
     from holdfast.settings.resolved_settings import resolve
 
     settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())

@@ -133,7 +133,10 @@ class Follower:
         return LogLine(rank=rank, attempt=self._number, streams=tuple(streams), wait=True)
 
     def _over(self, rank: int, answer: Answered) -> bool:
-        """Whether this rank will write no more lines in the attempt. Lines that have arrived are left for the merge."""
+        """Return whether this rank will write no more lines in the attempt.
+
+        Lines that have arrived are left for the merge.
+        """
         log = answer.log
         if log is None or not answer.ok:
             error = self._far.refusal(answer)

@@ -85,7 +85,7 @@ def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
 
 
 def _is_due(home: Path) -> bool:
-    """Whether a day has passed since the last pruning, or since the first run.
+    """Return whether a day has passed since the last pruning, or since the first run.
 
     Raises OSError if there is no state directory.
     """

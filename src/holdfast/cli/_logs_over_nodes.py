@@ -47,7 +47,7 @@ def _only_here(error: HoldfastError, wish: LogOptions, told_there: bool) -> bool
 
 
 def _here(home: Path, view: JobView, wish: LogOptions, rank: int) -> bool:
-    """Whether this machine has the logs of this rank for all requested attempts."""
+    """Return whether this machine has the logs of this rank for all requested attempts."""
     every = attempts_of(home, view.id)
     meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
     return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)

@@ -54,7 +54,7 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
 
 
 def is_elsewhere(view: JobView) -> bool:
-    """Whether the job may still run while its owner is on another node."""
+    """Return whether the job may still run while its owner is on another node."""
     from holdfast.record.job_views import JobState
 
     return view.state is JobState.OUT_OF_SIGHT or (view.state is JobState.RUNNING and view.host != socket.gethostname())

@@ -107,7 +107,7 @@ def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
 
 
 def _utc_is_set() -> bool:
-    """Whether HOLDFAST_UTC or the key `utc` selects UTC.
+    """Return whether HOLDFAST_UTC or the key `utc` selects UTC.
 
     `holdfast config` reports mistakes in a file. A wrong value of the variable is reported on stderr, and the verb
     continues.

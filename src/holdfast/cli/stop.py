@@ -110,7 +110,7 @@ def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _is_task(view: JobView, array: str) -> bool:
-    """Whether the job has run as a task of this array; False if `array` is the name of a job."""
+    """Return whether the job has run as a task of this array; False if `array` is the name of a job."""
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
 
 

@@ -114,7 +114,7 @@ class LocalSource:
 
 
 def within(relative: str, target: str) -> bool:
-    """Whether a link at `relative` to `target` stays inside the tree."""
+    """Return whether a link at `relative` to `target` stays inside the tree."""
     reached = os.path.normpath(os.path.join(os.path.dirname(relative), target))  # noqa: PTH118, PTH120 - text only
     return not (reached == ".." or reached.startswith(("../", "/")))
 

@@ -309,7 +309,10 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
 
 
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
-    """Whether the job's report is the report of this attempt, and not of a later request."""
+    """Return whether the job's report is the report of this attempt, and not of a later request.
+
+    Hints are not compared: a missing hint is added from files.
+    """
     own = record.report
     return (own.attempt, own.phrase, own.code, own.reason) == (
         report.attempt,

@@ -27,7 +27,7 @@ def paint(text: str, style: Style, colour: bool) -> str:
 
 
 def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """Whether the stream is a terminal with colours, and NO_COLOR is not set."""
+    """Return whether the stream is a terminal with colours, and NO_COLOR is not set."""
     return not env.get("NO_COLOR") and env.get("TERM") != "dumb" and stream.isatty()
 
 

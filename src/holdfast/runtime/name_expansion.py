@@ -74,7 +74,7 @@ def parameters_in(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_names(text: str) -> bool:
-    """Whether there may be a name to expand: most commands have none."""
+    """Return whether there may be a name to expand: most commands have none."""
     return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
 
 
@@ -179,7 +179,7 @@ class _Expansion:
         return None
 
     def _set_here(self, name: str) -> bool:
-        """Whether the script sets the name itself: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
+        """Return whether the script sets the name itself: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
         at = self._text.find(name)
         while at >= 0:
             before, after = self._text[at - 1 : at], self._text[at + len(name) : at + len(name) + 1]

@@ -46,7 +46,7 @@ def form_token(token: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server at this address."""
+    """Return whether only this machine can reach a server at this address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -95,7 +95,10 @@ class TokenAuth:
         return PlainTextResponse(_NO_TOKEN, 401)
 
     def _is_ours(self, host: str) -> bool:
-        """Whether the host name is this server's. DNS rebinding needs a name, so any numeric address is accepted."""
+        """Return whether the host name is this server's.
+
+        DNS rebinding needs a name, so any numeric address is accepted.
+        """
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.strip("[]").lower()
         try:

@@ -70,7 +70,7 @@ class Goodput(Noun, frozen=True, kw_only=True):
 
 
 def ended_well(record: AttemptRecord) -> bool:
-    """Whether the attempt succeeded, or a person or the platform stopped it regularly.
+    """Return whether the attempt succeeded, or a person or the platform stopped it regularly.
 
     A stop by a time limit does not count, nor an owner's death.
     """
@@ -79,7 +79,7 @@ def ended_well(record: AttemptRecord) -> bool:
 
 
 def kept(record: AttemptRecord) -> bool:
-    """Whether the attempt was useful: it ended well or made progress."""
+    """Return whether the attempt was useful: it ended well or made progress."""
     return record.progressed or bool(record.signs) or ended_well(record)
 
 
