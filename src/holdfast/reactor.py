@@ -40,7 +40,11 @@ class CallbackPriority(enum.IntEnum):
 
 
 class DescriptorWatch:
-    """A watched descriptor, until `close`. Closing the watch does not close the descriptor."""
+    """A watched descriptor, until `close`. Closing the watch does not close the descriptor.
+
+    `reactor`: the reactor that waits. `fd`: the descriptor. `events`: the awaited events, as in `selectors`.
+    `callback`: called with (fd, now). `turn`: its priority among ready descriptors.
+    """
 
     __slots__ = ("_events", "_reactor", "callback", "fd", "turn")
 
@@ -77,7 +81,11 @@ class DescriptorWatch:
 
 
 class DueCall:
-    """A callback that is due at `when`, until it has run or `close` is called."""
+    """A callback that runs once, unless `close` is called before.
+
+    `reactor`: the reactor that waits. `when`: the due time on the reactor's clock, in seconds. `callback`: called with
+    (now).
+    """
 
     __slots__ = ("_reactor", "callback", "when")
 

@@ -325,7 +325,7 @@ class Fuzz:
 
 
 def _use(message: Any) -> None:
-    """Do with a message what the owner does first."""
+    """Handle a message as the owner does first: encode it again, and decide on its admission."""
     frame(message, _NOW + 1)
     if isinstance(message, Hello | Foreign):
         admit(message, "10.0.0.7", _HOUSE, KnownAgents(), lambda name: True)

@@ -49,7 +49,11 @@ COLLECT_S = 0.02
 
 
 class OwnerHost:
-    """The machine of the job's owner, with a simulated journal, network, checks and crashes."""
+    """The machine of the job's owner, with a simulated journal, network, checks and crashes.
+
+    `world`, `network`, `witness`: parts of the simulation. `machines`: the nodes by name. `work`: the job's saved work.
+    `make_owner`: creates an owner for a plan.
+    """
 
     def __init__(
         self,

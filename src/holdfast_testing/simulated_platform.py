@@ -34,7 +34,10 @@ class Host(Protocol):
 
 
 class SimulatedPlatform:
-    """The platform of the one job. The end of a run ends all its processes, including the owner."""
+    """The platform of the one job. The end of a run ends all its processes, including the owner.
+
+    `world`: the simulated world. `machines`: the nodes by name. `host`: the owner's machine.
+    """
 
     def __init__(self, world: World, machines: dict[str, Machine], host: Host) -> None:
         self.world = world

@@ -57,7 +57,9 @@ class Node(Protocol):
 class Process:
     """One rank's process in one attempt.
 
-    `cause` is the cause of its death: own, peer, stop, done, power or agent; empty while it lives.
+    `machine`: the node that runs it. `attempt`: the attempt's number. `seat`: its rank, role and node. `size`: the
+    number of ranks in the attempt. `ill`: its planned trouble; None: it stays healthy. The attribute `cause` is the
+    cause of its death: own, peer, stop, done, power or agent; empty while it lives.
     """
 
     __slots__ = (
@@ -206,7 +208,11 @@ class Process:
 
 
 class Room:
-    """The place where the ranks of one attempt meet and work: all of them or none."""
+    """The place where the ranks of one attempt meet and work: all of them or none.
+
+    `world`, `witness`: parts of the simulation. `work`: the job's saved work. `attempt`: the attempt's number. `size`:
+    the number of ranks in the attempt.
+    """
 
     def __init__(self, world: World, witness: Witness, work: Work, attempt: int, size: int) -> None:
         self.world = world

@@ -31,7 +31,7 @@ class Report:
     phrase: str
     #: The cause in one or more sentences.
     reason: str
-    #: The advice what to do.
+    #: Advice for the user.
     solution: str
     #: `workload`, `hardware`, `network`, `storage`, `platform`, `external`, `operator` or `unknown`.
     blame: Blame
@@ -49,7 +49,7 @@ class Report:
     exception: str
     #: The confidence that this rank is the culprit, from 0 to 1.
     confidence: float
-    #: Equal for equal failures.
+    #: A text that is equal for equal failures.
     fingerprint: str
     #: The lines and facts that prove the cause, the strongest first.
     evidence: tuple[str, ...]

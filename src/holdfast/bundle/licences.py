@@ -31,7 +31,7 @@ _MOST_NAMED = 12
 
 
 class LicensedPart(Noun, frozen=True, kw_only=True):
-    """One shipped software."""
+    """One software package that is shipped in the tree."""
 
     name: str
     version: str

@@ -34,7 +34,10 @@ _ROOM_BYTES = 4 << 20
 
 
 class TreeNotInstalled(HoldfastError):
-    """The runtime could not be put into the exchange directory. `phrase`: the failure class."""
+    """The runtime could not be put into the exchange directory.
+
+    `message`: the sentence for the user. `phrase`: the failure class. `hint`: a command that the user can type.
+    """
 
     def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)

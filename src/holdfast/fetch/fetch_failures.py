@@ -33,8 +33,9 @@ PASSING = frozenset(
 class FetchError(Exception):
     """A fetch failed.
 
-    `words`: one clause for the user, which may contain the URI in its printable form, but no secret. `here`: the cause
-    is this node.
+    `phrase`: the failure class. `words`: one clause for the user, which may contain the URI in its printable form, but
+    no secret. `solution`: advice for the user. `here`: the cause is this node. `wait_s`: seconds that the server asks
+    to wait before the next try.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class FetchError(Exception):
         self.solution = solution
         self.here = here
         self.wait_s = wait_s
-        """Seconds that the server asks to wait (Retry-After)."""
+        """Seconds that the server asks to wait before the next try (Retry-After); None: it asks for no wait."""
 
     @property
     def passes(self) -> bool:

@@ -36,7 +36,7 @@ class Opened:
     def __init__(self, at: int, size: int | None, mark: str, blocks: Iterator[bytes]) -> None:
         self.at = at
         self.size = size
-        """Bytes of the whole; None: not known."""
+        """The size of the whole file in bytes; None: not known."""
         self.mark = mark
         self.blocks = blocks
 

@@ -32,7 +32,7 @@ READABLE = 0o644
 
 
 class Record(Noun, frozen=True, kw_only=True):
-    """The complete content of a place."""
+    """The record of a complete place: what it contains."""
 
     key: str
     shown: str
@@ -70,7 +70,7 @@ class TargetPlace:
         self._lock = self._beside / f".{into.name}.holdfast-lock"
         self._state = self.part / "state.json"
         self.data = self.part / "data"
-        """What is being fetched."""
+        """The file or directory that is being fetched, inside the part."""
 
     # ------------------------------------------------------------------------------------------ what is there
 

@@ -19,7 +19,7 @@ _WIDTHS = {
 
 
 class Samples:
-    """The samples: a number for each metric and its label values. Counters and histograms can be added up."""
+    """The values of all metrics, by labels. Values of counters and histograms can be added up."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, dict[Labels, float]] = {}

@@ -116,7 +116,11 @@ def _safe(name: str) -> str:
 
 
 class _Expansion:
-    """The expansion of one text."""
+    """The expansion of one text.
+
+    `text`: the text with names. `known`: the values of names. `where`: a description of the text for errors. `reader`:
+    the program that reads the text.
+    """
 
     def __init__(self, text: str, known: NameValues, where: str, reader: ExpansionTarget) -> None:
         self._text, self._known, self._where, self._reader = text, known, where, reader

@@ -33,7 +33,7 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     reason: str = ""
     #: Lines such as `79: 2 of 3 within 24 h before HOLD`.
     counted: tuple[str, ...] = ()
-    #: What returns the device to work.
+    #: The event that returns the device to work.
     ends: str = ""
     #: The key of its state directory, see `Home.key`.
     home: str

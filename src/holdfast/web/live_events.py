@@ -32,10 +32,13 @@ _EVENT = struct.Struct("iIII")
 
 
 class EventListener:
-    """One open page. `home`: the state directory it shows; None: all. `folders`: directories whose files it shows."""
+    """One open page."""
 
     def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
-        """Create the listener for a page."""
+        """Create the page's listener.
+
+        `home`: the state directory that the page shows; None: all. `folders`: directories whose files it shows.
+        """
         self.home = home
         self.folders = folders[:MOST_FOLDERS]
         self.news = asyncio.Event()

@@ -13,7 +13,7 @@ from holdfast.report.merged_logs import LogCursor, LogLineFilter, fitting
 from holdfast.web.log_excerpt import shown
 from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 
-#: Seconds before the moment in which a rank's lines are searched.
+#: The length of the window before the moment, in seconds: a rank's lines are searched in it.
 WINDOW_S = 60.0
 #: The number of lines of each stream; the last before the moment are shown.
 MOST_LINES = 6

@@ -38,7 +38,7 @@ _STATIC = Path(__file__).parent / "static"
 
 
 class ServerSetup(NamedTuple):
-    """What a server serves. `clock` returns seconds since the epoch."""
+    """The settings of a server. `clock` returns seconds since the epoch."""
 
     homes: tuple[Home, ...]
     token: str
@@ -49,7 +49,7 @@ class ServerSetup(NamedTuple):
 
 
 class WebSite:
-    """All pages of one server."""
+    """The web application with all pages of one server."""
 
     def __init__(self, setup: ServerSetup, pages: Sequence[Page] = PAGES) -> None:
         self._setup = setup

@@ -18,7 +18,7 @@ from holdfast.model.phrases import Phrase
 
 
 class TimeUse(enum.StrEnum):
-    """How a job's time was spent."""
+    """The uses of a job's time."""
 
     PRODUCTIVE = "productive"
     #: The program ran, but none of its work was kept.
