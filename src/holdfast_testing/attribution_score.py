@@ -1,6 +1,6 @@
 """Measures how often the attribution names the true culprit, which the simulation knows.
 
-Counted are attempts that ended in trouble. Attempts that were stopped on request, or before any trouble, are not
+Attempts that ended in trouble are counted. Attempts that were stopped on request, or before any trouble, are not
 counted. A report is right if its culprit (rank or node) had the first trouble of the attempt.
 """
 

@@ -21,7 +21,7 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-#: Marks that are not exported as events: they are many, and the spans have the same facts.
+#: Kinds of marks that are not exported as events: the spans have the same facts.
 _NO_EVENTS = frozenset({MarkKind.PROGRESS, MarkKind.FINISHED})
 _MISSING = "the OpenTelemetry SDK is not installed: pip install 'holdfast-run[otel]'"
 

@@ -91,7 +91,7 @@ PAGE = Page("/devices", "devices.html", read, "Devices")
 
 
 def devices_of(home: Home, now: float) -> Iterable[DeviceEntry]:
-    """Yield each device that the fault log of a state directory knows. Raises `HoldfastError` and OSError."""
+    """Yield each device of this machine or of the state directory's fault log. Raises `HoldfastError` and OSError."""
     here = socket.gethostname()
     with FaultLog(home.path, load_policy(None, None).policy, now, writable=False, keep=True) as log:
         rows = list_devices(log)

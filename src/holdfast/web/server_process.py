@@ -16,7 +16,7 @@ MOST_REQUESTS = 128
 
 
 class _Server(uvicorn.Server):
-    """Ends event streams on a signal: uvicorn would wait for them and not end."""
+    """Ends event streams on a signal: otherwise uvicorn would wait seconds for them."""
 
     def __init__(self, config: uvicorn.Config, site: WebSite) -> None:
         super().__init__(config)
