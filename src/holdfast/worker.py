@@ -43,8 +43,7 @@ def progress(step: int, saved: bool = False) -> None:
 
     Call it once per step, or whenever work worth keeping was done (a checkpoint, an epoch). The reports decide whether
     an attempt made progress before it failed, and reset `--hang-timeout`. `saved`: a checkpoint of this step is
-    written, from which a restart continues; steps that a failed
-    job did after it count as lost.
+    written, from which a restart continues; steps that a failed job did after it count as lost.
     """
     global _opened
     try:

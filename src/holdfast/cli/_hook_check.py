@@ -57,7 +57,10 @@ def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCheckOptions:
-    """The options of the check: print JSON, drain the node on failure, end holdfast's drain on success."""
+    """The options of the check.
+
+    `as_json`: print JSON. `drains`: drain the node on failure. `gives_back`: end a drain of holdfast on success.
+    """
 
     as_json: bool
     drains: bool
