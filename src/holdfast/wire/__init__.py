@@ -1,1 +1,1 @@
-"""How the owner of a job and its nodes reach each other."""
+"""The network between a job's owner and its nodes: addresses, keys, TLS, messages."""

@@ -1,4 +1,5 @@
-"""The addresses of a host, asked for without waiting: a resolver that answers nothing blocks its own process only."""
+"""Resolves host names without blocking the reactor: each look-up runs in a child process, so a hung resolver blocks
+only that."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ RESOLVE_S = 10.0
 MOST_ADDRESSES = 16
 _MOST_BYTES = 16_384
 
-#: Family and address, a scope included: `fe80::1%eth0`.
+#: Address family and address; the address may have a scope, as in `fe80::1%eth0`.
 Address = tuple[int, str]
 
 _ASK = """
@@ -31,7 +32,7 @@ except (OSError, UnicodeError) as error:
 
 
 def literal(host: str) -> list[Address]:
-    """The address that `host` already is; empty for a name."""
+    """Return `host` as an address if it is an IP literal, else an empty list."""
     try:
         found = _socket.getaddrinfo(host, 0, 0, _socket.SOCK_STREAM, 0, _socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -40,10 +41,10 @@ def literal(host: str) -> list[Address]:
 
 
 class Resolving:
-    """One question. `done(addresses, why, now)` is called once, with no addresses where there are none, and why."""
+    """One look-up. It calls `done(addresses, why, now)` once; without addresses, `why` is the reason."""
 
     def __init__(self, reactor: Reactor, host: str, done: Callable[[list[Address], str, float], News]) -> None:
-        """Raises OSError where no process can be started."""
+        """Start the resolver process. Raises OSError if it cannot be started."""
         self._reactor = reactor
         self._done = done
         self._data = b""
@@ -59,7 +60,7 @@ class Resolving:
         reactor.watch(self._answer, self._read)
 
     def close(self) -> None:
-        """The answer is no longer wanted; again does nothing."""
+        """Cancel the look-up: `done` is not called. A second call does nothing."""
         if self._answer >= 0:
             self._late.close()
             self._reactor.forget(self._answer)

@@ -1,4 +1,4 @@
-"""This machine's network addresses, and the addresses that a name stands for."""
+"""This machine's network addresses, and the addresses to which a host name resolves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Interface(Noun, frozen=True, kw_only=True):
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Every address of this machine, as the kernel lists them. Raises OSError where it has no netlink."""
+    """Return every address of this machine, in the kernel's order. Raises OSError if netlink is not available."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(_WITHIN_S)
         size = _HEADER.size + _ADDRESS.size
@@ -66,7 +66,7 @@ def _interface(body: bytes) -> Interface | None:
             break
         values[kind] = rest[_ATTRIBUTE.size : length]
         rest = rest[(length + 3) & ~3 :]
-    # On a point-to-point link the second of the two is the other end's address.
+    # On a point-to-point link IFA_ADDRESS is the other end's address, so IFA_LOCAL comes first.
     packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
     if len(packed) not in (4, 16):
         return None
@@ -78,7 +78,7 @@ def _interface(body: bytes) -> Interface | None:
 
 
 def plain(address: str) -> str:
-    """As `ipaddress` writes it: without brackets and zone, IPv4 in IPv6 as IPv4; a name stays unchanged."""
+    """Normalise an address: no brackets, no zone, IPv4-mapped IPv6 as IPv4. A host name is returned unchanged."""
     text = address.strip("[]").partition("%")[0]
     try:
         found = ipaddress.ip_address(text)
@@ -89,7 +89,7 @@ def plain(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach it: 127.0.0.0/8, ::1, and names that mean them on every machine."""
+    """Whether `address` is 127.0.0.0/8, ::1, or a host name that means one of them on every machine."""
     text = plain(address)
     try:
         return ipaddress.ip_address(text).is_loopback
@@ -98,7 +98,7 @@ def is_loopback(address: str) -> bool:
 
 
 def offered(found: Iterable[Interface]) -> tuple[str, ...]:
-    """The addresses that other machines may reach, IPv4 first: no loopback, no link-local, no bridge to containers."""
+    """Return the addresses that other machines can reach, IPv4 first: no loopback, link-local or container bridge."""
     usable = []
     for interface in found:
         address = ipaddress.ip_address(interface.address)
@@ -108,7 +108,7 @@ def offered(found: Iterable[Interface]) -> tuple[str, ...]:
 
 
 def addresses_of(host: str) -> tuple[str, ...]:
-    """All addresses that a name or address stands for, each once. Raises `BadUsage` where it stands for none."""
+    """Return all addresses to which `host` resolves, without duplicates. Raises `BadUsage` if it cannot be resolved."""
     try:
         answers = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

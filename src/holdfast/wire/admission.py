@@ -1,5 +1,7 @@
-"""Which agents the owner admits: from a hello and the owner's knowledge to a welcome, or to a refusal with a command to
-type. Pure."""
+"""Decides which agents the owner admits: answers a hello with a welcome, or with a refusal and a command to type.
+
+Pure: no input or output.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_settings import JobSetting
     from holdfast.model.job_spec import JobSpec, NodePlan
 
-#: Twice the largest measured gang: beyond it, a program starts agents without end.
+#: Limit on the agents of a job. It is twice the largest measured gang: more agents mean a program that starts them in
+#: an endless loop.
 MOST_NODES = 20_000
 
 BAD_USAGE = 2
@@ -22,18 +25,18 @@ TOO_FEW_DEVICES = 252
 
 
 class AdmissionContext(Noun, frozen=True, kw_only=True):
-    """What the owner compares a hello with."""
+    """The owner's data that a hello is compared with."""
 
     #: The version of holdfast.
     version: str
     job: str
     user: str
-    #: The owner's machine, by its host name.
+    #: Host name of the owner's machine.
     host: str
     job_id: str
     spec: JobSpec
     term: int
-    #: What an admitted agent is sent.
+    #: Settings that are sent to an admitted agent.
     settings: tuple[JobSetting, ...] = ()
 
 
@@ -50,13 +53,14 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
 
 
 class KnownAgents:
-    """All agents that were admitted so far. Each question costs the same, however many there are."""
+    """All agents that were admitted so far, indexed by agent id, node name and rank: each look-up takes constant
+    time."""
 
     def __init__(self) -> None:
         self._by_agent: dict[str, KnownAgent] = {}
         self._by_name: dict[str, str] = {}
         self._by_rank: dict[int, str] = {}
-        """By name and by chosen rank: the agent that has it, or had it last."""
+        """Both map to the id of the agent that has the name or the rank now, or had it last."""
 
     def put(self, lodger: KnownAgent) -> None:
         """Admit an agent, for the first time or again."""
@@ -75,7 +79,7 @@ class KnownAgents:
         return self._by_agent.get(self._by_name.get(name, ""))
 
     def ranked(self, rank: int | None) -> KnownAgent | None:
-        """The last agent with this rank by its user's choice."""
+        """Return the latest agent whose user chose this rank with `--node-rank`."""
         return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
 
 
@@ -87,10 +91,13 @@ def admit(
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None = None,
 ) -> Welcome | Refused:
-    """The answer to an agent that its peers reach at `address`. The caller adds an admitted one to the lodgers.
+    """Answer an agent's hello with a welcome or a refusal. The caller adds an admitted agent to `lodgers`.
 
-    `is_live`: whether a node of this name is connected. `is_lost`: whether it is known to be lost; None: each node
-    without a connection is.
+    address: the address at which peers reach the agent.
+    house: the owner's data.
+    lodgers: the agents admitted so far.
+    is_live: whether the node of this name is connected.
+    is_lost: whether the node of this name is lost; None: every node without a connection counts as lost.
     """
     if refused := _stranger(hello, house):
         return refused
@@ -111,7 +118,7 @@ def admit(
 
 
 def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
-    """Another version: the rest of its hello may have another meaning."""
+    """Refuse an agent of another version: the other fields of its hello may have another meaning."""
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
     theirs = f"holdfast {hello.version} (protocol {hello.protocol})"
@@ -124,7 +131,7 @@ def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None
 
 
 def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
-    """Another node is started as the owner of the same job."""
+    """Refuse a node that was started as the owner of the same job."""
     if not hello.hosts or hello.job != house.job:
         return None
     return Refused(
@@ -136,7 +143,7 @@ def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
 
 
 def _differs(hello: Hello, house: AdmissionContext) -> Refused | None:
-    """An option on the node differs from the owner's."""
+    """Refuse a node on which an option differs from the owner's."""
     if hello.job != house.job:
         return Refused(
             reason=f"the owner on {house.host} runs another job: {house.job}; this node was started for {hello.job}",
@@ -179,7 +186,7 @@ def _no_room(
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
             code=BAD_USAGE,
         )
-    # Of several roles a node has as many workers of each as its devices allow: the placement decides.
+    # With several roles, the placement decides how many workers of each role fit on the node's devices.
     roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
     asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
     has = len(hello.node.devices)
@@ -205,7 +212,7 @@ def _workers(count: int) -> str:
 
 
 def _typed(plan: NodePlan) -> str:
-    """The number of nodes, as `--nnodes` has it."""
+    """Return the number of nodes in the syntax of `--nnodes`: `4` or `2:4`."""
     return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
 
 
@@ -216,9 +223,9 @@ def _name(
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None,
 ) -> str:
-    """The machine's host name; with its address, and then a number, where another node has that name.
+    """Choose a node name: the machine's host name; if that is taken, with the address and then a number appended.
 
-    A machine that was rebooted, or the run on it, gets its earlier name.
+    After a reboot, or a new run on the same machine, the node gets its earlier name again.
     """
     count = 1
     while True:
@@ -226,8 +233,8 @@ def _name(
         had = lodgers.named(name)
         if had is None:
             return name
-        # One whose connection has just broken, or whose agent was killed, dials again under the name that it has.
+        # A node that is not lost yet keeps its name: its agent may dial again after a broken connection or a kill.
         if had.address == address and not is_live(name) and (is_lost is None or is_lost(name)):
             return name
-        # Two runs on one machine are two nodes.
+        # A second run on the same machine is a node with a name of its own.
         count += 1

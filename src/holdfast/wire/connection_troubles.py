@@ -1,4 +1,4 @@
-"""Why an agent has no connection to the owner, in words, with what to type."""
+"""Messages to the user about failed connections between an agent and the owner, each with a command to type."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class NoOwner(HoldfastError):
     exit_status = 251
 
 
-#: Dialling again does not help: the agent's run ends at once.
+#: Failures that a retry cannot cure: the agent's run ends at once.
 FINAL = frozenset({ChannelEndKind.OTHER_KEY})
 
 
 def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
-    """What to say when dialling `host` and `port` is given up with `end`."""
+    """Return the error to report when the agent stops dialling `host`:`port` because of `end`."""
     place = written(host, port)
     try_it = f"nc -vz {quote(host)} {port}"
     match end.why:
@@ -53,9 +53,9 @@ def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
 
 
 def stranger(address: str, end: ChannelEnd, owner: str, key: Key) -> str:
-    """What the owner says of a peer that did not get in; empty of one that is no node of any job.
+    """Return the owner's message about a peer that was not admitted; empty if the peer is no node of any job.
 
-    `owner`: the host name of the owner's machine.
+    owner: host name of the owner's machine.
     """
     match end.why:
         case ChannelEndKind.OTHER_KEY:

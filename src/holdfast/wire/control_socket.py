@@ -1,12 +1,12 @@
 """The supervisor's control socket for other holdfast commands: a Unix socket in its directory, one JSON line each way.
 
 Only the user who runs the job, or root, may use it: the directory is 0700, the socket 0600, and the supervisor checks
-the peer's credentials. It answers garbage with what it expected, and no client can make the owner wait.
+the peer's credentials. It answers a malformed line with an example of a valid one. No client can make the owner wait.
 """
 
 from __future__ import annotations
 
-import _socket  # `socket` itself first makes enums of a hundred numbers: this module needs none of them
+import _socket  # `socket` builds large enums at import, which would cost start-up time
 import errno
 import os
 import struct
@@ -21,10 +21,10 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.fault_news import SOCKET_NAME, FaultsLine
 
 LINE_BYTES = 64 * 1024
-#: With more connections the client that was silent longest is closed: no client can keep `holdfast stop` out.
+#: Limit on open connections. Beyond it the longest-silent client is closed, so that `holdfast stop` can always connect.
 CONNECTIONS = 16
 
-#: How many clients the kernel keeps waiting for `accept`.
+#: Clients that the kernel queues until they are accepted.
 WAITING = 128
 
 
@@ -49,20 +49,20 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Control:
-    """The listening socket and its few connections."""
+    """The listening control socket and its connections."""
 
     def __init__(self, job_dir: Path, reactor: Reactor, take: Callable[[Line], Reply]) -> None:
-        """Raises OSError where the directory cannot hold a socket."""
+        """Listen in `job_dir`; `take` answers each request. Raises OSError if no socket can be bound in `job_dir`."""
         self._reactor = reactor
         self._take = take
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
-        """By fd; the client that was silent longest comes first."""
+        """Socket and received bytes of each client by descriptor; the longest-silent client comes first."""
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
         directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            # A socket's path has at most 107 bytes; a state directory may be deeper than that.
+            # A socket path is limited to 107 bytes, and the job's directory may have a longer path.
             self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
         except OSError:
             self._listener.close()
@@ -74,21 +74,24 @@ class Control:
         reactor.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, fd: int, now: float) -> None:
-        """Accept waiting clients, so many per turn: workers' deaths and output wait meanwhile."""
+        """Accept at most `CONNECTIONS` clients per turn: the workers' exits and output wait meanwhile."""
         for _ in range(CONNECTIONS):
             if not self._accept_one():
                 return
 
     def _accept_one(self) -> bool:
-        """Whether there may be another. Where this process can open no more files, the most silent client is closed."""
+        """Accept one client; return whether another may be waiting.
+
+        If this process has no free descriptor, the longest-silent client is closed.
+        """
         try:
-            accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # what `socket.accept` calls; no stub has it
+            accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # `socket.accept` calls it; the type stubs lack it
         except BlockingIOError:
             return False
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
-            return False  # the next look accepts it, or the client has left again
+            return False  # the next turn accepts the client, unless it has left by then
         client = _socket.socket(fileno=accepted)
         credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
@@ -103,7 +106,7 @@ class Control:
         return True
 
     def _make_room(self) -> None:
-        """Close the client that was silent longest. What it has sent by now still counts."""
+        """Close the longest-silent client. A request that it has sent already is still answered."""
         fd = next(iter(self._clients))
         before = self._clients[fd]
         self._read(fd)
@@ -113,7 +116,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # A client that has sent something goes to the end of the line.
+        # A client that has sent data moves to the end of the order of silence.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
@@ -139,7 +142,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # the client did not wait for the answer; its request is carried out all the same
+            pass  # the client has left without its answer; its request was carried out
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

@@ -1,8 +1,7 @@
-"""Ed25519 of 32 secret bytes: the public key, and signatures. What follows from them stands in plain formats here.
+"""Ed25519 keys from 32 secret bytes: public key, signatures, and their encodings for X.509, PKCS #8 and OpenSSH.
 
-An installation has the package `cryptography` for it. A runtime's tree, which is laid down for every task, has
-OpenSSL's own library for TLS anyway, and asks that one: the package would be a fifth of the tree. Both give the same
-bytes.
+An installation uses the package `cryptography`. A runtime's tree, which is copied for every task, lacks that package,
+which would be a fifth of its size; it uses OpenSSL's library, which TLS needs anyway. Both give the same bytes.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ if TYPE_CHECKING:
 
 SECRET_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES = 32, 32, 64
 LIBRARIES = ("libcrypto.so.3", "libcrypto.so.1.1")
-#: OpenSSL's number of it (NID_ED25519).
+#: OpenSSL's number for the algorithm Ed25519 (NID_ED25519).
 _ED25519 = 1087
 _SSH = b"ssh-ed25519"
-#: OpenSSH pads the secret part of an open key to this.
+#: OpenSSH pads the secret part of an unencrypted key to a multiple of this many bytes.
 _SSH_BLOCK = 8
 
 
 class Ed25519:
-    """One secret key."""
+    """One Ed25519 key pair."""
 
     def __init__(self, secret: bytes) -> None:
-        """Raises ImportError where neither the package nor OpenSSL's library is there."""
+        """Raises ImportError if neither the package `cryptography` nor OpenSSL's library is available."""
         self.secret = secret
         self.public: bytes
         self._sign: Callable[[bytes], bytes]
         try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # a tree has none
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # a runtime's tree lacks it
         except ImportError:
             by_library = _Library(secret)
             self.public, self._sign = by_library.public(), by_library.sign
@@ -50,7 +49,7 @@ class Ed25519:
 
 
 class _Library:
-    """The same by OpenSSL's library."""
+    """Ed25519 through OpenSSL's shared library."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -84,7 +83,7 @@ class _Library:
 
 
 def _openssl() -> Any:
-    """OpenSSL's library with the types of what is called. Raises ImportError."""
+    """Load OpenSSL's library and declare the functions used. Raises ImportError if there is no library."""
     for name in LIBRARIES:
         try:
             found = ctypes.CDLL(name)
@@ -113,21 +112,21 @@ def _done(answer: int) -> None:
 
 
 def derived(secret: bytes, purpose: bytes) -> bytes:
-    """32 bytes of a secret for one purpose: HKDF (RFC 5869) with SHA-256 and no salt."""
+    """Derive 32 bytes from a secret for one purpose: HKDF (RFC 5869) with SHA-256 and no salt."""
     within = hmac.digest(bytes(hashlib.sha256().digest_size), secret, "sha256")
     return hmac.digest(within, purpose + b"\1", "sha256")
 
 
 # ------------------------------------------------------------------------------------------------- in plain formats
 
-#: Ed25519 (RFC 8410), `commonName`, `basicConstraints`: as DER writes them.
+#: DER encodings of three object identifiers: Ed25519 (RFC 8410), `commonName`, `basicConstraints`.
 _OID, _COMMON_NAME, _CONSTRAINTS = bytes.fromhex("06032b6570"), bytes.fromhex("0603550403"), bytes.fromhex("0603551d13")
 _SEQUENCE, _SET, _INTEGER, _BOOLEAN, _BITS, _OCTETS, _TEXT = 0x30, 0x31, 0x02, 0x01, 0x03, 0x04, 0x0C
 _SHORT_TIME, _LONG_TIME, _TAG_0, _TAG_3 = 0x17, 0x18, 0xA0, 0xA3
 
 
 def der(tag: int, *parts: bytes) -> bytes:
-    """One value of DER."""
+    """Encode one DER value with this tag; its content is `parts`, concatenated."""
     content = b"".join(parts)
     if (size := len(content)) < 0x80:
         return bytes([tag, size]) + content
@@ -136,7 +135,8 @@ def der(tag: int, *parts: bytes) -> bytes:
 
 
 def certificate(key: Ed25519, name: str) -> bytes:
-    """An X.509 certificate that the key has signed itself, valid at all times: DER, the same bytes for the same key."""
+    """Return a self-signed X.509 certificate in DER, valid from 1970 to 9999; the same key and name give the same
+    bytes."""
     algorithm = der(_SEQUENCE, _OID)
     named = der(_SEQUENCE, der(_SET, der(_SEQUENCE, _COMMON_NAME, der(_TEXT, name.encode()))))
     always = der(_SEQUENCE, der(_SHORT_TIME, b"700101000000Z"), der(_LONG_TIME, b"99991231235959Z"))
@@ -144,7 +144,7 @@ def certificate(key: Ed25519, name: str) -> bytes:
     signed = der(
         _SEQUENCE,
         der(_TAG_0, der(_INTEGER, b"\2")),  # version 3
-        der(_INTEGER, b"\1"),  # its number
+        der(_INTEGER, b"\1"),  # serial number
         algorithm,
         named,
         always,
@@ -156,19 +156,19 @@ def certificate(key: Ed25519, name: str) -> bytes:
 
 
 def pkcs8(key: Ed25519) -> bytes:
-    """The secret key as PEM, for TLS (RFC 8410)."""
+    """Return the secret key in PKCS #8 as PEM, for TLS (RFC 8410)."""
     whole = der(_SEQUENCE, der(_INTEGER, b"\0"), der(_SEQUENCE, _OID), der(_OCTETS, der(_OCTETS, key.secret)))
     return _pem("PRIVATE KEY", whole)
 
 
 def openssh_public(key: Ed25519) -> str:
-    """The public key as a line of OpenSSH's, without a comment."""
+    """Return the public key as one line in OpenSSH's format, without a comment."""
     return f"{_SSH.decode()} {base64.b64encode(_ssh_public(key)).decode()}"
 
 
 def openssh_private(key: Ed25519) -> bytes:
-    """The secret key as OpenSSH keeps it in a file, without a pass phrase."""
-    check = hashlib.sha256(key.public).digest()[:4]  # of a wrong pass phrase: there is none
+    """Return the secret key in OpenSSH's file format, without a pass phrase."""
+    check = hashlib.sha256(key.public).digest()[:4]  # any value will do: it only detects a wrong pass phrase
     inner = check * 2 + _ssh(_SSH) + _ssh(key.public) + _ssh(key.secret + key.public) + _ssh(b"")
     inner += bytes(range(1, 1 + -len(inner) % _SSH_BLOCK))
     none = _ssh(b"none")

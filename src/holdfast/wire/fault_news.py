@@ -1,30 +1,29 @@
-"""News in the machine's fault log, sent to every supervisor that lives: each looks into the log then."""
+"""Notifies every live supervisor and agent of new entries in the machine's fault log: each then reads the log."""
 
 from __future__ import annotations
 
-import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
+import _socket  # `socket` builds large enums at import, which would cost start-up time
 import os
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-#: In the directory of each job: its supervisor listens there.
+#: Name of the socket on which a supervisor listens, in the job's directory.
 SOCKET_NAME = "control.sock"
 
-#: In the directory of each node's part of a job: its agent listens there.
+#: Name of the socket on which an agent listens, in the node's directory of the job.
 NEWS_NAME = "faults-news.sock"
 
 
 class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
-    """What `holdfast faults report` and `release` send: the machine's fault log has something new."""
+    """The machine's fault log has new entries: sent by `holdfast faults report` and `holdfast faults release`."""
 
 
 def notify_all(home: Path) -> int:
-    """Tell every supervisor and agent that lives under `home` of news in the fault log; how many heard it.
+    """Notify every supervisor and agent under the state directory `home`; return how many were notified.
 
-    Nothing waits: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its next
-    deadline.
+    This never blocks. A supervisor whose socket is full is skipped: it reads the fault log at its next deadline anyway.
     """
     heard = 0
     for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
@@ -36,7 +35,7 @@ def notify_all(home: Path) -> int:
                 client.send(msgspec.json.encode(FaultsLine()) + b"\n")
                 heard += 1
         except OSError:
-            continue  # left behind by a supervisor that was killed
+            continue  # a supervisor that was killed has left the socket behind
         finally:
             os.close(directory)
     return heard + sum(_tell_agent(path) for path in (home / "jobs").glob(f"*/nodes/*/{NEWS_NAME}"))
@@ -46,13 +45,13 @@ def _tell_agent(path: Path) -> bool:
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     except OSError:
-        return False  # the job is over meanwhile
+        return False  # the job's directory was removed meanwhile
     try:
         with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)) as client:
             client.setblocking(False)
             client.sendto(b"f", f"/proc/self/fd/{directory}/{NEWS_NAME}")
             return True
     except OSError:
-        return False  # left behind by an agent that was killed; or it has more messages than it needs
+        return False  # an agent that was killed has left the socket, or the agent's queue already holds notices
     finally:
         os.close(directory)

@@ -1,4 +1,4 @@
-"""What the guard of a node says to one of its children."""
+"""Reads the messages that a node's guard sends to each of its children."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORDS = 64
 
 
 def from_node(event: ev.Event, node: str) -> ev.Event:
-    """The event; of a signal to this node's run, with the node's name in its reason."""
+    """Return the event; if a signal to this node's run requested the stop, add the node's name to its reason."""
     if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
         request = event.request
         return replace(event, request=replace(request, reason=f"{node}: {request.reason}"))
@@ -29,10 +29,11 @@ def from_node(event: ev.Event, node: str) -> ev.Event:
 
 
 class GuardWords:
-    """The child's end of its pipe.
+    """The child's end of the pipe from its guard.
 
-    `heard(number, typed, now)`: the guard got a signal. `over(now)`: the other child has ended by itself.
-    `gone(now)`: the guard is dead, and so must everything be.
+    heard: called as `heard(number, typed, now)` when the guard got signal `number`.
+    over: called as `over(now)` when the guard's other child has ended by itself.
+    gone: called as `gone(now)` when the guard has died: the child must end everything then.
     """
 
     def __init__(

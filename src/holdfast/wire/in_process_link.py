@@ -1,4 +1,4 @@
-"""The link of a job on one machine: owner and node share a process, and a message is a function call."""
+"""The link between owner and node for a job on one machine: both share a process, and a message is a function call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class InProcess:
-    """Both ends. `join` names who is there before the first message."""
+    """Both ends of the link. `join` must be called before the first message."""
 
     def __init__(self) -> None:
         self._owner: Callable[[Word], None] | None = None
         self._nodes: dict[str, Callable[[Request], None]] = {}
 
     def join(self, owner: Callable[[Word], None], nodes: dict[str, Callable[[Request], None]]) -> None:
-        """`owner` gets what is reported, each of `nodes` (by name) what is sent to it."""
+        """Set the receivers: `owner` is called with each report, `nodes[name]` with each request to that node."""
         self._owner, self._nodes = owner, nodes
 
     def send(self, node: str, request: Request) -> None:

@@ -1,7 +1,7 @@
-"""The key of a job: 32 secret bytes by which its owner, its agents and its operators know each other.
+"""The key of a job: 32 secret bytes with which its owner, its agents and its operators authenticate each other.
 
-It is in a file that only its user can read: the one that `--job-key` or HOLDFAST_JOB_KEY names, else `key` in the state
-directory, which is created where it is missing. It is never an argument, and never in a log or an environment.
+The key is in a file that only its user can read: the file that `--job-key` or HOLDFAST_JOB_KEY names, else `key` in the
+state directory, which is created if it is missing. The key itself is never an argument, in a log or in an environment.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
 class Key:
-    """A job's key. Printing it or writing it to a text gives its file's name only."""
+    """A job's key. Its `repr` shows only the file's name, and it cannot be pickled."""
 
     __slots__ = ("_secret", "path")
 
     def __init__(self, secret: bytes, path: Path | None = None) -> None:
-        """`path`: its file on this node; None: it came over standard input."""
+        """`path`: the key's file on this node; None: the key came over standard input."""
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes")
         self._secret = secret
         self.path = path
 
     def secret(self) -> bytes:
-        """The bytes themselves, to derive other keys from."""
+        """Return the secret bytes, from which other keys are derived."""
         return self._secret
 
     def __repr__(self) -> str:
@@ -51,9 +51,10 @@ class Key:
 
 
 def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
-    """The key that `--job-key` (`option`) or HOLDFAST_JOB_KEY names, else the one in the state directory `home`.
+    """Read the key that `--job-key` (`option`) or HOLDFAST_JOB_KEY names, else the one in the state directory `home`.
 
-    The last one is created at its first use. Raises BadUsage where there is no key or it must not be used.
+    The key in the state directory is created at its first use. Raises BadUsage if the key is missing, unreadable or
+    open to other users.
     """
     named = option or env.get(VARIABLE)
     if named:
@@ -65,7 +66,7 @@ def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
 
 
 def parse_key(data: bytes) -> bytes | None:
-    """The 32 bytes of a key file's content; None where it is no key."""
+    """Parse the content of a key file, raw or hexadecimal, to 32 bytes; None if it is no key."""
     if len(data) == KEY_BYTES:
         return data
     digits = data.rstrip(b"\r\n")
@@ -75,9 +76,9 @@ def parse_key(data: bytes) -> bytes | None:
 
 
 def copy_command(host: str, path: Path | None) -> str:
-    """The command that gives a node the key of the owner on `host`."""
+    """Return the command that copies the owner's key from `host` to the node on which it is typed."""
     there = f"[{host}]" if ":" in host else host
-    # A key that came over standard input has words for a place.
+    # A key that came over standard input has no file: name the default one.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
     return f"scp -p {there}:{where} {where}"
 
@@ -108,7 +109,7 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raises BadUsage where a user other than this one and root can read the key, or could have placed it there."""
+    """Raise BadUsage if a user other than this one and root can read the key file, or could have put it there."""
     ours = (os.geteuid(), 0)
     named = quote(str(path))
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:
@@ -131,7 +132,7 @@ def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat
 
 
 def _make(path: Path) -> None:
-    """A fresh key at `path`, whole or not at all. One that another process has just put there stays."""
+    """Create a random key at `path` atomically. A key that another process has just created there is kept."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,11 +142,12 @@ def _make(path: Path) -> None:
                 file.write(os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            # A rename would replace the key of a run that began at the same moment on another node.
+            # A hard link fails if the file exists. A rename would replace the key of a run that another node has just
+            # started.
             try:
                 path.hardlink_to(draft)
             except FileExistsError:
-                pass  # that run's key is everybody's
+                pass  # use the key of that run
         finally:
             draft.unlink()
     except OSError as error:

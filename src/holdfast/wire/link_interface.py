@@ -1,7 +1,7 @@
-"""The two ends of the link between the owner of a job and its nodes, and what goes over it.
+"""The interfaces of the link between a job's owner and its nodes, and the types of its messages.
 
-The owner judges the job: gang, journal, explaining, deciding, the report. A node looks after one machine: processes,
-output, logs, devices, checks. Neither knows whether the other is in the same process.
+The owner handles the job as a whole: gang, journal, explanations, decisions, the report. A node handles one machine:
+processes, output, logs, devices, checks. Neither depends on whether the other is in the same process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.model.hang_messages import LookAtRanks, RanksSeen, WantLastWords
 from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
-#: What the owner sends to a node.
+#: Messages from the owner to a node.
 Request = (
     Command
     | RunChecks
@@ -30,26 +30,26 @@ Request = (
     | MeasurePeer
     | ClosePort
 )
-#: A node's answer to a question to all nodes, for `owner/node_queries.py`, which has asked. A lost one is not repeated.
+#: A node's answer to a query that `owner/node_queries.py` sent to all nodes. A lost answer is not repeated.
 Seen = RanksSeen | PortOpen | PeerMeasured
-#: What a node sends to the owner.
+#: Messages from a node to the owner.
 Word = Report | Event | Seen
 
 
 class NodesLink(Protocol):
-    """The owner's end."""
+    """The owner's end of the link."""
 
     def send(self, node: str, request: Request) -> None:
         """Send a node a request. It may be lost; important requests are repeated."""
         ...
 
     def send_all(self, request: Request) -> None:
-        """Send it to every node that it concerns."""
+        """Send a request to every node that it concerns."""
         ...
 
 
 class OwnerLink(Protocol):
-    """A node's end."""
+    """A node's end of the link."""
 
     def report(self, word: Word) -> None:
         """Send a message to the owner. It may be lost; important messages are repeated."""

@@ -1,11 +1,12 @@
-"""Moments become ages when a message is sent, and moments again when it arrives: no two clocks are ever compared.
+"""Converts times in messages to ages when they are sent, and back to times when they arrive.
 
-A field of type `At` (`holdfast.model.noun_base`) is a moment on the clock of the process that holds the message. `aged`
-makes an age of each one, `dated` makes moments on the receiver's clock of them; what a message took on its way makes
-them that much later. Where the moments of a type are is found out once, from the type itself.
+So the clocks of two machines are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
+monotonic clock of the process that holds the message. `aged` turns each into an age, and `dated` turns each age into a
+time on the receiver's clock; the delay of the message makes these times later by as much. The fields of a type that
+hold times are found once, from the type's annotations.
 
-Kept as they are: a report of the gang protocol, whose deaths `decide/death_dates.py` dates; and what is judged already
-(`AttemptRecord`, `JobReport`): its sentences name the owner's times, and it reads the same on every node.
+Two kinds of message are not converted: `Report` of the gang protocol, whose exits `decide/death_dates.py` dates; and
+`AttemptRecord` and `JobReport`, whose sentences state the owner's times and must read the same on every node.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.gang_protocol import Report
 from holdfast.model.noun_base import MONOTONIC
 
-#: Nothing in these is translated.
+#: Types whose times are not converted.
 AS_TOLD: frozenset[type] = frozenset({Report, AttemptRecord, JobReport})
-#: About a hundred years: an age beyond it, or one that is no number, is taken for none.
+#: About a hundred years, in seconds: an age beyond it, or one that is not a number, counts as 0.
 LONGEST_S = 3.2e9
 
 M = TypeVar("M")
-#: A value and `now`: the same value with each moment in it turned round.
+#: Takes a value and `now`; returns the value with each time converted to an age, or each age to a time.
 Turn = Callable[[Any, float], Any]
 
-#: Of each struct type that was asked for, the fields that hold moments.
+#: Cache: for each struct type, its fields that hold times, with the function that converts each.
 _found: dict[type, tuple[tuple[str, Turn], ...]] = {}
 
 
 def aged(message: M, now: float) -> M:
-    """The message as it is sent at `now`, in seconds on the sender's clock: each moment is an age in seconds.
+    """Convert each time in a message that is sent at `now` (seconds on the sender's clock) to an age in seconds.
 
-    A message without moments is returned as it is.
+    A message without times is returned unchanged.
     """
     turned: M = _turned(message, now)
     return turned
 
 
 def dated(message: M, now: float) -> M:
-    """The message as it has arrived at `now`, in seconds on the receiver's clock: each age is a moment."""
+    """Convert each age in a message that arrived at `now` (seconds on the receiver's clock) to a time on that clock."""
     turned: M = _turned(message, now)
     return turned
 
 
 def moments_of(kind: type) -> tuple[str, ...]:
-    """The names of the fields of a struct type that hold moments, or something with moments in it."""
+    """Return the names of the fields of a struct type that hold times, directly or in a nested value."""
     return tuple(name for name, _ in _fields(kind))
 
 
@@ -67,7 +68,7 @@ def _turned(value: Any, now: float) -> Any:
 
 
 def _moment(value: Any, now: float) -> float:
-    """An age of a moment, and a moment of an age: both are what is left of `now`."""
+    """Convert a time to an age, or an age to a time: both are `now - value`."""
     turned: float = now - value
     return turned if -LONGEST_S < turned < LONGEST_S else now
 
@@ -89,7 +90,10 @@ def _of_struct(told: inspect.StructType) -> tuple[tuple[str, Turn], ...]:
 
 
 def _turn_of(told: inspect.Type, within: tuple[type, ...]) -> Turn | None:
-    """What turns the moments of a value of this type; None where there cannot be any. `within`: against circles."""
+    """Return the function that converts the times in values of this type; None if the type has no times.
+
+    within: the types being examined already, so that a recursive type ends.
+    """
     match told:
         case inspect.Metadata(extra=extra) if extra == MONOTONIC:
             return _moment
@@ -150,7 +154,7 @@ def _values(turn: Turn | None) -> Turn | None:
 
 
 def _either(kinds: list[tuple[inspect.Type, Turn | None]]) -> Turn | None:
-    """For a union: the value itself tells which of the types it has."""
+    """Return the conversion of a union: the type of each value chooses the conversion."""
     if all(turn is None for _, turn in kinds):
         return None
     by_shape = {_shape(told): turn for told, turn in kinds if turn is not None}

@@ -1,8 +1,9 @@
-"""How a message looks on the wire: a length of 4 bytes, then one tagged struct in MessagePack. No input or output here.
+"""The wire format of messages: a length of 4 bytes, then one tagged struct in MessagePack. Pure: no input or output.
 
-A frame has at most 1 MiB. A longer message (the evidence of a node with very many workers, a report of a large job)
-goes in several: the highest bit of the length says that more follow. What is longer still, or no message of its
-union, ends the connection. What grows with the gang is not sent to each node: it gets its own seats, and no others.
+A frame has at most 1 MiB. A longer message (the evidence of a node with very many workers, the report of a large job)
+is split into several frames: the highest bit of the length says that more frames of it follow. A message that is too
+long, or of an unexpected type, ends the connection. Messages to a node do not grow with the gang: a node gets its own
+seats only.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from holdfast.wire.node_messages import (
     Welcome,
 )
 
-#: What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`.
+#: Messages from an agent. The gang protocol's `Report` is sent inside a `Told`, and delivered as a `Report`.
 FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
-#: What a person's command may say.
+#: Messages from an operator's command.
 FromOperator = Asked
-#: What the owner may say.
+#: Messages from the owner.
 FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
 Sent = FromAgent | FromOperator | FromOwner | Word
 
-#: Of a frame.
+#: Limit on the body of a frame, in bytes.
 LONGEST_BYTES = 1 << 20
-#: A thousand workers of one node, each with all that its evidence may have.
+#: Limit on a message, in bytes: enough for a node with a thousand workers, each with the largest evidence.
 LONGEST_MESSAGE_BYTES = 16 << 20
 _HEAD = 4
 _MORE = 1 << 31
@@ -52,11 +53,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class TooLong(ValueError):
-    """A message of ours is longer than any may be: what it is made of is bounded elsewhere, and was not."""
+    """A message to be sent exceeds the limit: a bug, since the parts of a message are bounded elsewhere."""
 
 
 def frame(message: Sent, now: float) -> bytes:
-    """One message as it is sent at `now` (seconds on this process' clock), its moments as ages. Raises `TooLong`."""
+    """Encode a message that is sent at `now` (seconds on this process' clock), its times as ages. Raises `TooLong`."""
     travels = Told(report=message) if isinstance(message, Report) else aged(message, now)
     try:
         body = _encoder.encode(travels)
@@ -79,27 +80,27 @@ def _frames(body: bytes) -> Iterator[bytes]:
 
 
 class FrameReader:
-    """The messages of one direction of one connection, from bytes that come in any pieces."""
+    """Decodes the messages of one direction of a connection from chunks of bytes of any size."""
 
     __slots__ = ("_bytes", "_first", "_kind", "_parts")
 
     def __init__(self, kind: Any) -> None:
-        """`kind`: what the peer may say, a type or a union."""
+        """`kind`: the type, or union of types, of the messages that the peer may send."""
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
         self._parts = bytearray()
-        """The frames of a message of which more follow."""
+        """The bodies of the frames so far of a message that is split."""
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
+        """Number of bytes that are held of an incomplete message."""
         return len(self._bytes) + len(self._parts)
 
     def take(self, data: bytes, now: float) -> Iterator[Any]:
-        """Each message that is whole now, in order, with moments on this process' clock (`now`: seconds).
+        """Add received bytes; yield each complete message, in order, its times on this process' clock (`now`: seconds).
 
-        Raises `Malformed` at the first frame that is too long or no message; those before it have been given by then.
+        Raises `Malformed` at the first frame that is too long or no message, after the messages before it.
         """
         held = self._bytes
         held += data
@@ -119,7 +120,7 @@ class FrameReader:
         except Malformed:
             if not self._first:
                 raise
-            # Another version's hello may have other fields; what it has in common says which one it is.
+            # Another version's hello may have other fields; the common fields tell which version it is.
             return msgpack_as(body, Foreign, most_bytes=LONGEST_MESSAGE_BYTES)
 
     def _bodies(self) -> Iterator[bytes]:
@@ -134,7 +135,7 @@ class FrameReader:
             if len(held) < (end := _HEAD + length):
                 return
             body = bytes(held[_HEAD:end])
-            # A bytearray gives its beginning away without moving the rest.
+            # A bytearray deletes its beginning without copying the rest.
             del held[:end]
             if more:
                 parts += body

@@ -1,4 +1,4 @@
-"""What owner and nodes say to each other beside the gang protocol's own commands and reports
+"""The messages between owner and nodes, except the commands and reports of the gang protocol
 (`model/gang_protocol.py`)."""
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from holdfast.model.noun_base import Message, Noun
 
 
 class LogStream(enum.StrEnum):
-    """Which log of a rank."""
+    """The stream of a rank that a log holds."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class Verb(enum.StrEnum):
-    """A command that one node runs for a person at another node."""
+    """A holdfast command that one node runs for a person at another node."""
 
     SHOW = "show"
     DEVICES = "devices"
@@ -31,25 +31,27 @@ class Verb(enum.StrEnum):
     REPORT_FAULT = "faults report"
 
 
-#: Rises when a message changes its meaning: two sides with different numbers do not work together.
+#: Version of the protocol, increased when a message changes its meaning. The owner refuses agents of other versions.
 PROTOCOL = 2
 
 
 class Moved(Message, frozen=True, kw_only=True):
-    """The gang is in another phase, or excludes another device."""
+    """The gang has entered another phase, or excludes other devices than before."""
 
     view: GangView
 
 
 class Recorded(Message, frozen=True, kw_only=True):
-    """An attempt is explained and decided: its report tells the nodes what to write beside its logs, and whether to
-    trust their checks."""
+    """The owner has explained an attempt and decided what follows.
+
+    From the record the nodes know which files to write beside the logs, and whether to trust their checks.
+    """
 
     record: AttemptRecord
 
 
 class ReadFaults(Message, frozen=True, kw_only=True):
-    """The node's fault log has a new entry."""
+    """The node's fault log has new entries: read it."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -58,54 +60,54 @@ class Hello(Message, frozen=True, kw_only=True):
     protocol: int
     #: The version of holdfast.
     version: str
-    #: `--rdzv-id`, else the job's name and its script: the owner refuses agents of another job.
+    #: Identifies the job: `--rdzv-id`, else the job's name and its script. The owner refuses agents of another job.
     job: str
-    #: Random; stays the same as long as the node's guard is alive.
+    #: Random id of the agent; it stays the same as long as the node's guard is alive.
     agent: str
-    #: Rises each time the guard starts an agent.
+    #: How many agents the guard has started; a restarted agent has a higher number.
     boot: int
     user: str
-    #: Its `name` is the machine's host name; the owner may give it another.
+    #: Facts about the node. Its `name` is the machine's host name; the owner may choose another name.
     node: NodeInfo
-    #: The options as typed on this node.
+    #: The options that were typed on this node.
     plan: NodePlan
-    #: The owner's address as the agent has dialled it.
+    #: The owner's address that the agent dialled.
     dialled: str
     #: The highest attempt that the agent knows of.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why this node is started as the owner itself, though another owner answers at the endpoint; empty: it is not.
+    #: Why this node was started as the owner too, though another owner answers at the endpoint; empty: it was not.
     hosts: str = ""
-    #: Why the earlier agent died, where its guard has found out.
+    #: The kill for memory that ended the earlier agent, if the guard has found one.
     memory_kill: MemoryKill | None = None
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):
-    """The part of a hello that this version can read, where another version wrote it."""
+    """The common fields of a hello from another version, which this version can read."""
 
     protocol: int
     version: str
 
 
 class Welcome(Message, frozen=True, kw_only=True):
-    """The owner has admitted an agent."""
+    """The owner admits an agent."""
 
     job_id: str
     #: The node's name in this job.
     node: str
-    #: Policy and timers are the owner's; the commands of a node's workers are the node's own.
+    #: The job's spec. The node takes policy and timers from it; the commands of its workers are the node's own.
     spec: JobSpec
     term: int
     #: The host name of the owner's machine.
     owner: str
-    #: Settings of scope `job` as the owner has resolved them: they count on each node.
+    #: Settings of scope `job` with the owner's values, which apply on each node.
     settings: tuple[JobSetting, ...] = ()
 
 
 class Refused(Message, frozen=True, kw_only=True):
     """The owner refuses an agent; the agent's run ends."""
 
-    #: The difference, in words.
+    #: Why the agent is refused, for the user.
     reason: str
     #: The command to type.
     hint: str
@@ -114,13 +116,13 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class Told(Message, frozen=True, kw_only=True):
-    """The gang protocol's report of an agent, or its heartbeat."""
+    """Carries an agent's report or heartbeat of the gang protocol."""
 
     report: Report
 
 
 class Bye(Message, frozen=True, kw_only=True):
-    """The agent has the job's report, and exits."""
+    """The agent has received the job's report, and exits."""
 
 
 class Finished(Message, frozen=True, kw_only=True):
@@ -130,24 +132,24 @@ class Finished(Message, frozen=True, kw_only=True):
 
 
 class Requeued(Message, frozen=True, kw_only=True):
-    """This run of the job is over, and the platform starts another one: each node's run ends, without a report."""
+    """This run of the job is over, and the platform starts another run: each node's run ends without a report."""
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """A person's command from a node. Without a tag, the next command on the connection waits for the answer."""
+    """An operator's command. Without a tag, the next command on the connection waits for the answer."""
 
     protocol: int
     version: str
     user: str
     host: str
-    #: JSON, one of `holdfast.owner.nodes.operator_lines`.
+    #: The command in JSON: one of the types in `holdfast.owner.nodes.operator_lines`.
     line: str
-    #: Returned with the answer: questions about several logs may be open at once.
+    #: Id of the command, repeated in the answer: several log requests may be open at once.
     tag: int = 0
 
 
 class RemoteLogFile(Noun, frozen=True, kw_only=True):
-    """A file of a log on its node."""
+    """One file of a log, on the node that has the log."""
 
     path: str
     #: In bytes.
@@ -155,22 +157,21 @@ class RemoteLogFile(Noun, frozen=True, kw_only=True):
 
 
 class LogPiece(Noun, frozen=True, kw_only=True):
-    """A part of one stream's log."""
+    """A part of the log of one stream."""
 
     stream: LogStream
-    #: Its first byte's place.
+    #: Offset of the first byte of `data`, in bytes.
     at: int
     data: bytes = b""
-    #: Bytes of the whole log at present.
+    #: Current size of the whole log, in bytes.
     size: int = 0
-    #: The inode number of the file in which `at` counts; 0: there is no log yet, or its times were not requested.
+    #: Inode number of the file to which `at` refers; 0: there is no log yet, or `timed` was not set.
     file: int = 0
-    #: When its lines were read: records of `model/log_time_format.py`, whose bytes count from the beginning of
-    #: `data`.
+    #: Times at which the lines were read: records of `model/log_time_format.py`, their offsets relative to `data`.
     times: bytes = b""
     #: Bytes of the log, where `files` are given.
     has_times: bool = False
-    #: Those of the log, the oldest first, where `LogFrom.most` is 0.
+    #: The files of the log, oldest first; only if `LogFrom.most` is 0.
     files: tuple[RemoteLogFile, ...] = ()
 
 
@@ -181,16 +182,16 @@ class LogRead(Message, frozen=True, kw_only=True):
     attempt: int = 0
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
-    #: The attempt is over, or the rank is elsewhere by now: this node will have no more of it.
+    #: The log is complete on this node: the attempt is over, or the rank has moved to another node.
     over: bool = False
-    #: Why there is nothing to read, in words.
+    #: Why there is nothing to read, for the user.
     trouble: str = ""
-    #: The path that was read.
+    #: The name of the node that read it.
     node: str = ""
 
 
 class RankAt(Noun, frozen=True, kw_only=True):
-    """Where a rank is in an attempt."""
+    """The node of a rank in an attempt."""
 
     rank: int
     role: str
@@ -198,45 +199,45 @@ class RankAt(Noun, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """The result of the question."""
+    """The owner's answer to an operator's command."""
 
     ok: bool
     message: str
     log: LogRead | None = None
     #: The job is over.
     ended: bool = False
-    #: The id of the question.
+    #: The tag of the command.
     tag: int = 0
-    #: The attempt of these ranks.
+    #: The attempt to which `ranks` belong.
     attempt: int = 0
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0
-    #: The ranks whose nodes the owner knows.
+    #: The attempts for which the owner knows the nodes of the ranks.
     attempts: tuple[int, ...] = ()
 
 
 class LogFrom(Noun, frozen=True, kw_only=True):
-    """The place in a stream from which to read."""
+    """The position in a stream's log from which to read."""
 
     stream: LogStream
-    #: In bytes; a negative number counts from the end.
+    #: Offset in bytes; a negative number counts from the end.
     at: int = 0
-    #: Instead: the number of last lines.
+    #: If set, read this many last lines instead.
     lines: int | None = None
-    #: With the times of its lines, and over all files of a rotated log.
+    #: Return the times of the lines too, and read all files of a rotated log.
     timed: bool = False
-    #: With `timed`: the file in which `at` counts (`LogPiece.file`); 0: from the log's first byte on.
+    #: With `timed`: the file to which `at` refers (`LogPiece.file`); 0: read from the log's first byte.
     file: int = 0
-    #: With `timed`, instead: from the first line that was read at that moment or later, in seconds since the epoch.
+    #: With `timed`: if set, start at the first line that was read at this time (seconds since the epoch) or later.
     since: float | None = None
-    #: With `timed`: about so many bytes at most; 0: none, only the place and the list of files are wanted.
+    #: With `timed`: about how many bytes to return at most; 0: return only the position and the list of files.
     most: int | None = None
-    #: With `timed`: a line that has no end yet is left for later, while the attempt runs.
+    #: With `timed`: leave out an unfinished last line while the attempt runs.
     whole: bool = False
 
 
 class ReadLog(Message, frozen=True, kw_only=True):
-    """Read one rank's logs. `LogRead` with the same `id` answers, with `wait` as soon as there are bytes."""
+    """Read one rank's logs. The node answers with a `LogRead` of the same `id`; with `wait`, once there are bytes."""
 
     id: int
     rank: int
@@ -247,13 +248,13 @@ class ReadLog(Message, frozen=True, kw_only=True):
 
 
 class ForgetLog(Message, frozen=True, kw_only=True):
-    """The answer to that `ReadLog` is no longer wanted."""
+    """Cancel the `ReadLog` with this `id`."""
 
     id: int
 
 
 class RunVerb(Message, frozen=True, kw_only=True):
-    """Run one of holdfast's own commands on the node, and answer with its output (`VerbDone` with the same `id`)."""
+    """Run a holdfast command on the node. The node answers with its output in a `VerbDone` of the same `id`."""
 
     id: int
     verb: Verb
@@ -268,6 +269,6 @@ class VerbDone(Message, frozen=True, kw_only=True):
     text: str
 
 
-#: What the owner asks a node for a person, or for the job's directory.
+#: Requests from the owner to a node that serve an operator, or that fetch files for the job's directory.
 Question = ReadLog | ForgetLog | RunVerb
 NodeAnswer = LogRead | VerbDone

@@ -1,7 +1,7 @@
-"""An agent's end: it dials the owner, says hello, and dials again when the connection is lost, for as long as it may.
+"""An agent's end of the connection: dials the owner, sends the hello, and dials again when the connection is lost.
 
-What a lost connection means is not decided here: only the lease ends anything. Redials come after 0.1 s, doubling to
-5 s, each shortened by a random part, so that a thousand agents do not come back in one moment.
+A lost connection ends nothing by itself: only the lease does. Redials come after 0.1 s, doubling up to 5 s. Each delay
+is shortened by a random part, so that a thousand agents do not reconnect at the same moment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from holdfast.wire.job_key import Key
     from holdfast.wire.message_frames import Sent
 
-#: For one address: shorter than the lease, so that the next is tried before it is over.
+#: Time limit of a connection attempt to one address, in seconds. Shorter than the lease, so that the next address is
+#: tried before the lease ends.
 CONNECT_S = 3.0
 SHAKE_S = 10.0
 FIRST_S = 0.1
@@ -33,14 +34,14 @@ LONGEST_S = 5.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 
-#: (this node's address on the connection, the owner's): the first word.
+#: Makes the first message, from this node's and the owner's address on the connection.
 Hello = Callable[[str, str], "Sent"]
 Heard = Callable[[Any, float], "News"]
 Lost = Callable[[ChannelEnd, float], "News"]
 
 
 class _Line(Channel):
-    """One connection to the owner, from the knock on."""
+    """One connection to the owner, from the connection attempt to its end."""
 
     __slots__ = ("_connecting", "_dialler", "_where")
 
@@ -76,10 +77,7 @@ class _Line(Channel):
 
 
 class Dialler:
-    """Keeps one connection to the owner. `heard(message, now)` gets what the owner says.
-
-    `lost(end, now)` follows each connection that ended and each try that failed: the caller decides how long to go on.
-    """
+    """Keeps one connection to the owner, and dials again until `close` is called."""
 
     def __init__(
         self,
@@ -94,12 +92,19 @@ class Dialler:
         *,
         lease_s: float = 6.0,
     ) -> None:
-        """Begins to dial. `host`: a name or an address; a name is looked up at each round of tries."""
+        """Start to dial.
+
+        host: name or address of the owner; a name is resolved again in each round of tries.
+        hello: makes the first message of each connection.
+        heard: called as `heard(message, now)` with each message from the owner.
+        lost: called as `lost(end, now)` after each lost connection and each failed round; it may call `close`.
+        lease_s: the gang's lease, in seconds.
+        """
         self.credentials = Credentials(key, identity)
         self.lease_s = lease_s
-        """Of the gang, in seconds; counts from the next connection on."""
+        """The gang's lease, in seconds; a change applies from the next connection on."""
         self.trouble: ChannelEnd | None = None
-        """Why there is no connection; None before the first failure, and while there is one."""
+        """Why there is no connection; None while there is one, and before the first failure."""
         self._reactor = reactor
         self._host = host
         self._port = port
@@ -109,32 +114,32 @@ class Dialler:
         self._line: _Line | None = None
         self._resolving: Resolving | None = None
         self._addresses: list[Address] = []
-        """Those that are still to be tried in this round."""
+        """Addresses that are still to be tried in this round."""
         self._late: DueCall | None = None
         self._again: DueCall | None = None
         self.longest_s = LONGEST_S
-        """Between two tries, at most, in seconds; an agent with a lease to lose passes less."""
+        """Longest delay between two rounds of tries, in seconds; an agent that holds a lease sets it lower."""
         self._delay_s = FIRST_S
         self._closed = False
         self._again = reactor.at(reactor.now(), self._begin)
 
     @property
     def connected(self) -> bool:
-        """Whether the owner's side has the key and can be told something."""
+        """Whether the handshake is complete, so that messages can be sent."""
         return self._line is not None and self._line.open
 
     @property
     def fd(self) -> int:
-        """The connection's descriptor; -1: there is none."""
+        """The connection's file descriptor; -1 without a connection."""
         return -1 if self._line is None else self._line.fd
 
     def send(self, message: Sent) -> bool:
-        """Send one message; false where there is no connection: it is lost then. Raises `frames.TooLong`."""
+        """Send a message. Return False, and drop it, if there is no connection. Raises `TooLong`."""
         line = self._line
         return line is not None and line.open and line.put(frame(message, self._reactor.now()))
 
     def close(self) -> None:
-        """Dial no more; a connection ends at once."""
+        """Stop dialling, and close the connection at once."""
         self._closed = True
         for moment in (self._late, self._again):
             if moment is not None:
@@ -146,7 +151,7 @@ class Dialler:
             self._line = None
 
     def _begin(self, now: float) -> News:
-        """A round of tries: each of the host's addresses, until one answers."""
+        """Start a round of tries: each of the host's addresses in turn, until one answers."""
         self._again = None
         if found := literal(self._host):
             return self._found(found, "", now)
@@ -184,7 +189,7 @@ class Dialler:
         return None
 
     def answered(self) -> None:
-        """Something accepts the connection; what follows is the handshake."""
+        """The peer has accepted the connection: start the time limit of the handshake."""
         words = f"it answered, and finished no handshake within {SHAKE_S:g} s"
         self._wait(SHAKE_S, ChannelEnd(why=ChannelEndKind.LATE, words=words))
 
@@ -195,7 +200,8 @@ class Dialler:
         return None
 
     def received(self, message: Any, now: float) -> News:
-        # Not at the handshake already: an owner that lets nothing in must not be dialled ten times a second.
+        # Reset the delay only now, not after the handshake: an owner that refuses every agent must not be dialled ten
+        # times a second.
         self._delay_s = FIRST_S
         return self._heard(message, now)
 
@@ -204,7 +210,7 @@ class Dialler:
         return self._failed(end, now)
 
     def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
-        """The line's next step has so long."""
+        """Start the time limit of the next connection step; None: stop the current one."""
         if self._late is not None:
             self._late.close()
             self._late = None
@@ -219,7 +225,7 @@ class Dialler:
         return self._failed(end, now)
 
     def _failed(self, end: ChannelEnd, now: float) -> News:
-        """Try the host's next address at once, or all of them again after a while."""
+        """Try the host's next address at once, or start a new round after a delay."""
         self._wait(None)
         if self._addresses and end.why is ChannelEndKind.UNREACHED:
             return self._next(now)

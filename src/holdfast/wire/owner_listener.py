@@ -1,8 +1,8 @@
-"""The owner's end: a listening socket, and the peers that have the key.
+"""The owner's end of the connections: a listening socket, and the peers that have the job's key.
 
-A connection has 10 s for its handshake and its hello. So many may wait; a further one closes the one that has been
-silent longest, so that connections that say nothing keep no agent out. What knocks without the key is counted, by
-address: it explains why a node that a user waits for is not there.
+A connection has 10 s for its handshake and its hello. At most `WAITING` connections may be in that state; one more
+closes the longest-silent one, so that idle connections cannot keep an agent out. Refused connections are counted by
+address: this explains to a user why an expected node is missing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 HELLO_S = 10.0
-#: Seconds that a peer may take to read its last message and to close.
+#: Seconds that a peer has to read its last message and to close.
 LEAVE_S = 2.0
 WAITING = 1000
 #: Connections that the kernel keeps until they are accepted; the system's own limit may be lower.
 BACKLOG = 4096
-#: Connections accepted in one turn: peers' messages wait meanwhile.
+#: Connections accepted in one turn of the reactor: messages from peers wait meanwhile.
 ACCEPTS = 16
 STRANGERS = 64
 NO_DESCRIPTORS_S = 1.0
@@ -47,7 +47,7 @@ Strange = Callable[[str, ChannelEnd], None]
 class Stranger(msgspec.Struct):
     """The connections from one address that were refused."""
 
-    #: When the last one was refused.
+    #: Why the last one was refused.
     end: ChannelEnd
     times: int = 0
 
@@ -64,19 +64,19 @@ class Peer(Channel):
         self.port: int = where[1]
         self.identity: Identity | None = None
         self.greeted = False
-        """It has said hello; the answer is the owner's."""
+        """Whether the peer has sent its hello."""
         self.accepted_at = self.heard_at = now
         self.holds = 0
-        """Bytes of a message that is not whole, as the listener knows of them."""
+        """Bytes of the incomplete message, as last reported to the listener's `holding`."""
         self.name = ""
-        """For the owner's use: the node of this peer."""
+        """Name of this peer's node; set by the owner."""
 
     def send(self, message: Sent) -> bool:
-        """Send one message; false where the connection is over. Raises `frames.TooLong`."""
+        """Send a message. Return False if the connection has ended. Raises `TooLong`."""
         return self.put(frame(message, self._listener.now()))
 
     def dismiss(self, message: Sent) -> None:
-        """Send the last message, and close when the peer has read it; `gone` follows."""
+        """Send the last message, and close once the peer has read it; the listener calls `gone` then."""
         self.send(message)
         self.leave()
         self._listener.leaving(self)
@@ -113,8 +113,7 @@ class Peer(Channel):
 
 
 class OwnerListener:
-    """Accepts connections, and passes their peers' messages to `heard`; `gone` follows for each peer that had sent its
-    hello."""
+    """Accepts connections and passes the peers' messages to the owner."""
 
     def __init__(
         self,
@@ -128,17 +127,22 @@ class OwnerListener:
         lease_s: float = 6.0,
         waiting: int = WAITING,
     ) -> None:
-        """`listening` is bound, and belongs to the listener from now on. `lease_s`: the gang's, in seconds.
+        """Start to listen.
 
-        `strange(address, end)`: a peer from there did not get in, for the first time or for another reason.
+        listening: a bound socket, which the listener closes.
+        heard: called as `heard(peer, message, now)` with each message.
+        gone: called as `gone(peer, end, now)` when a peer that has sent its hello has disconnected.
+        strange: called as `strange(address, end)` when an address is refused for the first time or a new reason.
+        lease_s: the gang's lease, in seconds.
+        waiting: limit on connections that have not sent their hello.
         """
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
         self.heard = heard
         self.refused: Counter[ChannelEndKind] = Counter()
-        """Connections that ended before their hello, by the reason."""
+        """Number of connections that ended before their hello, by reason."""
         self.strangers: dict[str, Stranger] = {}
-        """The last of them by address."""
+        """Refused connections by address, the most recent last; at most `STRANGERS`."""
         self.holding = ReceiveLimits()
         self._reactor = reactor
         self._listening = listening
@@ -147,10 +151,10 @@ class OwnerListener:
         self._lease_s = lease_s
         self._most_waiting = waiting
         self._waiting: dict[Peer, None] = {}
-        """No hello yet; in the order of their arrival."""
+        """Peers that have not sent their hello, in the order of their arrival."""
         self._peers: dict[Peer, None] = {}
         self._leaving: dict[Peer, float] = {}
-        """Until when each may take; in this order."""
+        """Peers that were sent their last message, with the time limit for closing; the earliest first."""
         self._open = True
         listening.setblocking(False)
         listening.listen(BACKLOG)
@@ -159,11 +163,11 @@ class OwnerListener:
 
     @property
     def peers(self) -> Iterator[Peer]:
-        """Those that have said hello."""
+        """The peers that have sent their hello."""
         return iter(tuple(self._peers))
 
     def tell(self, peers: list[Peer], message: Sent) -> int:
-        """The same message to many, made once. Returns how many connections it went to. Raises `frames.TooLong`."""
+        """Send a message to many peers, encoded once. Return how many connections took it. Raises `TooLong`."""
         framed = frame(message, self.now())
         return sum([peer.put(framed) for peer in peers])
 
@@ -184,7 +188,7 @@ class OwnerListener:
         return self._gone(peer, end, now)
 
     def close(self) -> None:
-        """Every connection ends at once; `gone` is not called."""
+        """Close every connection at once; `gone` is not called."""
         self._open = False
         self._reactor.forget(self._listening.fileno())
         self._listening.close()
@@ -203,18 +207,18 @@ class OwnerListener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._out_of_descriptors(now)
-                break  # else it went away before it was accepted
+                break  # after any other error the peer left before it was accepted
             if len(self._waiting) >= self._most_waiting:
                 self._make_room()
             try:
                 set_up(sock, self._lease_s)
                 self._waiting[Peer(self, self._reactor, sock, where, now)] = None
             except OSError:
-                sock.close()  # it went away meanwhile
+                sock.close()  # the peer has left meanwhile
         return None
 
     def _make_room(self) -> None:
-        """The connection that has been silent longest ends."""
+        """Close the longest-silent connection that has not sent its hello."""
         peer = min(self._waiting, key=_heard_at)
         del self._waiting[peer]
         peer.close()
@@ -229,7 +233,7 @@ class OwnerListener:
         if self._waiting:
             self._make_room()
             return
-        # The knock stays audible, and cannot be answered: a loop that looks again at once does nothing else.
+        # The socket stays readable while its connection cannot be accepted: watching it would keep the reactor busy.
         self._reactor.forget(self._listening.fileno())
         self._reactor.at(now + NO_DESCRIPTORS_S, self._listen_again)
 
@@ -258,7 +262,7 @@ class OwnerListener:
         stranger = self.strangers.pop(peer.address, None) or Stranger(end)
         news = not stranger.times or stranger.end.why is not end.why
         stranger.end, stranger.times = end, stranger.times + 1
-        # The one that was heard of longest ago makes room.
+        # Beyond the limit, drop the address that was refused longest ago.
         self.strangers[peer.address] = stranger
         if len(self.strangers) > STRANGERS:
             del self.strangers[next(iter(self.strangers))]

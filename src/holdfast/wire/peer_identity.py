@@ -1,8 +1,8 @@
-"""Who is at the other end: keys of owner, agent and operator, all derived from the job's key, and TLS that wants them.
+"""Mutual TLS between owner, agents and operators, with keys that are all derived from the job's key.
 
-Each identity is an Ed25519 key in a certificate that it has signed itself. All of it follows from the job's key alone,
-byte for byte, so both ends make the certificates of the other and trust these and no others. The check is part of
-the handshake: a peer without the key gets nothing but the certificate, which says neither job nor version.
+Each identity is an Ed25519 key with a self-signed certificate. Both follow from the job's key alone, byte for byte, so
+each end computes the other's certificates and trusts only these. The check is part of the handshake: a peer without
+the job's key gets only the certificate, which tells neither the job nor the version.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
     from holdfast.wire.job_key import Key
 
-#: The name that both ends give to what they speak (ALPN): it tells another key from another service.
+#: Protocol name in the handshake (ALPN): it shows whether a peer is a holdfast with another key or another service.
 SPOKEN = "holdfast"
 
 _FOR = b"holdfast identity 1: "
 
 
 class Identity(enum.StrEnum):
-    """What a side of a connection may do."""
+    """The role of one side of a connection."""
 
     #: Accepts connections; commands agents.
     OWNER = "owner"
     #: Looks after one node; obeys the owner.
     AGENT = "agent"
-    #: A person's command: looks at the job or stops it.
+    #: A person's command, which looks at the job or stops it.
     OPERATOR = "operator"
 
 
 class Credentials:
-    """One side's TLS: its own certificate, and those of the peers that it accepts."""
+    """The TLS context of one side: its own certificate, and the certificates of the peers that it accepts."""
 
     def __init__(self, key: Key, mine: Identity) -> None:
-        """Raises `ssl.SSLError` where this machine's OpenSSL has no TLS 1.3 or no Ed25519."""
+        """Raises `ssl.SSLError` if this machine's OpenSSL has no TLS 1.3 or no Ed25519."""
         self._serves = serving = mine is Identity.OWNER
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serving else ssl.PROTOCOL_TLS_CLIENT)
-        # The certificate itself is known, hence no name is to be compared.
+        # The whole certificate is compared, so its name need not be.
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_REQUIRED
         self.context.minimum_version = self.context.maximum_version = ssl.TLSVersion.TLSv1_3
@@ -58,18 +58,18 @@ class Credentials:
         self.context.load_verify_locations(cadata=b"".join(self._known))
 
     def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
-        """TLS over a connection that does not block; its handshake is still to come."""
+        """Wrap a non-blocking connection in TLS, without starting the handshake."""
         return self.context.wrap_socket(
             connection, server_side=self._serves, do_handshake_on_connect=False, suppress_ragged_eofs=False
         )
 
     def peer(self, connection: ssl.SSLSocket) -> Identity | None:
-        """Who is at the other end, after the handshake; None where the certificate is not the expected one."""
+        """Return the peer's identity after the handshake; None if its certificate is not a known one."""
         return self._known.get(connection.getpeercert(binary_form=True) or b"")
 
 
 def certificate(key: Key, identity: Identity) -> bytes:
-    """An identity's certificate as DER: the same bytes wherever the key is. A node with a wrong clock is let in too."""
+    """Return an identity's certificate in DER: the same bytes on every node, and valid whatever a node's clock says."""
     return signed_certificate(_private(key, identity), f"{SPOKEN} {identity}")
 
 
@@ -78,7 +78,8 @@ def _private(key: Key, identity: Identity) -> Ed25519:
 
 
 def _present(context: ssl.SSLContext, private: Ed25519, der: bytes) -> None:
-    """Have `context` show this certificate. Python takes it from a file only: this one is in memory, without a name."""
+    """Load this certificate into `context`. Python reads it from files only, so it goes through an unnamed file in
+    memory."""
     pem = pkcs8(private) + _pem(der)
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
     try:

@@ -1,7 +1,8 @@
-"""How much the owner keeps of messages that are not whole yet, over all its connections.
+"""Limits the memory that the owner uses for incomplete messages, over all its connections.
 
-When a whole gang fails, each node sends its evidence at once. Beyond the limit those that began later wait, their bytes
-in their own kernels; the one that began first is always read, so that there is always a next one.
+When a whole gang fails, all nodes send their evidence at once. Beyond the limit, connections whose message began later
+are paused, and their bytes stay in the kernels. The connection whose message began first is always read, so that one
+always completes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ MOST_BYTES = 128 << 20
 
 
 class Pausable(Protocol):
-    """A connection."""
+    """A connection whose reading can be paused."""
 
     def pause(self) -> None: ...
 
@@ -20,17 +21,17 @@ class Pausable(Protocol):
 
 
 class ReceiveLimits:
-    """The bytes that are held for each connection, and the connections that are not read for now."""
+    """Counts the bytes held for each connection, and pauses connections beyond the limit."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._held: dict[Pausable, int] = {}
-        """In the order in which their messages began."""
+        """Bytes held by connection, in the order in which their messages began."""
         self._paused: dict[Pausable, None] = {}
         self.total = 0
 
     def note(self, connection: Pausable, held: int) -> None:
-        """So many bytes are held for this connection now; 0 too when it has ended."""
+        """Record that `held` bytes are held for this connection now; 0 when its message is complete or it has ended."""
         before = self._held.get(connection, 0)
         self.total += held - before
         if held:
@@ -42,7 +43,7 @@ class ReceiveLimits:
         if first in self._paused:
             self._resume(first)
         if self.total <= self._most:
-            # One at a time: all at once would go beyond the limit with their next bytes.
+            # Resume one at a time: the next bytes of all of them together would exceed the limit.
             self._resume(next(iter(self._paused), None))
         elif held > before and connection is not first:
             self._paused[connection] = None

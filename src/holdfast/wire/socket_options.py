@@ -1,15 +1,16 @@
-"""What every connection of the job has set, and how an address is written."""
+"""The socket options of every connection of a job, and how addresses are written."""
 
 from __future__ import annotations
 
 import socket
 
-#: This part of the lease: a connection whose other end answers nothing is given up before the lease is over.
+#: Fraction of the lease after which an unresponsive connection is closed: before the lease ends.
 SILENCE = 0.75
 
 
 def set_up(sock: socket.socket, lease_s: float) -> None:
-    """It does not block, sends at once, and ends when the peer's kernel is silent for three quarters of the lease."""
+    """Make `sock` non-blocking and without delay; it breaks if the peer's kernel is silent for three quarters of the
+    lease."""
     sock.setblocking(False)
     silent_s = max(1.0, SILENCE * lease_s)
     every_s = max(1, int(silent_s / 3))
@@ -18,16 +19,16 @@ def set_up(sock: socket.socket, lease_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    # Of what was sent and not acknowledged; and of an unread connection's probes.
+    # It limits how long sent data, and probes of a connection that the peer does not read, stay unacknowledged.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silent_s))
 
 
 def plain_address(address: str) -> str:
-    """An IPv4 address that an IPv6 socket shows as `::ffff:10.1.2.7`, as people write it."""
+    """Return an IPv4-mapped IPv6 address (`::ffff:10.1.2.7`) as IPv4; any other address unchanged."""
     mapped = address.lower().removeprefix("::ffff:")
     return mapped if mapped != address.lower() and "." in mapped else address
 
 
 def written(host: str, port: int) -> str:
-    """`host:port`, and `[addr]:port` for IPv6."""
+    """Return `host:port`, or `[host]:port` for an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

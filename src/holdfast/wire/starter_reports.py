@@ -1,4 +1,4 @@
-"""What a starter reports to the owner while the job runs: a line for each thing that happens to its agents."""
+"""Reports from a starter to the owner while the job runs: one line for each event that concerns its agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
-#: A write of up to so many bytes into a pipe is never split.
+#: The kernel never splits a write of up to this many bytes into a pipe.
 _MOST_BYTES = 4096
 _WORDS, _NODES = 1000, 64
 
@@ -17,20 +17,20 @@ _WORDS, _NODES = 1000, 64
 class StarterReport(Noun, frozen=True, kw_only=True):
     """One report of a starter."""
 
-    #: A clause for the user.
+    #: The event as a clause, for the user.
     words: str
     #: A command to type.
     hint: str = ""
-    #: These nodes get no agent any more.
+    #: Nodes that will get no agent any more.
     nodes: tuple[str, ...] = ()
     #: The platform has taken these nodes out of the job; `hint` shows it.
     lost: bool = False
-    #: So many more nodes get none either.
+    #: Number of further nodes, not listed in `nodes`, that get none either.
     more: int = 0
 
 
 class StarterPipe:
-    """A pipe from a starter to the owner. Their guard makes it, so each restarted starter and owner has it."""
+    """A pipe from a starter to the owner. The guard of both creates it, so a restarted starter or owner has it too."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -38,7 +38,7 @@ class StarterPipe:
         os.set_blocking(self._writer, False)
 
     def say(self, said: StarterReport) -> None:
-        """Tell the owner; a report for which the pipe has no room is dropped."""
+        """Send a report to the owner. It is dropped if the pipe is full."""
         nodes = said.nodes[:_NODES]
         cut = StarterReport(
             words=said.words[:_WORDS],
@@ -51,11 +51,11 @@ class StarterPipe:
         try:
             os.write(self._writer, line if len(line) <= _MOST_BYTES else b"")
         except BlockingIOError:
-            pass  # an owner that does not read has other trouble
+            pass  # an owner that does not read its pipe has worse problems
 
 
 def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
-    """The reports in a block from the pipe. A line that cannot be read is left out."""
+    """Parse the reports in a block of bytes from the pipe. Malformed lines are skipped."""
     found = []
     for line in data.split(b"\n"):
         try:
@@ -66,7 +66,7 @@ def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
 
 
 class FirstToken:
-    """A token in a pipe that the guard makes: the first process of a starter takes it."""
+    """A token in a pipe that the guard creates: the first process of a starter takes it."""
 
     def __init__(self) -> None:
         self._reader, token = os.pipe()
@@ -74,5 +74,5 @@ class FirstToken:
         os.close(token)
 
     def first(self) -> bool:
-        """Whether this is the first process of this starter."""
+        """Take the token; return whether this process is the first of its starter."""
         return bool(os.read(self._reader, 1))

@@ -1,7 +1,7 @@
-"""One TLS connection over the reactor, the same at both ends: handshake, frames in, frames out, and why it ended.
+"""One TLS connection over the reactor, used at both ends: handshake, frames in, frames out, and why it ended.
 
-Nothing here waits. What the peer does not read is kept up to a limit; then it loses its connection, so that no peer
-holds up what goes to the others.
+No call blocks. Messages that the peer does not read are queued up to a limit; beyond it the connection is closed, so
+that no peer delays the messages to the others.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from holdfast.model.events import Event
     from holdfast.reactor import DescriptorWatch, News, Reactor
 
-#: The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back.
+#: Size of the largest TLS record, in bytes. Reads and writes have this size, so OpenSSL never keeps a part back.
 RECORD_BYTES = 16_384
-#: Bytes that a peer may leave unread: the longest message, and the messages that follow it meanwhile.
+#: Limit on queued bytes that a peer has not read: the longest message, and the messages that follow it meanwhile.
 UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 
 
@@ -34,30 +34,30 @@ class ChannelEndKind(enum.StrEnum):
 
     #: The peer closed it.
     LEFT = "left"
-    #: The network ended it, or the peer's machine.
+    #: The network or the peer's machine broke it.
     BROKEN = "broken"
     #: The peer is a holdfast with another key.
     OTHER_KEY = "other-key"
-    #: The peer speaks TLS, and is no holdfast.
+    #: The peer speaks TLS, but is no holdfast.
     NO_KEY = "no-key"
     #: The peer speaks something else.
     NO_TLS = "no-tls"
-    #: The peer has the key, and sent bytes that are no message.
+    #: The peer has the key, but sent bytes that are no message.
     MALFORMED = "malformed"
     #: The peer did not read the messages sent to it.
     UNREAD = "unread"
-    #: There was no handshake, or no hello, in time.
+    #: The handshake or the hello did not come in time.
     LATE = "late"
-    #: Too many waited, and this one had been silent longest.
+    #: Too many connections waited for their hello, and this one had been silent longest.
     CROWDED = "crowded"
-    #: There was no connection.
+    #: The connection could not be made.
     UNREACHED = "unreached"
     #: The host's name has no address.
     UNRESOLVED = "unresolved"
 
 
 class ChannelEnd(Noun, frozen=True, kw_only=True):
-    """The end of a connection, or of a try to make one. `words` describe it for a person."""
+    """Why a connection ended, or could not be made. `words` describes it for a person."""
 
     why: ChannelEndKind
     words: str
@@ -66,13 +66,13 @@ class ChannelEnd(Noun, frozen=True, kw_only=True):
 class _State(enum.Enum):
     SHAKING = enum.auto()
     OPEN = enum.auto()
-    #: The last words are on their way; what is heard is dropped.
+    #: The last messages are being sent; messages that arrive are dropped.
     LEAVING = enum.auto()
     CLOSED = enum.auto()
 
 
 class Channel:
-    """A connection from its first byte on. Subclasses say what follows from its handshake, its messages and its end."""
+    """A connection from its first byte on. Subclasses handle the handshake's end, each message and the disconnect."""
 
     __slots__ = ("_at", "_credentials", "_doom", "_hears", "_inbox", "_out", "_sock", "_state", "_unread", "_watch")
 
@@ -85,16 +85,19 @@ class Channel:
         *,
         writable: bool = False,
     ) -> None:
-        """`sock` does not block, and belongs to the channel from now on. `hears`: what each identity may say.
+        """Watch the socket and start the handshake.
 
-        `writable`: it is about to be connected.
+        sock: a non-blocking socket, which the channel closes.
+        credentials: this side's TLS context.
+        hears: the types of messages that each identity of peer may send.
+        writable: whether the socket is still connecting.
         """
         self._credentials = credentials
         self._hears = hears
         self._inbox: FrameReader | None = None
         self._out: deque[bytes] = deque()
         self._at = 0
-        """Bytes of the first frame that are sent already."""
+        """Number of bytes of the first queued frame that were sent already."""
         self._unread = 0
         self._doom: ChannelEnd | None = None
         self._state = _State.SHAKING
@@ -109,7 +112,7 @@ class Channel:
         raise AssertionError("said by the subclass")
 
     def _ended(self, end: ChannelEnd, now: float) -> News:
-        """It is closed, and not by `close`."""
+        """The connection has ended, but not by a call of `close`."""
         raise AssertionError("said by the subclass")
 
     @property
@@ -119,7 +122,7 @@ class Channel:
 
     @property
     def fd(self) -> int:
-        """The connection's descriptor."""
+        """The connection's file descriptor."""
         return self._watch.fd
 
     @property
@@ -128,18 +131,18 @@ class Channel:
 
     @property
     def held(self) -> int:
-        """Bytes of an incomplete message."""
+        """Number of bytes held of an incomplete message."""
         return self._inbox.held if self._inbox is not None else 0
 
     def pause(self) -> None:
-        """Read nothing for now: the peer's bytes stay in the kernels."""
+        """Stop reading until `resume`: the peer's bytes stay in the kernels."""
         self._watch.read_too(False)
 
     def resume(self) -> None:
         self._watch.read_too(True)
 
     def put(self, framed: bytes) -> bool:
-        """Send a frame, now or when the peer has read the earlier ones; false where the connection is over."""
+        """Send a frame, or queue it behind the earlier ones. Return False if the connection has ended."""
         if not self.open:
             return False
         if self._unread + len(framed) > UNREAD_BYTES:
@@ -153,23 +156,23 @@ class Channel:
         return True
 
     def leave(self) -> None:
-        """End the connection when the peer has read everything. `_ended` follows when the peer has closed."""
+        """Close the sending side once all frames are sent. `_ended` is called when the peer has closed."""
         if self.open:
             self._state = _State.LEAVING
             if not self._out:
                 self._say_no_more()
 
     def doom(self, end: ChannelEnd) -> None:
-        """End the connection soon, with `_ended` at the reactor's next turn: never inside of a call that sends."""
+        """End the connection: `_ended` is called at the reactor's next turn, never inside a call that sends."""
         if self._doom is None and not self.closed:
             self._doom = end
             try:
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
             except OSError:
-                pass  # it is broken already, and so ready for the reactor all the same
+                pass  # the connection is broken already, so the reactor finds it ready anyway
 
     def close(self) -> None:
-        """End it at once, without `_ended`; a second call has no effect."""
+        """Close the connection at once; `_ended` is not called. A second call has no effect."""
         if not self.closed:
             self._state = _State.CLOSED
             self._watch.close()
@@ -179,7 +182,7 @@ class Channel:
 
     def _over(self, end: ChannelEnd, now: float) -> News:
         self.close()
-        # What was found first is the reason; the rest followed from it.
+        # The first failure is the reason; later ones follow from it.
         return self._ended(self._doom or end, now)
 
     def _ready(self, fd: int, now: float) -> News:
@@ -192,11 +195,11 @@ class Channel:
         return self._read(now)
 
     def _shake(self, now: float) -> News:
-        """One step of the handshake. The peer's certificate is judged inside of it."""
+        """Take one step of the handshake, which includes the check of the peer's certificate."""
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
-                self._sock.getpeername()  # raises where it has gone already, which TLS over it would not survive
-                # Only now: a peer that says nothing costs a descriptor, and no more.
+                self._sock.getpeername()  # raises OSError if the peer has left: TLS cannot wrap such a socket
+                # TLS starts at the first byte, so that a silent peer costs only a descriptor.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -218,12 +221,12 @@ class Channel:
         return self._opened(identity, now)
 
     def _flush(self) -> None:
-        """Send as much as the kernel takes."""
+        """Send queued frames until the kernel takes no more."""
         sock, out = self._sock, self._out
         assert isinstance(sock, ssl.SSLSocket), "nothing is sent before the handshake"
         try:
             while out:
-                # After a refusal OpenSSL wants the same bytes again: they are, since only whole frames are appended.
+                # After an incomplete write OpenSSL requires the same bytes again; queued frames never change.
                 sent = sock.write(memoryview(out[0])[self._at : self._at + RECORD_BYTES])
                 self._unread -= sent
                 self._at += sent
@@ -241,14 +244,14 @@ class Channel:
             self._say_no_more()
 
     def _say_no_more(self) -> None:
-        # Closed by us while something of the peer is unread, the kernel would take back our last words.
+        # Do not close: with unread data from the peer, the kernel would reset the connection and drop our last frames.
         try:
             socket.socket.shutdown(self._sock, socket.SHUT_WR)
         except OSError:
-            pass  # the peer was faster
+            pass  # the peer has closed already
 
     def _read(self, now: float) -> News:
-        """One record at most: the others have their turn before the next."""
+        """Read at most one record: other connections have their turn before the next."""
         sock = self._sock
         assert isinstance(sock, ssl.SSLSocket), "nothing is read before the handshake"
         try:
@@ -271,7 +274,7 @@ class Channel:
     def _deliver(self, messages: Iterable[Any], now: float) -> News:
         news: list[Event] = []
         taken = iter(messages)
-        # What is heard may end the connection.
+        # Handling a message may end the connection.
         while self.open:
             try:
                 message = next(taken)
@@ -283,7 +286,7 @@ class Channel:
         return news
 
 
-#: OpenSSL's words for a certificate that one of the two does not accept.
+#: OpenSSL's reasons for a certificate that one of the two sides rejects.
 _FOREIGN = frozenset(
     {
         "TLSV1_ALERT_UNKNOWN_CA",
@@ -301,7 +304,7 @@ _OTHER_TLS = frozenset(
 
 
 def _judged(error: OSError, sock: socket.socket) -> ChannelEnd:
-    """Why a handshake failed."""
+    """Classify the error of a failed handshake."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
         return ChannelEnd(why=ChannelEndKind.LEFT, words="it closed the connection during the handshake")
     if not isinstance(error, ssl.SSLError):
