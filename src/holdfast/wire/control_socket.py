@@ -85,7 +85,7 @@ class Control:
         If this process has no free descriptor, the longest-silent client is closed.
         """
         try:
-            accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # `socket.accept` calls it; the type stubs lack it
+            accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # `socket.accept` uses it; not in stubs
         except BlockingIOError:
             return False
         except OSError as error:

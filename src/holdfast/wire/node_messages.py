@@ -186,7 +186,7 @@ class LogRead(Message, frozen=True, kw_only=True):
     over: bool = False
     #: Why there is nothing to read, for the user.
     trouble: str = ""
-    #: The name of the node that read it.
+    #: The name of the node that answers.
     node: str = ""
 
 
