@@ -1,1 +1,1 @@
-"""Data: what codes and lines mean. Loaded once, and checked while loading."""
+"""Data tables of the meanings of exit codes, log lines and fault codes. They are loaded once, and checked then."""

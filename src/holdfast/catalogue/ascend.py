@@ -1,18 +1,19 @@
-"""Ascend: the two files of the seed's fault configuration, as shipped, and who may report public faults."""
+"""Ascend's default fault configuration: the content of its two files, and the components that may report public
+faults."""
 
 from __future__ import annotations
 
 from holdfast.catalogue.fault_codes import FaultCode, listed_by, rules_text
 
-#: Who may report public faults unless the settings say otherwise.
+#: Components that may report public faults by default; a setting can change this.
 PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
 
 
 def shipped_codes() -> dict[str, FaultCode]:
-    """What `faultCode.json` holds as shipped, by canonical code."""
+    """Return the default content of `faultCode.json`, by canonical code."""
     return listed_by("ascend")
 
 
 def shipped_rules() -> str:
-    """What `faultCustomization.json` holds as shipped, in holdfast's own format."""
+    """Return the default content of `faultCustomization.json`, in holdfast's format."""
     return rules_text("ascend")

@@ -1,4 +1,4 @@
-"""The blocks of final exit codes: which code a row may have, and what a code means that no row holds."""
+"""The blocks of final exit codes: the codes that a row may have, and the meanings of codes that no row has."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from holdfast.model.phrases import Phrase
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import ExitRow
 
-#: Left to the worker: 200 to 209 say that another attempt may help, 210 to 219 that it cannot.
+#: Codes that a worker may choose itself: 200 to 209 mean that another attempt may help, 210 to 219 that it cannot.
 CONTRACT = range(200, 220)
 
-#: 128 + N, for the signals 1 to 31. Real-time signals have no code of their own: theirs would be hardware's.
+#: Codes 128 + N for the signals N = 1 to 31. Real-time signals have no code: it would be one of the hardware block.
 SIGNALS = range(128 + 1, 128 + 32)
 
 #: The codes that a row may have, by its blame.
@@ -31,14 +31,14 @@ BLOCKS: dict[Blame, tuple[range, ...]] = {
 
 
 def in_words(blocks: tuple[range, ...]) -> str:
-    """`160 to 179`, `190 to 199 or 251 to 254`, `250`."""
+    """Format ranges of codes: `160 to 179`, `190 to 199 or 251 to 254`, `250`."""
     return " or ".join(f"{b.start} to {b.stop - 1}" if len(b) > 1 else str(b.start) for b in blocks)
 
 
 def misfits(row: ExitRow, known: ExitRow | None = None) -> list[tuple[str, str]]:
-    """Each rule that a row breaks, with a sentence about it; empty where the row may be used.
+    """Return the name of each rule that a row breaks, with a message; empty: the row is valid.
 
-    `known` is the built-in row of the same phrase: a row that only adds wordings to it keeps its code.
+    known: the built-in row of the same phrase, whose code the row may repeat.
     """
     found = []
     if (known is None or row.code != known.code) and (why := _misplaced(row)):
@@ -63,7 +63,8 @@ def _misplaced(row: ExitRow) -> str:
 
 
 def special(code: int) -> ExitRow | None:
-    """What a code means that belongs to no phrase: success, holdfast's own codes, signals, the workers' contract."""
+    """Return a row that explains a code of no phrase: holdfast's own codes, signals, the workers' contract; else
+    None."""
     from holdfast.catalogue.exit_rows import ExitRow, load
 
     if code == 1:
@@ -122,7 +123,8 @@ def special(code: int) -> ExitRow | None:
 
 
 def signal_code(number: int) -> int:
-    """The final code of a worker that a signal ended without a known reason: 128 + its number, SIGKILL's above 31."""
+    """Return the final code of a worker that a signal killed for no known reason: 128 + its number; above signal 31,
+    SIGKILL's 137."""
     return 128 + number if 128 + number in SIGNALS else 137
 
 
@@ -139,7 +141,8 @@ _OF_BLAME = {
 
 
 def code_of(blame: Blame) -> int:
-    """The final code for a phrase of another system's: that of the broadest built-in phrase with this blame."""
+    """Return the final code for another system's phrase: the code of the most general built-in phrase with this
+    blame."""
     from holdfast.catalogue.exit_rows import load
 
     return load().row(_OF_BLAME[blame]).code

@@ -76,7 +76,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_file
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
 
-#: Raised when the meaning of the stored rows changes: it is part of the cache's key.
+#: Version of the stored rows, increased when their meaning changes. It is part of the cache's key.
 FORMAT = 6
 
 
@@ -95,7 +95,7 @@ class Where(enum.StrEnum):
 
 
 class Wording(Noun, frozen=True, kw_only=True):
-    """One way in which a phrase shows itself in text. The module's docstring says what each field means."""
+    """One pattern by which a phrase is recognised in text. The module's docstring explains each field."""
 
     id: str
     pattern: str
@@ -108,15 +108,15 @@ class Wording(Noun, frozen=True, kw_only=True):
     where: Where = Where.ANY
     blame: Blame | None = None
     rerun: Rerun | None = None
-    #: What the writer of the row knows; `rerun` is what decides.
+    #: Whether the author of the row knows the failure to be transient. Only `rerun` affects decisions.
     transient: bool | None = None
     samples: tuple[str, ...] = ()
-    #: Worked out when rows are stored (`holdfast.catalogue.pattern_atoms`); not written by hand.
+    #: Computed from `pattern` when rows are stored (`holdfast.catalogue.pattern_atoms`); not written by hand.
     atoms: tuple[str, ...] | None = None
 
 
 class ExitRow(Noun, frozen=True, kw_only=True):
-    """One phrase: what it means, whose trouble it is, whether to try again, and how it is recognised."""
+    """One phrase: its meaning, its blame, whether to run again, and the wordings by which it is recognised."""
 
     phrase: str
     code: int
@@ -142,15 +142,15 @@ class Catalogue:
     ) -> None:
         self.rows = tuple(rows)
         self.first = first
-        """Ids of wordings that go before others in one line: a user's own."""
+        """Ids of the user's own wordings, which take precedence over others in the same line."""
         self.further = tuple(further)
-        """Rows of other schemas (`holdfast.explain.openpai_rows.PaiRow`), matched by their own rules."""
+        """Rows of other schemas (`holdfast.explain.openpai_rows.PaiRow`), which are matched by other rules."""
         self.source = source
         self.by_phrase = {row.phrase: row for row in self.rows}
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
 
     def row(self, phrase: str) -> ExitRow:
-        """The row of a phrase; where this catalogue lacks it, the built-in row."""
+        """Return the row of a phrase; the built-in row if this catalogue lacks it."""
         if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):
             return row
         return ExitRow(
@@ -163,7 +163,8 @@ class Catalogue:
         )
 
     def merged(self, others: Sequence[ExitRow], source: str, further: Any = ()) -> Catalogue:
-        """Others before ours: a user's row of the same phrase adds its wordings in front and replaces the rest."""
+        """Return a catalogue with the rows `others` first. A row of a known phrase puts its wordings before the known
+        ones, and replaces the other fields."""
         first = frozenset(wording.id for row in others for wording in row.wordings)
         mine = dict(self.by_phrase)
         front = []
@@ -176,7 +177,7 @@ class Catalogue:
 
 
 def rows_dir() -> Path:
-    """Where the built-in rows lie."""
+    """Return the directory of the built-in rows."""
     return Path(__file__).parent / "exits"
 
 
@@ -185,20 +186,20 @@ def row_files() -> list[Path]:
 
 
 def parse_rows(text: str | bytes) -> list[ExitRow]:
-    """Rows of one YAML text. Raises `Malformed` on anything else."""
+    """Parse the rows of a YAML text. Raises `Malformed` if it is not a list of rows."""
     return convert(yaml_value(text) or [], list[ExitRow])
 
 
 def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
-    """All rows with their samples, straight from YAML: for tests, lint and the first load."""
+    """Read all rows from YAML, with their samples, for tests and lint."""
     return [row for file in (row_files() if files is None else files) for row in parse_rows(file.read_bytes())]
 
 
 @functools.cache
 def load() -> Catalogue:
-    """The built-in catalogue, loaded once a process (a few milliseconds where the stored rows are current)."""
+    """Load the built-in catalogue, once per process (a few milliseconds if the stored rows are current)."""
     sources = [file.read_bytes() for file in row_files()]
-    # An installed package has the rows in one form only, without the samples that tests need.
+    # An installed package has only the stored rows, without the samples, which only tests need.
     key = _key(sources) if sources else ""
     for place in _stored_places(key):
         if rows := _read_stored(place, key):
@@ -209,7 +210,8 @@ def load() -> Catalogue:
 
 
 def _key(sources: Sequence[bytes]) -> str:
-    """Changes with the rows. Not against malice: a user who can write the rows can write what is stored of them."""
+    """Return the cache key, which changes with the rows. It does not protect against malice: a user who can change the
+    rows can change the stored rows too."""
     crc = 0
     for source in sources:
         crc = zlib.crc32(source, crc)
@@ -235,7 +237,7 @@ def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
 
 
 def stored(row: ExitRow) -> ExitRow:
-    """The row as it is used: without its samples, with its patterns' atoms."""
+    """Return the row as it is stored: without samples, with the atoms of its patterns."""
     from holdfast.catalogue.pattern_atoms import atoms
 
     wordings = tuple(msgspec.structs.replace(w, samples=(), atoms=atoms(w.pattern)) for w in row.wordings)
@@ -255,18 +257,18 @@ def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
             file.write(data)
         Path(name).replace(place)
     except OSError:
-        return  # a read-only home costs speed, not answers
+        return  # a read-only home only makes the next load slower
 
 
 def snapshot() -> bytes:
-    """What `exits/rows.json` should hold now."""
+    """Return the current content for `exits/rows.json`."""
     sources = [file.read_bytes() for file in row_files()]
     rows = tuple(stored(row) for source in sources for row in parse_rows(source))
     return msgspec.json.encode(_Stored(key=_key(sources), rows=rows))
 
 
 def write_snapshot() -> Path:
-    """Writes `exits/rows.json`, which makes an installed package fast for every user from the first call."""
+    """Write `exits/rows.json`, with which an installed package loads fast from the first call, for every user."""
     place = rows_dir() / "rows.json"
     place.write_bytes(snapshot())
     return place

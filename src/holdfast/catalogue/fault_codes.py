@@ -29,7 +29,7 @@ _HEX = frozenset("0123456789ABCDEF")
 
 
 class FaultCode(Noun, frozen=True, kw_only=True):
-    """One code as its vendor's catalogue has it."""
+    """One code of a vendor's catalogue."""
 
     code: str
     remedy: Remedy | None
@@ -42,7 +42,7 @@ class FaultCode(Noun, frozen=True, kw_only=True):
 
 
 def canonical(code: str) -> str:
-    """One spelling a code: upper case, without `0x` or `XID`, leading zeros of more than eight hex digits dropped."""
+    """Normalise a code: upper case, without `0x` or `XID`, without leading zeros beyond eight hex digits."""
     known = _CANONICAL.get(code)
     if known is not None:
         return known
@@ -53,8 +53,8 @@ def canonical(code: str) -> str:
         number = text[3:].lstrip(" -_:")
         if number[:1].isdigit():
             text = number
-    # The same number written with more zeros is the same code; eight digits or fewer keep theirs, since an Ascend
-    # node code 00000003 is not Xid 3.
+    # Leading zeros beyond eight digits do not change the code. Up to eight digits they do: the Ascend node code
+    # 00000003 is not Xid 3.
     if len(text) > 8 and text[0] == "0" and _HEX.issuperset(text):
         text = text[:-8].lstrip("0") + text[-8:]
     if len(_CANONICAL) >= _CANONICAL_MOST:
@@ -64,13 +64,13 @@ def canonical(code: str) -> str:
 
 
 def vendors() -> tuple[str, ...]:
-    """Every vendor with a catalogue, by name."""
+    """Return the names of the vendors that have a catalogue, sorted."""
     return tuple(sorted(path.parent.name for path in HERE.glob("*/codes.csv")))
 
 
 @functools.cache
 def codes_of(vendor: str) -> dict[str, FaultCode]:
-    """A vendor's codes by canonical code. Where a code stands twice the graver remedy is kept."""
+    """Return a vendor's codes by canonical code. If a code is listed twice, the more severe remedy is kept."""
     found: dict[str, FaultCode] = {}
     for file in (HERE / vendor / "codes.csv", HERE / vendor / "others.csv"):
         if file.exists():
@@ -80,7 +80,7 @@ def codes_of(vendor: str) -> dict[str, FaultCode]:
 
 @functools.cache
 def listed_by(vendor: str) -> dict[str, FaultCode]:
-    """Only what the vendor's main list names: what its own code file would hold."""
+    """Return the codes of the vendor's main list only (`codes.csv`), as in the vendor's own code file."""
     found: dict[str, FaultCode] = {}
     _read(HERE / vendor / "codes.csv", vendor, found)
     return found
@@ -88,7 +88,7 @@ def listed_by(vendor: str) -> dict[str, FaultCode]:
 
 @functools.cache
 def all_codes() -> dict[str, FaultCode]:
-    """Every vendor's codes in one table."""
+    """Return the codes of all vendors by canonical code."""
     table: dict[str, FaultCode] = {}
     for vendor in vendors():
         table.update(codes_of(vendor))
@@ -97,13 +97,13 @@ def all_codes() -> dict[str, FaultCode]:
 
 @functools.cache
 def rules_text(vendor: str) -> str:
-    """A vendor's default rules in holdfast's own format; empty where it has none."""
+    """Return a vendor's default rules in holdfast's format; empty: there are none."""
     file = HERE / vendor / "rules.yaml"
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def describe(code: str) -> str:
-    """A code in words: `Xid 79 (GPU has fallen off the bus)`, or the bare code where no catalogue names it."""
+    """Return a code with its name: `Xid 79 (GPU has fallen off the bus)`; the bare code if no catalogue names it."""
     known = all_codes().get(canonical(code))
     if known is None or not known.name:
         return code

@@ -1,4 +1,4 @@
-"""NVIDIA: what an Xid means, and the table that decodes the NVLink 5 Xids 144 to 150."""
+"""NVIDIA's Xids and their meanings, and the table that decodes the NVLink 5 Xids 144 to 150."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ RECOVERY_ACTION = 154
 
 
 class Nvlink5Rule(Noun, frozen=True, kw_only=True):
-    """One line of the table: a unit, two masks over `intrinfo` (drivers before and since r575), a status, an answer."""
+    """One row of the table: units, masks for `intrinfo` of drivers before (`old`) and since r575 (`new`), a status, and
+    the resolution."""
 
     xid: int
     units: tuple[str, ...]
-    #: (mask, value): the rule holds where `intrinfo & mask == value`.
+    #: (mask, value): the rule applies if `intrinfo & mask == value`.
     old: tuple[int, int]
     new: tuple[int, int]
     error_status: int
@@ -25,13 +26,13 @@ class Nvlink5Rule(Noun, frozen=True, kw_only=True):
 
 
 def xid(number: int) -> FaultCode | None:
-    """The catalogue's row of an Xid; None where NVIDIA names none."""
+    """Return the catalogue's entry of an Xid; None if NVIDIA's list lacks it."""
     return codes_of("nvidia").get(str(number))
 
 
 @functools.cache
 def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
-    """The decoding table by Xid."""
+    """Return the decoding table: the rules by Xid."""
     table: dict[int, list[Nvlink5Rule]] = {}
     with (HERE / "nvidia" / "nvlink5.csv").open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
@@ -48,17 +49,17 @@ def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
 
 
 def nvlink5_code(number: int, unit: str, intrinfo: int, error_status: int, fatal: bool | None) -> str:
-    """The catalogue's code of one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` undecoded.
+    """Return the catalogue's code of one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` if undecoded.
 
-    `fatal` is the line's own word, None where it has none; it decides where the table has no rule that fits.
+    fatal: whether the log line calls the error fatal; None: it does not say. It decides if no rule of the table fits.
     """
     rules = nvlink5_rules().get(number, ())
     fitting = [rule for rule in rules if _fits(rule.new, intrinfo) or _fits(rule.old, intrinfo)]
     named = [rule for rule in fitting if unit in rule.units]
     if not any(unit in rule.units for rule in rules):
-        named = fitting  # a unit by a name the table does not know, or a line without one
-    # A status is a set of bits. The rule of the whole value goes first, then the bits that are set, then the rules
-    # that give no status at all.
+        named = fitting  # the line has no unit, or one that the table does not know
+    # A status is a set of bits. Rules for the exact value come first, then rules whose bits are all set, then rules
+    # without a status.
     exact = [rule for rule in named if rule.error_status == error_status]
     by_bits = [rule for rule in named if rule.error_status and rule.error_status & error_status == rule.error_status]
     without = [rule for rule in named if not rule.error_status]

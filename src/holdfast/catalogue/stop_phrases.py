@@ -1,4 +1,4 @@
-"""The phrases and codes that a component may give with a stop request."""
+"""Validates the phrase and the code that a component gives with a stop request."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BY_CLEANER = Phrase.KILLED_BY_DISK_CLEANER
 CLEANER_CODE = 198
 LEGAL = (range(160, 200), range(220, 255))
 MOST_PHRASE = 64
-#: Whose trouble a code is where no row says: the first whose block has it.
+#: The blames to try, in order, for a code of no row: the first one whose block contains the code applies.
 _BLAMES = (Blame.HARDWARE, Blame.PLATFORM, Blame.WORKLOAD, Blame.OPERATOR, Blame.EXTERNAL)
 
 
 def is_cleaner(who: str) -> bool:
-    """Whether the component that asks is a disk cleaner: `diskCleaner`, `disk cleaner`, `disk_cleaner@node7`."""
+    """Whether the requesting component is a disk cleaner: `diskCleaner`, `disk cleaner`, `disk_cleaner@node7`."""
     plain = "".join(c for c in who.lower() if c.isalnum())
     return plain.startswith("diskcleaner")
 
 
 def misshapen(phrase: str, code: int | None, who: str) -> str:
-    """What is wrong with a phrase or a code by itself, in a sentence; empty where nothing is."""
+    """Return a message about an invalid phrase or code; empty: both are valid by themselves."""
     if phrase:
         plain = phrase.isascii() and phrase.isalnum() and phrase[0].isupper() and any(c.islower() for c in phrase)
         if not plain or len(phrase) > MOST_PHRASE:
@@ -48,7 +48,8 @@ def misshapen(phrase: str, code: int | None, who: str) -> str:
 
 
 def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tuple[str, int | None]:
-    """The phrase of a stop, and its code where no row has it. Raises ValueError with a sentence about what is wrong."""
+    """Return the phrase of a stop, and its code if no row has the phrase. Raises ValueError with a message for the
+    user."""
     if why := misshapen(phrase, code, who):
         raise ValueError(why)
     if not phrase and code is None:
@@ -72,14 +73,14 @@ def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tup
 
 
 def known(catalogue: Catalogue) -> dict[str, ExitRow]:
-    """All rows by phrase: the built-in ones, and before them those of `catalogue`."""
+    """Return all rows by phrase; a row of `catalogue` replaces the built-in row of the same phrase."""
     from holdfast.catalogue.exit_rows import load
 
     return {**load().by_phrase, **catalogue.by_phrase}
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
-    """The row of a component's own phrase: whose trouble it is, its code's block says."""
+    """Make a row for a component's own phrase; the block of its code determines the blame."""
     from holdfast.catalogue.exit_rows import ExitRow
 
     blame = next((blame for blame in _BLAMES if any(code in block for block in BLOCKS[blame])), Blame.UNKNOWN)
