@@ -1,7 +1,6 @@
-"""The SQLite file: opens it, creates its tables, and turns its errors into sentences. This module knows no meaning of
-events.
+"""The journal's SQLite file: opens it, creates its tables, and describes its errors. It does not interpret events.
 
-sqlite3 is imported inside the functions: a start must not pay for it before it is needed.
+sqlite3 is imported inside the functions, so that a start pays for the import only if it needs the file.
 """
 
 from __future__ import annotations
@@ -20,18 +19,20 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE_NAME = "holdfast.db"
-APPLICATION_ID = 0x486F6C64  # "Hold": tells our file from another program's
-#: Seconds that a write waits for another process's write before it is kept in memory instead.
+APPLICATION_ID = 0x486F6C64  # "Hold": marks the file as holdfast's
+#: Milliseconds that a write waits for another process's write before it is kept in memory instead.
 BUSY_MS = 250
 
-#: Bytes. A file up to this size is checked before it is written to, in about 1 ms; a start must not wait longer for it.
+#: Largest file, in bytes, that is checked for damage before the first write. The check takes about 1 ms; a larger file
+#: would delay the start.
 CHECKED_BYTES = 1 << 20
 
 _CHECKPOINT_PAGES = 25_000
-# About 100 MB. SQLite's own 1,000 pages stop the loop for an fsync (up to 0.3 s measured) in the middle of a job; this
-# way the log is folded in when the last user closes the file, and within a job only if it is a very long one.
+# About 100 MB. With SQLite's default of 1,000 pages, the checkpoint's fsync stops the event loop during a job (up to
+# 0.3 s were measured). With this limit the checkpoint happens when the last process closes the file, and during a job
+# only if it is a very long one.
 
-#: Entry n brings a file from layout n to n + 1. Entries are only ever added.
+#: Migrations: entry n turns layout n into layout n + 1. Entries are never changed or removed.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE jobs (
@@ -57,7 +58,7 @@ _NETWORK_FILESYSTEMS = frozenset(
 
 
 class DatabaseTrouble(enum.Enum):
-    """The kind of trouble with the file, as far as it changes what to do."""
+    """The kinds of failure of the file; each needs another remedy."""
 
     BUSY = enum.auto()
     FULL = enum.auto()
@@ -81,7 +82,7 @@ class DatabaseTrouble(enum.Enum):
 
 
 class Unusable(HoldfastError):
-    """The file cannot be used as the journal; `ailment` is the kind, the message explains it."""
+    """The file cannot be used as the journal. `ailment` is the kind of failure; the message explains it."""
 
     def __init__(self, ailment: DatabaseTrouble, detail: str) -> None:
         super().__init__(detail)
@@ -90,8 +91,7 @@ class Unusable(HoldfastError):
 
 
 def make_private_dir(path: Path) -> None:
-    """Make `path` and its missing parents, each with mode 0700. An existing directory keeps its mode. Raises
-    OSError."""
+    """Create `path` and its missing parents with mode 0700. An existing directory keeps its mode. Raises OSError."""
     missing: list[Path] = []
     while not path.is_dir():
         missing.append(path)
@@ -103,17 +103,18 @@ def make_private_dir(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Close a database of an earlier release to other users. Raises nothing: opening it reports any trouble."""
+    """Remove other users' access to a database of an earlier release. Errors are ignored: opening the file reports
+    them."""
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         try:
             if each.stat().st_mode & 0o077:
                 each.chmod(0o600)
         except OSError:
-            continue  # it is missing, or belongs to another user
+            continue  # the file is missing, or belongs to another user
 
 
 def on_network_filesystem(path: Path) -> bool:
-    """Whether `path` is on a file system shared between machines; False where /proc does not show it."""
+    """Whether `path` is on a network file system; False if /proc does not show it."""
     try:
         table = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -124,16 +125,16 @@ def on_network_filesystem(path: Path) -> bool:
         left, _, right = line.partition(" - ")
         mount_point = left.split(" ")[4].replace("\\040", " ")
         inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
-        # Of two mounts on one point the later one is seen.
+        # Of two mounts at the same mount point, the later one hides the earlier.
         if inside and len(mount_point) >= len(best):
             best, kind = mount_point, right.split(" ", 1)[0]
     return kind in _NETWORK_FILESYSTEMS
 
 
 def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """The journal's file under `home`, created with its tables where it is missing. Raises `Unusable`, nothing else.
+    """Open the journal's file under `home`, and create it if it is missing. Raises only `Unusable`.
 
-    `busy_ms`: how long to wait for another process's write.
+    busy_ms: how long to wait for another process's write, in milliseconds.
     """
     import sqlite3
 
@@ -167,21 +168,21 @@ def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
 
 
 def _look_through(db: sqlite3.Connection) -> None:
-    """Raises `Unusable` where any page is damaged, before the first write changes the file."""
+    """Raise `Unusable` if any page is damaged, before the first write changes the file."""
     said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if said != "ok":
         raise Unusable(DatabaseTrouble.DAMAGED, one_line(said.splitlines()[-1])[:120])
 
 
 def _must_be_files(path: Path) -> None:
-    """Raises `Unusable` where the path is no regular file: a named pipe would block SQLite for ever."""
+    """Raise `Unusable` if the path is not a regular file: a named pipe would block SQLite for ever."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         if what := not_a_file(f"{path}{suffix}"):
             raise Unusable(DatabaseTrouble.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
 
 
 def open_for_reading(home: Path) -> sqlite3.Connection | None:
-    """The journal's file, never changed by this connection; None where there is no file. Raises `Unusable`."""
+    """Open the journal's file for reading only; None if there is no file. Raises `Unusable`."""
     import sqlite3
 
     path = home / FILE_NAME
@@ -189,10 +190,11 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
         _must_be_files(path)
         if not path.exists():
             return None
-    except OSError as error:  # a directory on the way that is another user's
+    except OSError as error:  # such as a parent directory that belongs to another user
         raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    # A read-only file system has no room for the shared-memory file that WAL readers want: the third way needs none.
+    # Readers of a WAL file need a shared-memory file, which cannot be created on a read-only file system: `immutable`
+    # needs none.
     failure: sqlite3.Error | None = None
     for mode in ("mode=rw", "mode=ro", "immutable=1"):
         try:
@@ -219,13 +221,13 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 
 
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
-    """`unusable` for a reader."""
+    """As `unusable`, but for a reader: a file that cannot be opened counts as unreadable, not as unwritable."""
     found = unusable(error)
     return Unusable(DatabaseTrouble.UNREADABLE, found.detail) if found.ailment is DatabaseTrouble.UNWRITABLE else found
 
 
 def unusable(error: OSError | sqlite3.Error) -> Unusable:
-    """An error of the operating system or of SQLite, as a kind of trouble."""
+    """Convert an error of the operating system or of SQLite to an `Unusable`."""
     import errno
 
     if isinstance(error, OSError):
@@ -249,16 +251,16 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
     ):
         if name.startswith(prefix):
             return Unusable(ailment, str(error))
-    # Not a database, a malformed page, a missing table or column: the file is not what we wrote.
+    # Not a database, a malformed page, a missing table or column: the content is not what holdfast wrote.
     return Unusable(DatabaseTrouble.DAMAGED, str(error))
 
 
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
-    """One or two sentences for a person: what, where, the consequence, what to type."""
+    """Describe the failure in one or two sentences: the problem, the path, the consequence, a command to type."""
     where = f"the journal {path}"
     ailment = trouble.ailment
     if ailment is DatabaseTrouble.BROKEN_IO and _is_full(path.parent):
-        ailment = DatabaseTrouble.FULL  # SQLite tells a shared-memory file that cannot grow as a failing disk
+        ailment = DatabaseTrouble.FULL  # SQLite reports a disk error if its shared-memory file cannot grow
     match ailment:
         case DatabaseTrouble.BUSY:
             return (
@@ -310,12 +312,13 @@ def _is_full(folder: Path) -> bool:
 
 
 def _move_away(path: Path) -> str:
-    # The write-ahead log beside the file belongs to it: moved apart, both are worth less.
+    # The file and its write-ahead log must stay together: each is incomplete without the other.
     return f"mkdir {path.parent}/damaged && mv {path}* {path.parent}/damaged/"
 
 
 def _layout_of(db: sqlite3.Connection) -> int:
-    """The file's layout; 0 for an empty file. Raises `Unusable` for a file that is not holdfast's or is too new."""
+    """Return the version of the file's layout; 0 for an empty file. Raises `Unusable` if the file is not holdfast's, or
+    too new."""
     layout = int(db.execute("PRAGMA user_version").fetchone()[0])
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
     if owner == APPLICATION_ID:
@@ -345,14 +348,15 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Create the file's tables beside its place and link it in: of two first runs at once, neither sees half a file."""
+    """Create the file with its tables under a temporary name, then link it to `path`: no other process sees an
+    incomplete file."""
     import sqlite3
 
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
-            # WAL needs memory that all readers and writers share: on a network file system they do not.
+            # WAL needs memory shared by all readers and writers, which a network file system does not offer.
             if not on_network_filesystem(path.parent):
                 db.execute("PRAGMA journal_mode = WAL")
             _migrate(db)
@@ -361,9 +365,9 @@ def _create(path: Path) -> None:
         try:
             os.link(draft, path)
         except FileExistsError:
-            pass  # another run was first; its file is as good
+            pass  # another run has created the file
         except OSError:
-            # No hard links here. Replacing what another run may have made meanwhile would lose it.
+            # The file system has no hard links. Do not replace a file that another run has created meanwhile.
             if not path.exists():
                 draft.rename(path)
     finally:

@@ -1,8 +1,8 @@
-"""Standings of devices, which outlive jobs: a log of fault events and of users' actions, and snapshots of it.
+"""The persistent standings of devices, which outlive jobs: a log of fault events and user actions, with snapshots.
 
-They have their own tables in `holdfast.db`. The log is append-only and every writer reads what the others wrote, in one
-order, so all reach the same state; a snapshot shortens the reading, and makes old entries superfluous. This module
-knows no meaning of entries.
+They have their own tables in `holdfast.db`. The log is append-only, and all writers read the entries in the same order,
+so all compute the same state. A snapshot holds the state up to an entry: older entries need not be read, and can be
+removed. This module does not interpret the entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 SNAPSHOTS_KEPT = 2
-#: Milliseconds that a report waits for another writer: unlike a job's journal it has no other work meanwhile.
+#: Milliseconds that a fault report waits for another writer. Unlike a job's owner, the reporter has no other work.
 BUSY_MS = 5000
 
 _LAYOUT = (
@@ -39,12 +39,12 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: The effect of older events, which are removed.
+    #: Stands for older events that were removed, and holds their effect.
     LEFT = "left"
 
 
 class StandingRow(NamedTuple):
-    """One entry of the log: its place, when it was received (seconds), its kind, and its JSON."""
+    """One entry of the log: sequence number, time of receipt in seconds, kind, and JSON body."""
 
     seq: int
     now: float
@@ -58,15 +58,15 @@ class StandingsUnusable(HoldfastError):
     exit_status = 2
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
-        """`passes`: a later retry can succeed."""
+        """`passes`: whether a later retry can succeed."""
         super().__init__(message)
         self.passes = passes
 
 
 class Standings:
-    """The machine's fault log under a state directory. Used from one thread; `close()` it.
+    """The fault log of a machine, in a state directory. Use it from one thread, and close it.
 
-    Every method raises `StandingsUnusable` where the file cannot be used; then nothing is half written.
+    A method raises `StandingsUnusable` if the file cannot be used; no partial write remains then.
     """
 
     def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
@@ -76,7 +76,7 @@ class Standings:
 
     @classmethod
     def for_writing(cls, home: Path, *, busy_ms: int = BUSY_MS) -> Standings:
-        """Open the log, and create it where it is missing. `busy_ms`: how long to wait for another writer."""
+        """Open the log, and create it if it is missing. `busy_ms`: milliseconds to wait for another writer."""
         import sqlite3
 
         path = home / FILE_NAME
@@ -98,7 +98,7 @@ class Standings:
 
     @classmethod
     def for_reading(cls, home: Path) -> Standings:
-        """Open the log without changes; a missing one reads as empty."""
+        """Open the log for reading only; a missing log counts as empty."""
         import sqlite3
 
         path = home / FILE_NAME
@@ -114,7 +114,7 @@ class Standings:
         return cls(home, db, writable=False)
 
     def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
-        """Append entries, all or none; returns the place of the last one. They are durable on return."""
+        """Append entries atomically; return the sequence number of the last. They are on the disk on return."""
         import sqlite3
 
         db = self._opened()
@@ -132,7 +132,7 @@ class Standings:
         return last
 
     def after(self, seq: int) -> Iterator[StandingRow]:
-        """Every entry after a place, in the log's one order."""
+        """Yield every entry after a sequence number, in order."""
         import sqlite3
 
         if self._db is None:
@@ -150,7 +150,7 @@ class Standings:
             raise _told(trouble, self.path, "standings are not known") from error
 
     def snapshot(self) -> tuple[int, bytes] | None:
-        """The newest snapshot: the place up to which it goes, and the state."""
+        """Return the newest snapshot: the sequence number of its last entry, and the state."""
         import sqlite3
 
         if self._db is None:
@@ -162,8 +162,8 @@ class Standings:
         return None if row is None else (int(row[0]), bytes(row[1]))
 
     def save_snapshot(self, seq: int, state: bytes) -> bool:
-        """Keep a state that includes every entry up to `seq`. A failure only costs reading time; the result
-        reports it."""
+        """Save a state that includes every entry up to `seq`. Return False on failure, which only makes later reads
+        slower."""
         import sqlite3
 
         db = self._opened()
@@ -182,11 +182,15 @@ class Standings:
         return True
 
     def prune(self, upto: int, *, before: float, most: int, at_a_time: int, left: bytes) -> int:
-        """Remove events up to the place `upto` that are older than `before`, or beyond the newest `most` entries.
+        """Remove old events; return how many entries were removed. A failure is ignored: it only costs space.
 
-        A snapshot must include everything up to `upto`. `left`: their replacement for readers of another version.
-        Releases stay, and the newest of the rules that are that old. Returns how many entries were removed; a failure
-        is not reported, and costs only space.
+        Releases are kept, and so is the newest policy among the removed entries.
+
+        upto: remove no entry after this sequence number; a snapshot must include all entries up to it.
+        before: remove events that were received before this time, in seconds.
+        most: also remove events beyond the newest `most` entries.
+        at_a_time: about how many entries to remove in one call, at most.
+        left: body of the entry that replaces the removed events, for readers of another version.
         """
         import sqlite3
 
@@ -218,7 +222,7 @@ class Standings:
         return gone
 
     def count_refused(self, reason: str, count: int = 1) -> None:
-        """Count refused events. A failure is not reported: it must not hide the refusal itself."""
+        """Count refused events. A failure is ignored, so that it does not hide the refusal."""
         import sqlite3
 
         try:
@@ -231,7 +235,7 @@ class Standings:
             self._undo()
 
     def refused(self) -> dict[str, int]:
-        """The number of refused events, by reason."""
+        """Return the number of refused events by reason."""
         import sqlite3
 
         if self._db is None:
@@ -242,7 +246,7 @@ class Standings:
             raise _told(unusable(error), self.path, "refusals are not known") from error
 
     def note_tries(self, devices: str, tries: int, now: float) -> None:
-        """The number of failed resets in a row of each device. A failure costs only that count."""
+        """Record the number of consecutive failed resets of these devices. A failure to write is ignored."""
         import sqlite3
 
         try:
@@ -251,7 +255,7 @@ class Standings:
             self._undo()
 
     def tries(self, devices: str) -> tuple[int, float]:
-        """The count, and when it was recorded; (0, 0.0) where there is none."""
+        """Return the recorded number of failed resets, and the time of the record; (0, 0.0) without a record."""
         import sqlite3
 
         try:
@@ -261,7 +265,7 @@ class Standings:
         return (0, 0.0) if row is None else (int(row[0]), float(row[1]))
 
     def count_reset(self, node: str, devices: Iterable[str], result: str) -> None:
-        """One more try of a reset has ended, `succeeded` or `failed`. A failure here costs only that count."""
+        """Count one reset of each device, with its result `succeeded` or `failed`. A failure to write is ignored."""
         import sqlite3
 
         try:
@@ -274,7 +278,7 @@ class Standings:
             self._undo()
 
     def reset_counts(self) -> list[tuple[str, str, str, int]]:
-        """Node, device, result, and how many tries ended with it; none where no release of holdfast has counted."""
+        """Return (node, device, result, number of resets) tuples; empty if none were counted."""
         import sqlite3
 
         try:
@@ -291,7 +295,7 @@ class Standings:
             try:
                 db.close()
             except sqlite3.Error:
-                pass  # closing folds the log in; on a full disk it cannot, and the next one to open does it
+                pass  # the checkpoint at closing fails on a full disk; the next process that opens the file does it
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None or not self.writable:
@@ -305,11 +309,11 @@ class Standings:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # what could not be written is not there; the first error is the one to tell
+            pass  # nothing was written anyway; the first error is the one to report
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:
-    """Whether a table exists: a reader needs only the oldest one, a writer creates the missing ones."""
+    """Whether a table exists. A reader needs only the oldest table; a writer creates those that are missing."""
     row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return bool(row[0])
 

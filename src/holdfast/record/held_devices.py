@@ -1,8 +1,8 @@
-"""What a user's jobs hold against devices of a node, left where the node's own check (root's) can read it.
+"""Publishes the devices that a user's jobs hold on a node, for the node's check, which runs as root.
 
-Standings are a user's, a drain is the node's. An administrator who wants the one to lead to the other has the node's
-check make the folder (`holdfast check --slurm --believe USERS`); without that folder nothing is ever written. Each user
-has one file for each node there. The folder is sticky: a file is its owner's word, and of no other user.
+Standings belong to a user, but a drain affects the whole node. An administrator who wants held devices to drain nodes
+lets the node's check create a folder (`holdfast check --slurm --believe USERS`). Without that folder nothing is
+written. Each user has one file for each node in it. The folder is sticky, so only its owner can replace a file.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class HeldNote(Noun, frozen=True, kw_only=True):
-    """One user's word on one node."""
+    """The devices that one user holds on one node."""
 
     node: str
-    #: Those that are HELD.
+    #: The devices whose standing is HELD.
     devices: tuple[DeviceStanding, ...] = ()
 
 
 def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding, ...]:
-    """Of these, what a person has to look at on this node."""
+    """Return the standings that a person has to look at on this node: held devices, except by a check's verdict."""
     return tuple(
         each
         for each in standings
@@ -45,7 +45,8 @@ def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding
 
 
 def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDER) -> None:
-    """Tell the node's check what is held there now. Nothing is raised: a standing stands without it."""
+    """Write the devices that are held on this node now, for the node's check. Errors are ignored: the standings do not
+    depend on the note."""
     path = folder / f"{_plain(node)}.{os.geteuid()}.json"
     devices = held(standings, node)[:MOST_DEVICES]
     try:
@@ -65,11 +66,11 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
         finally:
             os.close(fd)
     except OSError:
-        return  # full, or another user's: the node's check goes by what it sees itself
+        return  # the disk is full, or the file is another user's: the node's check then uses its own findings only
 
 
 def make_folder(folder: Path = FOLDER) -> None:
-    """For the node's check, as root: from now on users' runs leave their notes. Raises OSError."""
+    """Create the folder, as root: from now on users' runs write their notes there. Raises OSError."""
     for place, mode in ((folder.parent, 0o755), (folder, 0o1777)):
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
@@ -80,7 +81,8 @@ def make_folder(folder: Path = FOLDER) -> None:
 
 
 def notes(node: str, folder: Path = FOLDER) -> list[tuple[int, HeldNote]]:
-    """Each user (its number) with its note on this node. What is no note of the file's owner is passed over."""
+    """Return (uid, note) of each user with a note on this node. A file whose owner is not the user in its name is
+    skipped."""
     found: list[tuple[int, HeldNote]] = []
     for path in sorted(folder.glob(f"{_plain(node)}.*.json"))[:MOST_NOTES]:
         number = path.name.removesuffix(".json").rpartition(".")[2]

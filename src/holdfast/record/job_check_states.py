@@ -1,4 +1,4 @@
-"""How the pre-checks of jobs ended, for a list of jobs."""
+"""The result of each job's last pre-checks, for a list of jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FR
 
 
 def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
-    """By job: DISABLED, CHECKING, FAIL or PASS, for its last attempt. A job without a recorded round is CHECKING."""
+    """Return the state of each job's last pre-checks by job id: DISABLED, CHECKING, FAIL or PASS.
+
+    A running job without a recorded round of checks is CHECKING.
+    """
     import sqlite3
 
     found: dict[str, str] = {}
@@ -31,7 +34,7 @@ def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
                 taken = last_round_in(db, view.id)
                 found[view.id] = (taken.state if taken else CheckState.CHECKING).value
     except sqlite3.Error:
-        return found  # a library without JSON: the states of ended jobs stand in `show`
+        return found  # SQLite was built without JSON: `holdfast show` still shows the state of an ended job
     finally:
         db.close()
     return found

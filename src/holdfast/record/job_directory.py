@@ -1,4 +1,4 @@
-"""Where a new job keeps its files, and its id."""
+"""Creates the directory and the id of a new job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.record.database import make_private_dir
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 from holdfast.record.state_directory import job_dir
 
-#: The home of a job for which no directory is writable: no file can be made there, by any user.
+#: The home of a job if no directory is writable: no user can create a file there.
 NOWHERE = Path("/proc/holdfast-has-no-home")
-#: In a job's directory on each node: the keys for the sshd beside its workers.
+#: Folder in a job's directory on each node, with the keys for the sshd that runs beside the workers.
 DOOR = "ssh"
-#: In a job's directory: a link to its logs where they are elsewhere (`--log-dir`).
+#: Link in a job's directory to its logs, if they are elsewhere (`--log-dir`).
 LOGS_LINK = "logs"
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # no letters or digits that look alike
 _TRIES = 20
 _NO_FILES = (
     "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
@@ -37,24 +37,24 @@ class JobPlace(msgspec.Struct, frozen=True):
     """A new job's id and directory, and the lock that shows that its owner is alive."""
 
     job_id: str
-    #: The directory's parent: the home that was requested, or a substitute if that is not writable.
+    #: The state directory in which `directory` is: the requested one, or a substitute if that is not writable.
     home: Path
     directory: Path
-    #: The parent of its `attempt-<n>` directories: `directory`, or its own place under `--log-dir`.
+    #: The parent of the job's `attempt-<n>` directories: `directory`, or the job's folder under `--log-dir`.
     logs: Path
     lock: OwnerLock
-    #: Empty, or the sentence to print about the substitute.
+    #: The message to print about the substitute; empty: there is none.
     trouble: str
-    #: The name for its control groups; empty: the job's id.
+    #: The name of the job's control groups; empty: the job's id.
     tree: str = ""
-    #: How often the platform had started the job before this run.
+    #: How many times the platform had started the job before this run.
     run: int = 0
-    #: An earlier run of the job has made it: the journal continues.
+    #: Whether an earlier run of the job created the directory: the journal continues then.
     resumed: bool = False
 
 
 def new_job_id(now: float, suffix: str) -> str:
-    """`20261120-2341-k3f9`: minutes in UTC, so that ids sort by age even when clocks change."""
+    """Return an id such as `20261120-2341-k3f9`. The time is in UTC, so that ids sort by age across time changes."""
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
 
 
@@ -63,7 +63,7 @@ def _suffix() -> str:
 
 
 def logs_of(home: Path, job_id: str) -> Path:
-    """The parent of the job's `attempt-<n>` directories."""
+    """Return the parent of the job's `attempt-<n>` directories."""
     linked = job_dir(home, job_id) / LOGS_LINK
     return linked if linked.exists() else job_dir(home, job_id)
 
@@ -77,13 +77,16 @@ def claim(
     platform: PlatformJob | None = None,
     run: int = 0,
 ) -> JobPlace:
-    """Make the directory (0700) of a new job under `home` and take its lock. `now`: seconds since the epoch.
+    """Create the directory (mode 0700) of a new job under `home`, and take its lock.
 
-    `run`: how often its platform had started the job before. With `log_dir` the job's logs go to `log_dir/<job>`, which
-    is made, and a link in the directory leads there. Raises BadUsage where that cannot be made.
+    If `home` is not writable, or another user can write to it, the directory is created in a temporary directory, and
+    `trouble` of the result explains it. If no directory is writable, none is created. Raises BadUsage if
+    `log_dir/<job>` cannot be created.
 
-    Where `home` is not writable, the directory is made under the machine's temporary directory instead, and `trouble`
-    explains it; the same where another user can write to `home`. Where no directory at all is writable, none is made.
+    now: seconds since the epoch.
+    log_dir: the job's logs go to `log_dir/<job>`, and a link in the job's directory points there.
+    platform: the platform's id of the job.
+    run: how many times the platform had started the job before.
     """
     take_over(home)
     trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
@@ -108,9 +111,11 @@ def claim(
 def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None = None) -> JobPlace:
     """Take over the directory of a job that its platform has started again. Raises OSError.
 
-    `before`: the owner of the earlier run. Its lock may still look held: the server of a network file system keeps the
-    lock of a dead machine for a while, and a machine without network may be alive. That run is over all the same, so a
-    new lock file takes the place of the old one.
+    The earlier run is over, but its lock may still be held: the server of a network file system keeps the lock of a
+    dead machine for a while, and a machine without network may still be alive. A new lock file replaces the old one
+    then.
+
+    before: the owner of the earlier run.
     """
     directory = job_dir(home, before.job_id)
     supervisor = msgspec.structs.replace(
@@ -132,10 +137,11 @@ def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None
 
 
 def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
-    """Where a node keeps its part of a job that has its owner elsewhere: `nodes/NODE` in the job's directory.
+    """Create a node's directory of a job whose owner is on another node: `nodes/NODE` in the job's directory.
 
-    Logs are where those of the owner's node are: a rank has one node, so nodes that share a home share no file. No lock
-    is taken: the end of a node's agent does not end the job. Where `home` is not writable, see `claim`.
+    The logs have the same paths as on the owner's node. Nodes that share a home still share no log file, because each
+    rank is on one node. No lock is taken, since the end of a node's agent does not end the job. If `home` is not
+    writable, a temporary directory replaces it, as in `claim`.
     """
     try:
         return _part(home, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble="")
@@ -160,13 +166,13 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
         try:
             (directory / LOGS_LINK).symlink_to(logs)
         except FileExistsError:
-            pass  # of the owner, or of another node
+            pass  # the owner or another node has created the link
     lock = OwnerLock(-1, _supervisor(job_id, name, now))
     return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
 
 
 def _stand_in() -> Path | None:
-    """A private directory on this machine, with room for logs; None where no directory is writable."""
+    """Create a private temporary directory on this machine; None if no directory is writable."""
     import tempfile
 
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -179,14 +185,15 @@ def _stand_in() -> Path | None:
 
 
 def nowhere(name: str, now: float) -> JobPlace:
-    """The place of a job that has none yet."""
+    """Return a placeholder for a job whose directory is not created yet."""
     return _nowhere(name=name, now=now, trouble="", also="")
 
 
 def _nowhere(
     *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
 ) -> JobPlace:
-    """A job on a machine without any writable directory: it runs, and only the terminal shows what happened."""
+    """Return the place of a job on a machine without a writable directory: it keeps no files, so only the terminal
+    shows its report."""
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)
     lock = OwnerLock(-1, _supervisor(job_id, name, now, platform))
@@ -244,7 +251,7 @@ def _claim(
             (directory / LOGS_LINK).symlink_to(logs)
             _make_logs(log_dir, logs)
     except (OSError, BadUsage):
-        # Half a directory would be in the way of nothing but the eye.
+        # An incomplete directory would do no harm, but would be confusing.
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)

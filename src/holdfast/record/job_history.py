@@ -1,6 +1,6 @@
-"""All jobs of a state directory, each with its attempts: for statistics, metrics and web pages. It only reads.
+"""Reads all jobs of a state directory, each with its attempts, for statistics, metrics and web pages.
 
-A job whose owner has died is shown in its last known state; `holdfast jobs` is what closes it.
+Nothing is written: a job whose owner has died keeps its last known state until `holdfast jobs` closes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     import sqlite3
 
-#: At most so many, the newest; older jobs stay in the journal, and are in no statistics.
+#: Limit on the jobs read, newest first. Older jobs stay in the journal, but are not in the statistics.
 MOST_JOBS = 5_000
 
 
@@ -28,29 +28,30 @@ MOST_ASKED = 200
 
 
 class PastJob(Noun, frozen=True, kw_only=True):
-    """One job: its line, its description, and its ended attempts. Times are seconds since the epoch."""
+    """One job: its view, its spec, and its ended attempts. Times are seconds since the epoch."""
 
     view: JobView
     attempts: tuple[AttemptRecord, ...] = ()
-    #: None where only the job's directory is known.
+    #: None if the journal does not have the job's spec.
     spec: JobSpec | None = None
 
 
 class JobHistory(Noun, frozen=True, kw_only=True):
-    """The jobs of one state directory, the newest first, and the trouble of its journal, if there is any."""
+    """The jobs of one state directory, newest first, and the failure of its journal, if any."""
 
     home: Path
     jobs: tuple[PastJob, ...]
     trouble: str = ""
-    #: The number of older jobs that are not among them.
+    #: Number of older jobs that are not in `jobs`.
     left_out: int = 0
 
 
 def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory | None = None) -> JobHistory:
-    """Read the newest jobs with their attempts; all of them where `most` is None.
+    """Read the newest `most` jobs with their attempts; all jobs if `most` is None.
 
-    `before`: the earlier result for the same directory; jobs that had ended in it are not read again. Raises nothing
-    for a damaged journal: `trouble` explains it.
+    A damaged journal does not raise: `trouble` of the result explains it.
+
+    before: an earlier result for the same directory; its ended jobs are not read again.
     """
     survey = look(home)
     kept = survey.jobs[:most]
@@ -58,7 +59,7 @@ def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory 
     attempts: dict[str, list[AttemptRecord]] = {}
     specs: dict[str, JobSpec] = {}
     db = None
-    with contextlib.suppress(Unusable):  # the look has said it
+    with contextlib.suppress(Unusable):  # `look` has reported it already
         db = open_for_reading(home)
     if db is not None:
         try:
@@ -85,15 +86,15 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
     try:
         for job, record in _of_jobs(db, "SELECT job, record FROM attempts{} ORDER BY job, attempt", "job", wanted):
             if job in wanted:
-                with contextlib.suppress(Malformed):  # one damaged record hides no other
+                with contextlib.suppress(Malformed):  # skip only the damaged record
                     found.setdefault(job, []).append(json_as(record, AttemptRecord))
     except sqlite3.Error:
-        pass  # a damaged page: what was read before it counts
+        pass  # a damaged page: keep the records that were read before it
     return found
 
 
 def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
-    """Few jobs are selected by their ids; for many the whole table is read."""
+    """Select a few jobs by their ids; read the whole table for more than `MOST_ASKED` jobs."""
     if len(wanted) > MOST_ASKED:
         return db.execute(sql.format(""))
     marks = ", ".join("?" * len(wanted))

@@ -22,18 +22,18 @@ class _Known(Protocol):
 K = TypeVar("K", bound=_Known)
 
 
-#: Stands for the last job.
+#: The name that means the newest job.
 LAST = ""
-#: An id's part needs at least so many letters; a shorter one is more often a mistyped name.
+#: Least length of a part of an id that is accepted: a shorter one is more often a mistyped name.
 _LEAST_LETTERS = 4
 _NAMED = 4
 
 
 def find(survey: Survey, job: str) -> JobView:
-    """The job of this id, else the newest of this name, else the newest with this id on its platform.
+    """Return the job with this id, else the newest with this name, else the newest with this id on its platform.
 
-    `LAST` is the newest of all. Else a part of one job's id means it: its beginning, or the part behind its last
-    hyphen. Raises `BadUsage` with the nearest existing names.
+    `LAST` means the newest job. Else a unique part of an id is accepted: its beginning, or the part after its last
+    hyphen. Raises `BadUsage`, which names the most similar names and ids, if no job matches.
     """
     if job == LAST and survey.jobs:
         return survey.jobs[0]
@@ -69,7 +69,8 @@ def find(survey: Survey, job: str) -> JobView:
 
 
 def _of_part(survey: Survey, part: str) -> JobView | None:
-    """The one job whose id begins or ends with these letters. Raises `BadUsage` for several."""
+    """Return the only job whose id begins with `part` or has it after its last hyphen. Raises `BadUsage` for
+    several."""
     if len(part) < _LEAST_LETTERS:
         return None
     meant = [view for view in survey.jobs if view.id.startswith(part) or view.id.rpartition("-")[2] == part]
@@ -84,21 +85,21 @@ def _of_part(survey: Survey, part: str) -> JobView | None:
 
 
 def of_id(jobs: Iterable[K], number: str) -> list[K]:
-    """Jobs with this id on a platform, the newest first: a script may run several, one after the other."""
+    """Return the jobs with this id on a platform, newest first: one batch script may run several in turn."""
     found = [job for job in jobs if job.platform is not None and job.platform.id == number]
     return sorted(found, key=lambda job: job.created, reverse=True)
 
 
 def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
-    """The ids of an array's tasks that have run, in their order: `42_0`, `42_1` of `42`."""
+    """Return the ids of an array's tasks that have run, in order: `42_0`, `42_1` for the array `42`."""
     ids = {job.platform.id for job in jobs if job.platform is not None and job.platform.id.startswith(f"{array}_")}
     return sorted(ids, key=lambda task: (len(task), task))
 
 
 def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
-    """The jobs under `home` with this id on the platform, the newest first, from their directories.
+    """Return the owners of the jobs under `home` with this id on the platform, newest first, from their directories.
 
-    A job that the platform starts again finds itself this way, unless it begins as a new one.
+    A job that the platform starts again finds its earlier runs this way.
     """
     try:
         directories = list((home / "jobs").iterdir())

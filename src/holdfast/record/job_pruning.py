@@ -1,6 +1,6 @@
 """Prunes old jobs: chooses them, and removes them from the state directory and the journal.
 
-A job that runs, that waits to be started again, or whose lock another machine may hold, is never chosen.
+A job is never chosen if it runs, waits to be started again, or has a lock that another machine may hold.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ DAY_S = 86_400.0
 
 
 class RetentionLimits(Noun, frozen=True, kw_only=True):
-    """How much is kept; each None: no limit. The newest jobs are kept first."""
+    """Limits on the jobs that are kept, newest first. None: no limit."""
 
     jobs: int | None = None
-    #: Seconds since a job's end.
+    #: Days since a job's end.
     days: int | None = None
-    #: Bytes of all job directories on the disk.
+    #: Disk space of all job directories, in bytes.
     size_bytes: int | None = None
 
 
 class PrunableJob(Noun, frozen=True, kw_only=True):
-    """A job to be removed."""
+    """A job to be removed, its disk space in bytes, and the limit that it exceeds."""
 
     view: JobView
     size_bytes: int
@@ -40,7 +40,7 @@ class PrunableJob(Noun, frozen=True, kw_only=True):
 
 
 class PruneResult(Noun, frozen=True, kw_only=True):
-    """The removed jobs, and those that stay although they were chosen, each with the reason."""
+    """The removed jobs, and the chosen jobs that were kept: (job id, reason)."""
 
     gone: tuple[PrunableJob, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
@@ -51,15 +51,18 @@ class PruneResult(Noun, frozen=True, kw_only=True):
 
 
 def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: float) -> list[PrunableJob]:
-    """The jobs beyond these limits, the oldest first. `jobs`: newest first; `now`: seconds since the epoch.
+    """Return the jobs that exceed the limits `keep`, oldest first.
 
-    Jobs without an end count towards the limits, and are never chosen. Directories are measured only where
-    `keep.size_bytes` needs it.
+    Jobs that have not ended count towards the limits, but are never chosen. Directories are measured only if
+    `keep.size_bytes` is set.
+
+    jobs: all jobs, newest first.
+    now: seconds since the epoch.
     """
     found = []
     taken = 0
     for place, view in enumerate(jobs):
-        # A job without an end is measured too: what it takes is not there for others.
+        # A job that has not ended is measured too: its space counts towards the limit.
         size = size_of(job_dir(home, view.id)) if keep.size_bytes is not None else 0
         taken += size
         if view.state is not JobState.ENDED:
@@ -80,10 +83,12 @@ def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: floa
 def prune(
     home: Path, old: Sequence[PrunableJob], *, evidence_of: Collection[str] = (), dry_run: bool = False
 ) -> PruneResult:
-    """Remove these jobs: directory and journal. `evidence_of`: devices that are held; a job that names one of them
-    stays.
+    """Remove the jobs `old` from their directories and from the journal.
 
-    Raises `Unusable` where the journal cannot be written: then no job is removed.
+    Raises `Unusable` if the journal cannot be opened for writing: then no job is removed.
+
+    evidence_of: held devices; a job whose report names one of them is kept.
+    dry_run: remove nothing, only return the result.
     """
     gone: list[PrunableJob] = []
     kept: list[tuple[str, str]] = []
@@ -117,19 +122,20 @@ def prune(
 
 
 def size_of(directory: Path) -> int:
-    """Bytes on the disk below a directory; links are not followed. 0 where it does not exist."""
+    """Return the disk space of the files below a directory, in bytes; 0 if it does not exist. Links are not
+    followed."""
     total = 0
     for top, _, files in os.walk(directory):
         for name in files:
             try:
                 total += Path(top, name).lstat().st_blocks * 512
             except OSError:
-                continue  # it has just gone
+                continue  # the file has just been removed
     return total
 
 
 def _in_use(directory: Path) -> str:
-    """Why the job must stay; empty: it may go."""
+    """Return why the job must be kept; empty: it may be removed."""
     match life_of(directory):
         case OwnerLiveness.ALIVE:
             return "a supervisor holds it"
@@ -140,7 +146,7 @@ def _in_use(directory: Path) -> str:
 
 
 def _remove(directory: Path) -> str:
-    """Remove a job's directory, whose lock is held meanwhile. The reason why it stays; empty: it is removed."""
+    """Remove a job's directory while holding its lock. Return why it could not be removed; empty: it was."""
     try:
         if directory.is_symlink():
             return "its directory is a link"
@@ -162,7 +168,10 @@ def _remove(directory: Path) -> str:
 
 
 def _locked(directory: Path) -> int | None:
-    """The job's lock, taken; None where it has none. Raises OSError; BlockingIOError where another process holds it."""
+    """Take the job's lock, and return its descriptor; None if there is no lock file.
+
+    Raises OSError; BlockingIOError if another process holds the lock.
+    """
     try:
         fd = open_file(directory / LOCK_NAME, os.O_RDWR)
     except FileNotFoundError:
@@ -176,7 +185,7 @@ def _locked(directory: Path) -> int | None:
 
 
 def _forget(db: object, job: str) -> None:
-    """Remove it from the journal. Its pages are used again, so the file keeps its size. Raises `Unusable`."""
+    """Remove the job from the journal. The file keeps its size: SQLite reuses the pages. Raises `Unusable`."""
     import sqlite3
 
     assert isinstance(db, sqlite3.Connection)
@@ -190,7 +199,7 @@ def _forget(db: object, job: str) -> None:
 
 
 def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[str, str]:
-    """The jobs among these whose report names one of the devices, and which device."""
+    """Return the jobs whose report names one of the devices, each with that device."""
     if not devices:
         return {}
     import sqlite3
@@ -199,7 +208,7 @@ def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[s
     try:
         db = open_for_reading(home)
     except Unusable:
-        return dict.fromkeys(jobs, "a device")  # nothing can be told apart: all stay
+        return dict.fromkeys(jobs, "a device")  # no report can be read, so keep all jobs
     if db is None:
         return {}
     try:
@@ -218,5 +227,5 @@ def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[s
 
 
 def of_this_machine(view: JobView) -> bool:
-    """Whether this machine may remove the job: each machine does it for its own."""
+    """Whether the job ran on this machine: each machine removes only its own jobs."""
     return view.host in ("", os.uname().nodename)

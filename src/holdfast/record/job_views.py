@@ -1,7 +1,7 @@
-"""Lists from the journal and the job directories, for readers that never block a writer.
+"""Lists jobs from the journal and the job directories, without ever blocking a writer.
 
-The journal is the record; a job directory alone (its lock file, its `report.json`) is enough to list a job, so that a
-reader misses none while the journal could not be written.
+The journal is the main record. A job's directory alone (its lock file, its `report.json`) is enough to list the job, so
+a job is listed even if the journal could not be written while it ran.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 class JobState(enum.StrEnum):
     RUNNING = "running"
-    #: The platform will start it again; until then it has no owner.
+    #: The platform will start the job again; until then it has no owner.
     QUEUED = "queued"
     ENDED = "ended"
-    #: It is on another machine, and this machine cannot decide whether it still runs.
+    #: The job is on another machine, and this machine cannot tell whether it still runs.
     OUT_OF_SIGHT = "out of sight"
 
 
@@ -56,20 +56,20 @@ class JobView(Noun, frozen=True, kw_only=True):
     code: int | None = None
     phrase: str | None = None
     attempts: int = 0
-    #: The platform's name for it.
+    #: The platform's id of the job.
     platform: PlatformJob | None = None
-    #: Why it waits to be started again, if it does.
+    #: Why the job waits to be started again; empty: it does not wait.
     queued: str = ""
 
 
 class _Spec(Noun, frozen=True, kw_only=True):
-    """From a job's description: the parts for a list."""
+    """The fields of a job's spec that a list needs."""
 
     platform: PlatformJob | None = None
 
 
 class Survey(Noun, frozen=True, kw_only=True):
-    """All jobs, the newest first; the trouble of the journal, if there is any; jobs found lost just now."""
+    """All jobs, newest first; the failure of the journal, if any; and the reports of jobs just found to be lost."""
 
     home: Path
     jobs: tuple[JobView, ...]
@@ -78,7 +78,7 @@ class Survey(Noun, frozen=True, kw_only=True):
 
 
 class JobDetail(Noun, frozen=True, kw_only=True):
-    """One whole job. `report` is None while it runs; `attempts` are those that have ended."""
+    """All records of one job. `report` is None while the job runs; `attempts` holds the ended attempts."""
 
     view: JobView
     report: JobReport | None
@@ -94,14 +94,16 @@ def reconcile(
     dropped: Mapping[str, str] | None = None,
     in_queue: Callable[[Sequence[JobView]], Mapping[str, str]] | None = None,
 ) -> Survey:
-    """Look at every job under `home`, and close those whose owner has died: each once, with the evidence there is.
+    """List every job under `home`, and record the end of each job whose owner has died.
 
-    `explain`: makes the report of a job that has none. `ending`: how one owner of this machine ended, from the process
-    that reaped it; its job gets the exact cause and time. `end_left(job)`: kills the processes in the control groups of
-    a lost job of this machine and returns them. `dropped`: jobs without a visible owner that their platform no longer
-    knows, and who ended them there. `in_queue`: among jobs that look lost, those that their platform will start again,
-    by id, each with the reason. Raises nothing for a damaged or unreadable journal: the survey then comes from the job
-    directories, and reports it.
+    A damaged or unreadable journal does not raise: the survey then comes from the job directories, and reports it.
+
+    explain: makes the report of a lost job that left none.
+    ending: how one owner on this machine ended, from the process that reaped it; gives the exact cause and time.
+    end_left: called with a job id; kills the processes in the control groups of that lost job, and returns their pids.
+    dropped: jobs without a visible owner that their platform no longer knows, by id, each with who ended it there.
+    in_queue: called with jobs that look lost; returns those that their platform will start again, by id, with the
+        reason.
     """
     jobs, trouble = _read_jobs(home)
     gone = [view for view in jobs.values() if view.state is JobState.RUNNING and _is_gone(home, view)]
@@ -132,7 +134,7 @@ def reconcile(
 
 
 def look(home: Path) -> Survey:
-    """Look at every job under `home` without writing: a job whose owner has died stays without an end."""
+    """List every job under `home` without writing: a job whose owner has died is not closed."""
     jobs, trouble = _read_jobs(home)
     return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
 
@@ -142,7 +144,7 @@ def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
-    """All that is recorded about one job; from its directory where the journal does not have it."""
+    """Return all records of one job; from its directory if the journal does not have them."""
     report: JobReport | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     with_db = _open_quietly(survey.home)
@@ -162,12 +164,13 @@ def detail(survey: Survey, view: JobView) -> JobDetail:
 
 
 def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
-    """The job's events in order as (now, event); none where the journal does not have them. Stops at damage."""
+    """Yield the job's events in order as (now, event); none if the journal lacks them. Stops at the first damaged
+    event."""
     return ((now, event) for _, now, event in events_after(home, job_id, 0))
 
 
 def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
-    """The events of a job after the one with this number, each with its own number."""
+    """Yield the events of a job after sequence number `seq`, as (number, now, event)."""
     import sqlite3
 
     db = _open_quietly(home)
@@ -216,7 +219,8 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
 
 
 def _as_it_stands(home: Path, view: JobView) -> JobView:
-    """A job without an end."""
+    """Return the view of a job without a recorded end, with its state updated from its lock: running, queued or out of
+    sight."""
     directory = job_dir(home, view.id)
     life = life_of(directory)
     owner = read_owner(directory) if view.platform is not None and life is not OwnerLiveness.ALIVE else None
@@ -241,7 +245,7 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
         state = JobState.RUNNING if row[5] is None else JobState.ENDED
         known = dict(zip(names, row, strict=False))
         try:
-            # A damaged page can hold anything; the job's directory may know better.
+            # A damaged page can hold anything. A row that is skipped here is listed from the job's directory.
             view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
             if row[10]:
                 view = msgspec.structs.replace(view, platform=json_as(row[10], _Spec).platform)
@@ -253,15 +257,16 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
 
 
 def _names_a_directory(job_id: str) -> bool:
-    """The name under which its files are searched."""
+    """Whether the id is a valid name of a directory."""
     fits = 0 < len(job_id.encode(errors="replace")) < 256
     return fits and not {"/", "\0"} & set(job_id) and job_id not in (".", "..")
 
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
-    """A job that is not in the journal."""
+    """Return the view of a job that is not in the journal; None if its directory cannot be read."""
     supervisor = read_owner(directory)
-    # One that lies elsewhere is taken over like any job without an end: that brings it home.
+    # A report in a substitute place is ignored here: the job then counts as not ended, and closing it copies the report
+    # to the job's directory.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
         return _of_note(directory)
@@ -284,7 +289,7 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
 
 
 def _of_note(directory: Path) -> JobView | None:
-    """A job over several nodes of which this machine has only a node's part: its owner is elsewhere."""
+    """Return the view of a job whose owner is on another machine, from the note of an agent on this one."""
     note = note_in(directory)
     if note is None or note.job_id != directory.name or wrong_time(note.began):
         return None
@@ -315,7 +320,8 @@ def _is_gone(home: Path, view: JobView) -> bool:
         case OwnerLiveness.DEAD:
             return True
         case OwnerLiveness.UNKNOWN:
-            # The directory was removed by hand. When in doubt it runs: the number may be another process's by now.
+            # The directory was removed by hand. If a process with this pid exists, assume that the job runs: the pid
+            # may also belong to another process by now.
             return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
         case _:
             return False
@@ -330,11 +336,12 @@ def _close(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> tuple[JobReport, float, bool]:
-    """Record the end of a job whose owner has died; True if it had left no report itself."""
+    """Record the end of a job whose owner has died. Return its report, the time of its end, and whether the report was
+    made here because the owner left none."""
     supervisor = read_owner(job_dir(home, view.id))
-    if supervisor is None or supervisor.job_id != view.id:  # a lock that names another job tells nothing of this one
+    if supervisor is None or supervisor.job_id != view.id:  # the lock file belongs to another job
         supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
-    # It may have ended well, with only the journal out of reach at that moment.
+    # The job may have ended normally while the journal could not be written.
     left = report_file.read(home, view.id)
     if left is not None:
         ended = _end_of(left, view)
@@ -346,7 +353,7 @@ def _close(
     db = _open_quietly(home)
     if db is not None:
         try:
-            # Between our first look and now it may have finished by itself.
+            # The job may have finished since the survey began.
             finished, attempts = _stored(db, view.id)
         finally:
             db.close()
@@ -369,16 +376,16 @@ def _close(
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # the journal has it; and where that cannot be written either, the next look finds the same again
+        pass  # the journal has the report; if that failed too, the next survey closes the job again
     return report, ended, True
 
 
 def _bring_home(home: Path, report: JobReport) -> None:
-    """A report in a substitute place, as soon as its own place is writable."""
+    """Copy a report from its substitute place to the job's directory, if that is writable again."""
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # still no room: it stays where it is, and is found there
+        pass  # the disk is still full: the report stays in the substitute place, where `read` finds it
 
 
 def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
@@ -397,4 +404,4 @@ def _open_quietly(home: Path) -> sqlite3.Connection | None:
     try:
         return open_for_reading(home)
     except Unusable:
-        return None  # the survey has said it already
+        return None  # the survey has reported it already

@@ -1,7 +1,7 @@
-"""The journal: every event in the order in which it was handled, so that a replay gives the same actions.
+"""The journal: records every event in the order in which it was handled, so that a replay gives the same actions.
 
-A job matters more than its journal. In any trouble with the file (read-only, full, locked, damaged, removed), nothing
-here raises and nothing waits long: events that cannot be saved stay in memory for a retry, and one sentence reports it.
+A job matters more than its journal. Whatever is wrong with the file (read-only, full, locked, damaged, removed), no
+method raises or waits long: events that cannot be saved stay in memory for a retry, and one message reports it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from holdfast.record.write_backlog import Backlog
 if TYPE_CHECKING:
     import sqlite3
 
-#: Each run of a job has so many numbers for its events: late writes of an earlier run sort before them.
+#: Number of sequence numbers reserved for each run of a job, so that late writes of an earlier run sort before it.
 RUN_EVENTS = 1 << 40
-#: Bytes of unsaved history that are kept in memory.
+#: Limit on the unsaved events that are kept in memory, in bytes.
 KEPT_BYTES = 32 * 1024 * 1024
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
-#: Without a write-ahead log, as on a network file system, one writer locks all others out: tasks of an array take
-#: turns.
+#: How long the last write waits for other writers if there is no write-ahead log, as on a network file system: only one
+#: process can write at a time then, so the tasks of an array must wait for each other.
 _LAST_BUSY_SHARED_MS = 15_000
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
 
-# A write whose commit failed may have been saved all the same: written again, it must change nothing.
-# Nor must a run of a job write into the one that its platform has started since: that one's events have higher numbers.
+# A write whose commit failed may still have been saved, so writing it again must change nothing.
+# A run must not write once its platform has started a later run, whose events have higher numbers.
 _NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
 _EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
 _JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
@@ -47,7 +47,7 @@ _REOPEN = (
     "UPDATE jobs SET host = ?, pid = ?, ended = NULL, outcome = NULL, code = NULL, phrase = NULL, report = NULL"
     " WHERE id = ?"
 )
-# An upsert, since the job's own row may not have been saved.
+# An upsert, because the job's row may never have been saved.
 _FINISH = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     f" SELECT ?, ?, ?, '', 0, '', ?, ?, ?, ?, ? {_NOT_TAKEN_OVER}"
@@ -55,7 +55,7 @@ _FINISH = (
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
-# Another owner's job: what that one wrote last stands.
+# Closes a job of another owner, unless that owner has recorded its end.
 _CLOSE = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     " VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
@@ -67,11 +67,11 @@ _Row = tuple[object, ...]
 
 
 class Journal:
-    """One process's access to the journal. Used from one thread.
+    """One process's access to the journal. Use it from one thread.
 
-    A child that is forked without exec must not use it and must end with `os._exit`: SQLite's connections do not
-    survive a fork. `trouble` is empty while the file works, else one sentence about the present trouble. `take_news`
-    gives each change of that once, for the owner to print.
+    A child that is forked without exec must not use it, and must end with `os._exit`: SQLite's connections do not
+    survive a fork. `trouble` is empty while the file works, else a message about the current failure. `take_news`
+    returns each change of `trouble` once, for the owner to print.
     """
 
     def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
@@ -84,7 +84,7 @@ class Journal:
         self._seqs: dict[str, int] = {}
         self._runs: dict[str, int] = {}
         self._unsaved: Backlog[tuple[str, _Row]] = Backlog(KEPT_BYTES, _RETRY_FIRST_S, _RETRY_CAP_S)
-        """Statements with their rows."""
+        """Unsaved writes: SQL statements with their rows."""
         self._cut_short: set[str] = set()
         self._kept_late = 0
         self._given_up = False
@@ -92,10 +92,10 @@ class Journal:
 
     @classmethod
     def open(cls, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> Journal:
-        """Open the journal under `home`, and create it where it is missing. Never raises: look at `trouble`.
+        """Open the journal under `home`, and create it if it is missing. Never raises: see `trouble`.
 
-        `consequence`: what follows where it cannot be written, for callers that are no run. `clock` gives seconds, for
-        the time of retries.
+        consequence: clause that states what follows if the journal cannot be written, for callers other than a run.
+        clock: returns the time in seconds, for the retries.
         """
         journal = cls(home, consequence=consequence, clock=clock)
         journal._connect()
@@ -108,11 +108,11 @@ class Journal:
 
     @property
     def unsaved_bytes(self) -> int:
-        """Events in memory, because the file could not be written."""
+        """Size of the events that are in memory because the file could not be written, in bytes."""
         return self._unsaved.size
 
     def take_news(self) -> str:
-        """Changes of the journal's own state since the last call, to be printed; mostly empty."""
+        """Return messages about changes of the journal's state since the last call, to be printed; usually empty."""
         news, self._news = "; ".join(self._news), []
         return news
 
@@ -122,32 +122,33 @@ class Journal:
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
     def of_run(self, job_id: str, run: int) -> None:
-        """This process belongs to that run of the job. `run`: how often its platform had started the job before."""
+        """Set the run of the job to which this process belongs. `run`: how many times the platform had started the job
+        before."""
         self._runs[job_id] = run
 
     def begin_run(self, job_id: str, run: int, *, host: str, pid: int) -> None:
-        """Another run of a job continues its journal; late writes of an earlier run have no effect from now on.
+        """Continue the journal of a job in a new run. Late writes of earlier runs have no effect from now on.
 
-        A job that was closed as lost is open again.
+        A job that was closed as lost is reopened.
         """
         self.of_run(job_id, run)
         self._seqs[job_id] = max(self._last_seq(job_id), run * RUN_EVENTS)
         self._write(_REOPEN, (host, pid, job_id))
 
     def is_taken_over(self, job_id: str) -> bool:
-        """Whether a later run of the job writes its journal."""
+        """Whether a later run of the job has written to the journal."""
         return self._last_seq(job_id) > self._last_of_run(job_id)
 
     def _last_of_run(self, job_id: str) -> int:
         return (self._runs.get(job_id, 0) + 1) * RUN_EVENTS
 
     def append(self, job_id: str, now: float, event: Event) -> None:
-        """Record one event. When this returns, it survives the death of this process (if `saved`)."""
+        """Record one event. After the call it survives the death of this process, if `saved` is True."""
         row = (job_id, self._next_seq(job_id), now, encode(event))
         self._write(_EVENT, (*row, job_id, self._last_of_run(job_id)))
 
     def holds_faults(self) -> bool:
-        """Whether a device fault was ever recorded beside the jobs; True also where that is not known."""
+        """Whether the fault log in the same file has any entry; True also if that is unknown."""
         import sqlite3
 
         if self._db is None:
@@ -158,7 +159,7 @@ class Journal:
             return "no such table" not in str(error)
 
     def events(self, job_id: str) -> Iterator[tuple[float, Event]]:
-        """The job's events as (now, event), in the order of their appends, unsaved ones included."""
+        """Yield the job's events as (now, event), in the order in which they were appended, with the unsaved ones."""
         rows: list[tuple[float, bytes]] = []
         if self._db is not None:
             import sqlite3
@@ -178,14 +179,14 @@ class Journal:
                 yield float(at), decode_event(kept)
 
     def secure(self) -> str:
-        """Flush everything written so far to the disk. Empty if it succeeds, else the reason, in a sentence.
+        """Flush everything written so far to the disk. Return why it failed; empty: it succeeded.
 
-        A commit reaches the kernel, not the disk: the write-ahead log is synchronized here (some milliseconds).
+        A commit alone reaches only the kernel. This call synchronizes the write-ahead log, in some milliseconds.
         """
         self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
-            # What follows from it for one machine is no part of the answer.
+            # Leave out the consequence, which only applies to this machine.
             return self.trouble.partition("; ")[0] or f"the journal {self.path} is not complete"
         try:
             log = self.path.with_name(self.path.name + "-wal")
@@ -200,13 +201,13 @@ class Journal:
         self._write(_ATTEMPT, (*row, job_id, self._last_of_run(job_id)))
 
     def finish(self, report: JobReport, *, now: float) -> None:
-        """Record the job's one report: from now on the job counts as ended."""
+        """Record the job's final report: from now on the job counts as ended."""
         last = report.report
         row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, (*row, report.job_id, self._last_of_run(report.job_id)))
 
     def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
-        """Record the report of a job whose owner has died, unless that job has one already."""
+        """Record the report of a job whose owner has died, unless the job's end is recorded already."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
         who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)
@@ -216,7 +217,8 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save the remaining events, if that succeeds soon, and close. The news name what is lost."""
+        """Save the remaining events, if that does not take long, and close. `take_news` then tells how many were
+        lost."""
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
             longest_ms = _LAST_BUSY_MS if self._has_log() else _LAST_BUSY_SHARED_MS
@@ -238,7 +240,7 @@ class Journal:
         return seq + 1
 
     def _last_seq(self, job_id: str) -> int:
-        """For a job that an earlier process began."""
+        """Return the highest sequence number in the file, for a job that an earlier process started; 0 if unknown."""
         if self._db is None:
             return 0
         import sqlite3
@@ -266,7 +268,7 @@ class Journal:
     def _keep(self, sql: str, row: _Row) -> None:
         if sql == _EVENT:
             job_id = str(row[0])
-            # A history that ends early still replays to what was; one with a hole replays to what never happened.
+            # A history that ends early still replays correctly. A history with a gap would replay to a wrong state.
             if job_id in self._cut_short:
                 return
             if not self._unsaved.keep((sql, row), _size(row)):
@@ -279,7 +281,10 @@ class Journal:
         self._unsaved.keep((sql, row), _size(row), always=True)
 
     def _flush(self, *, everything: bool = False) -> None:
-        """Save waiting events, a bounded part at a time, unless the last failure was a moment ago."""
+        """Save waiting events, one chunk per call, unless the last failure was too recent.
+
+        everything: save all chunks.
+        """
         if not self._unsaved or self._given_up or not self._unsaved.due(self._clock()):
             return
         if self._db is None and not self._connect():
@@ -326,9 +331,9 @@ class Journal:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # the connection is as broken as its file, and is dropped below
+                pass  # the connection is broken too, and is dropped below
             self._wait_for_locks(_RETRY_BUSY_MS)
-            # A lock passes by itself. After anything else the connection's own state is not to be trusted.
+            # A lock is released in time. After any other failure the state of the connection is unreliable.
             if trouble.ailment is not DatabaseTrouble.BUSY:
                 self._drop_connection()
         self._given_up = self._given_up or not trouble.ailment.passes
@@ -350,7 +355,7 @@ class Journal:
         try:
             self._db.execute(f"PRAGMA busy_timeout = {ms}")
         except sqlite3.Error:
-            pass  # the connection is as broken as its file: the next write finds that out and says so
+            pass  # the connection is broken: the next write fails and reports it
 
     def _has_log(self) -> bool:
         return self.path.with_name(f"{self.path.name}-wal").exists()
@@ -363,7 +368,7 @@ class Journal:
         try:
             self._db.close()
         except sqlite3.Error:
-            pass  # closing tidies the write-ahead log up; where that fails, the next opening does it
+            pass  # the checkpoint at closing failed; the next process that opens the file does it
         self._db = None
 
 

@@ -1,6 +1,6 @@
-"""The zone of this machine's clock, for times on a terminal; or UTC, where the user has asked for it.
+"""The time zone of times that are printed on a terminal: this machine's, or UTC on request.
 
-`TZ` of the environment would do the same, and would also be that of the user's workers.
+The environment variable `TZ` could not be used for this, because the user's workers would inherit it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _asked_for_utc = False
 
 
 def use_utc(wanted: bool = True) -> None:
-    """From now on this process prints its times in UTC."""
+    """Make this process print times in UTC (or in local time again)."""
     global _asked_for_utc
     _asked_for_utc = wanted
 
 
 def local(at: float) -> float:
-    """Local time minus UTC, in seconds, at `at` (seconds since the epoch); 0 where no calendar has that moment."""
+    """Return local time minus UTC in seconds, at the time `at` (seconds since the epoch); 0 if `at` is out of range."""
     if _asked_for_utc:
         return 0.0
     try:
@@ -29,10 +29,10 @@ def local(at: float) -> float:
 
 
 def clock(at: float) -> str:
-    """`2026-11-22 14:20:01 +01:00`: the moment on this machine's clock."""
+    """Format a time in the local zone: `2026-11-22 14:20:01 +01:00`."""
     return human_format.clock(at, local)
 
 
 def ago(at: float, now: float) -> str:
-    """`3 min ago`, `2 h ago`: one unit is enough of an age."""
+    """Format an age with its largest unit only: `3 min ago`, `2 h ago`."""
     return " ".join(human_format.duration(max(now - at, 0.0)).split()[:2]) + " ago"

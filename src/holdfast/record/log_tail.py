@@ -1,4 +1,4 @@
-"""Finds where the last lines of a log begin, from its end: a log may have gigabytes."""
+"""Finds the beginning of a log's last lines by reading backwards: a log may have gigabytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def tail_start(file: BinaryIO, lines: int) -> int:
-    """Where the last `lines` lines of an open file begin, in bytes."""
+    """Return the byte offset at which the last `lines` lines of an open file begin."""
     end = file.seek(0, os.SEEK_END)
     at, wanted = end, lines
     while at > 0 and lines > 0:
@@ -18,7 +18,7 @@ def tail_start(file: BinaryIO, lines: int) -> int:
         file.seek(at)
         block = file.read(size)
         found = len(block)
-        # The end of the last line does not begin another one.
+        # The newline at the end of the file begins no further line.
         if at + size == end and block.endswith(b"\n"):
             found -= 1
         while (found := block.rfind(b"\n", 0, found)) >= 0:

@@ -1,4 +1,4 @@
-"""Collects the evidence about a job whose owner died without a report, from its journal and files."""
+"""Collects evidence from the journal and files of a job whose owner died without a report, and makes its report."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _SHOWN_EVENTS = 5
 
 
 class OwnerEnd(Noun, frozen=True, kw_only=True):
-    """What the process that reaped an owner knows about its end."""
+    """How an owner ended, according to the process that reaped it."""
 
     pid: int
     signal: int
     #: Seconds since the epoch.
     at: float
-    #: The cause of SIGKILL, where the control group has counted a memory kill meanwhile.
+    #: The memory kill that the control group counted, if that explains a SIGKILL.
     memory_kill: MemoryKill | None = None
 
 
@@ -59,12 +59,13 @@ def report_of_loss(
     end_left: Callable[[str], frozenset[int]] | None = None,
     dropped: str = "",
 ) -> tuple[JobReport, float]:
-    """The job's report in place of the dead owner's, and when the owner died (epoch seconds).
+    """Return the job's report, in place of the dead owner's, and when the owner died (seconds since the epoch).
 
-    Without `ending` that is its last sign of life. `boot_id` is this machine's present one: if it differs from the
-    owner's, the machine was rebooted. `end_left(job)` kills the processes in the job's control groups: it is called on
-    the machine and boot of the owner only, since elsewhere there can be none. `dropped`: who removed the job from its
-    platform's queue.
+    boot_id: current boot id of this machine; if it differs from the owner's, the machine was rebooted.
+    ending: how the owner ended; without it, the owner's last sign of life is taken as the time of its death.
+    end_left: called with the job id; kills the processes in the job's control groups and returns their pids. It is
+        called only on the owner's machine and boot, since no process can be left elsewhere.
+    dropped: who removed the job from its platform's queue; empty: nobody.
     """
     lost = _found(
         home, supervisor, events, attempts, boot_id=boot_id, ending=ending, end_left=end_left, dropped=dropped
@@ -100,7 +101,7 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """The evidence. Where no guard killed the remaining processes, they are killed on the way."""
+    """Collect the evidence, and kill the workers that remain if no guard has killed them."""
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
@@ -134,18 +135,18 @@ def _found(
 
 
 def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
-    """The last event, or the last line that a worker wrote: workers die with their owner."""
+    """Return the time of the last event or of the last log line, whichever is later: workers die with their owner."""
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
     for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):
         try:
             signs.append(log.stat().st_mtime)
         except OSError:
-            continue  # being removed while we look; the others tell enough
+            continue  # the log has just been removed; the other logs are enough
     return max(signs)
 
 
 def attempt_of(event: Event) -> int:
-    """The attempt of an event; 0 for an event of no attempt."""
+    """Return the attempt to which an event belongs; 0: none."""
     match event:
         case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
             return event.attempt
@@ -158,7 +159,7 @@ def attempt_of(event: Event) -> int:
 
 
 def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
-    """`attempt 2, ranks 0 to 2 up, rank 3 failed`: the agents' last reports of this attempt."""
+    """Summarise the agents' last reports of this attempt: `attempt 2, ranks 0 to 2 up, rank 3 failed`."""
     if not attempt:
         return "no attempt had begun"
     last = events[-1][1] if events else None

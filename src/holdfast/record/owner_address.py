@@ -1,6 +1,6 @@
-"""The address of the owner of a job over many nodes: the owner and each agent write it into the job's directory.
+"""The note with the owner's address, which the owner and each agent of a multi-node job write into the job's directory.
 
-With this note a command on any node finds the owner. It contains no secret: it names only the file of the key.
+With it, a command on any node finds the owner. It contains no secret, only the path of the key file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MOST_BYTES = 64 * 1024
 
 
 class OwnerAddress(Noun, frozen=True, kw_only=True):
-    """How the owner is reached from one node."""
+    """How one node reaches the owner."""
 
     job_id: str
-    #: The job's id.
+    #: The job's name.
     name: str
     #: The node's name in the job; empty in the owner's own note.
     node: str
@@ -33,31 +33,32 @@ class OwnerAddress(Noun, frozen=True, kw_only=True):
     #: The address to dial.
     host: str
     port: int
-    #: When it was written, in seconds since the epoch.
+    #: When the note was written, in seconds since the epoch.
     began: float = 0.0
-    #: The file of the job's key on this machine; empty where the key came another way.
+    #: Path of the job's key file on this machine; empty: the key came another way.
     key: str = ""
 
 
 def write_owner_address(directory: Path, said: OwnerAddress) -> None:
-    """Write it into the owner's or an agent's own directory of the job. Raises OSError."""
+    """Write the note into `directory`, the owner's or an agent's directory of the job. Raises OSError."""
     replace_file(directory / NOTE_NAME, encode(said) + b"\n")
 
 
 def read_owner_address(home: Path, job: str) -> OwnerAddress | None:
-    """How this machine reaches the owner of a job, by the job's id or its name (the newest of that name)."""
+    """Return how this machine reaches the owner of a job. `job`: the job's id, or its name for the newest of that
+    name."""
     places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
     found = [said for each in places for said in _notes(home.glob(each))]
     of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
     here = os.uname().nodename
-    # With a shared home there are notes of other machines too: one of this machine comes first, and another machine's
-    # loopback leads nowhere from here.
+    # A shared home has notes of other machines too. Prefer this machine's note, and skip a loopback address in a note
+    # of another machine, which this machine cannot reach.
     usable = [said for said in of_job if said.machine == here or not said.host.startswith("127.")]
     return max(usable, key=lambda said: (said.job_id, said.machine == here), default=None)
 
 
 def note_in(job_dir: Path) -> OwnerAddress | None:
-    """One of the notes in a job's directory; None where no agent has written any."""
+    """Return one of the notes in a job's directory; None if no agent has written one."""
     return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
 
 
@@ -66,4 +67,4 @@ def _notes(paths: Iterable[Path]) -> Iterator[OwnerAddress]:
         try:
             yield json_as(read_file(path, _MOST_BYTES), OwnerAddress)
         except (OSError, Malformed):
-            continue  # being written, or of another version
+            continue  # the note is being written, or is of another version

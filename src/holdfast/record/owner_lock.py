@@ -1,7 +1,7 @@
-"""Whether a job's owner is alive: it holds an exclusive `flock` on a file of the job's directory for its whole life.
+"""The owner's lock, which shows whether a job's owner is alive: an exclusive `flock` on a file in the job's directory.
 
-A process id can be used again and a heartbeat can be late; the kernel releases a lock at the very moment its holder
-dies, of any cause.
+The owner holds it for its whole life. A process id can be reused and a heartbeat can be late, but the kernel releases a
+lock at the moment its holder dies, whatever the cause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_LOCK_BYTES = 64 * 1024
 
 
 class OwnerInfo(Noun, frozen=True, kw_only=True):
-    """The owner of a job: the lock file's content, by which a job is known even without the journal."""
+    """The content of the lock file: identifies a job and its owner, even without the journal."""
 
     job_id: str
     name: str
@@ -34,35 +34,35 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     pid: int
     #: Seconds since the epoch.
     created: float
-    #: The boot id of its machine; empty where the machine has none.
+    #: The boot id of the owner's machine; empty: unknown.
     boot_id: str = ""
-    #: The file with its report, where the job's directory could not take it; else empty.
+    #: Path of the report if the job's directory could not hold it; else empty.
     report: str = ""
-    #: The platform's name for the job.
+    #: The platform's id of the job.
     platform: PlatformJob | None = None
-    #: How often the platform had started the job before this owner.
+    #: How many times the platform had started the job before this owner.
     run: int = 0
-    #: The owner has ended, and the platform was asked to start the job again: the reason. Empty: it was not asked.
+    #: Why the owner asked the platform to start the job again when it ended; empty: it did not.
     queued: str = ""
 
 
 class OwnerLiveness(enum.Enum):
-    """What the lock shows."""
+    """The state of an owner, as its lock shows it."""
 
     ALIVE = enum.auto()
     #: The lock is free: the owner's process has ended.
     DEAD = enum.auto()
-    #: It ran on another machine: a lock that looks free from here proves nothing.
+    #: The owner ran on another machine, so a lock that looks free on this machine proves nothing.
     OUT_OF_SIGHT = enum.auto()
     #: There is no lock file.
     UNKNOWN = enum.auto()
 
 
 class OwnerLock:
-    """The held lock. Closing `fd`, or the death of every process that has it open, releases it.
+    """The lock, held. It is released when `fd` is closed, or when every process that has it open has died.
 
-    Exec does not pass the descriptor on; a child that is forked without exec must close it, else the job would seem to
-    have an owner for as long as that child lives.
+    Exec closes the descriptor. A child that is forked without exec must close it, else the job seems to have an owner
+    as long as that child lives.
     """
 
     def __init__(self, fd: int, supervisor: OwnerInfo) -> None:
@@ -71,12 +71,12 @@ class OwnerLock:
 
     @classmethod
     def take(cls, job_dir: Path, supervisor: OwnerInfo, *, anew: bool = False) -> Self:
-        """Take the lock of a job's directory. Raises OSError; BlockingIOError where another owner is alive.
+        """Take the lock of a job's directory. Raises OSError; BlockingIOError if another owner is alive.
 
-        `anew`: with a new file in place of the old one, which another owner may hold.
+        anew: replace the lock file by a new one, even if another owner holds the old one.
         """
         place = job_dir / LOCK_NAME
-        # A new file is locked and filled before it has its name: no reader ever sees it free or empty.
+        # A new file is locked and written before it gets its name, so no reader ever sees it unlocked or empty.
         fresh = anew or not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
         fd = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -94,11 +94,12 @@ class OwnerLock:
         return cls(fd, supervisor)
 
     def note_report(self, path: Path) -> None:
-        """Record where the report is, since the job's directory takes no new file: this file has its block already."""
+        """Record the report's path in the lock file. This works on a full disk, since the file has its block
+        already."""
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
     def note_queued(self, reason: str) -> None:
-        """Record that this owner ends and the job does not: its platform starts it again. Empty: it does not."""
+        """Record why the platform will start the job again after this owner's end; empty: it will not."""
         self._note(msgspec.structs.replace(self.supervisor, queued=reason))
 
     def _note(self, supervisor: OwnerInfo) -> None:
@@ -106,17 +107,17 @@ class OwnerLock:
         try:
             os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
         except OSError:
-            pass  # not even that, on some file systems: the report is where it was said to be all the same
+            pass  # some file systems refuse even this write when full; the user was given the report's path anyway
 
     def release(self) -> None:
-        """Release the lock. The file stays: it records who the owner was."""
+        """Release the lock. The file is kept, since it identifies the last owner."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def boot_id() -> str:
-    """The boot id of this machine; empty where /proc has none."""
+    """Return the boot id of this machine; empty if /proc does not have it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
@@ -124,7 +125,7 @@ def boot_id() -> str:
 
 
 def read_owner(job_dir: Path) -> OwnerInfo | None:
-    """The present or last owner of the job; None where the lock file is missing or unreadable."""
+    """Return the current or last owner of the job; None if the lock file is missing or unreadable."""
     try:
         found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], OwnerInfo)
     except (OSError, Malformed):
@@ -133,7 +134,7 @@ def read_owner(job_dir: Path) -> OwnerInfo | None:
 
 
 def life_of(job_dir: Path) -> OwnerLiveness:
-    """Look whether the job's owner is alive. Waits for nothing, changes nothing."""
+    """Return whether the job's owner is alive, from its lock. Never blocks and never writes."""
     try:
         fd = open_file(job_dir / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -143,7 +144,7 @@ def life_of(job_dir: Path) -> OwnerLiveness:
     except BlockingIOError:
         return OwnerLiveness.ALIVE
     except OSError:
-        # Some network file systems know no locks at all.
+        # Some network file systems do not support locks.
         return OwnerLiveness.OUT_OF_SIGHT
     finally:
         os.close(fd)
@@ -155,8 +156,9 @@ def life_of(job_dir: Path) -> OwnerLiveness:
 
 
 def survivors(job_id: str) -> list[tuple[int, str]]:
-    """Processes of this machine and user that a job's workers started and that are still alive: pid and command."""
-    from holdfast.model.shown_command import shown  # only a job that was lost needs it
+    """Return (pid, command) of this user's live processes on this machine that belong to the job, by their
+    environment."""
+    from holdfast.model.shown_command import shown  # imported late: only a lost job needs it
 
     mark = f"HOLDFAST_JOB={job_id}".encode()
     found = []
@@ -165,5 +167,5 @@ def survivors(job_id: str) -> list[tuple[int, str]]:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
         except OSError:
-            continue  # gone since, or another user's
+            continue  # the process has ended, or is another user's
     return sorted(found)

@@ -1,4 +1,4 @@
-"""The state of a job's pre-checks, from its journal: also while they run."""
+"""Reads the state of a job's pre-checks from its journal, also while they run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LAST = (
 
 
 def last_round(home: Path, job_id: str) -> ChecksTaken | None:
-    """The last round of checks that the job's owner recorded; None where it has recorded none yet."""
+    """Return the last round of checks that the job's owner recorded; None if there is none."""
     try:
         db = open_for_reading(home)
     except Unusable:
-        return None  # the survey has said it already
+        return None  # the survey has reported it already
     if db is None:
         return None
     try:
@@ -33,7 +33,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
 
 
 def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
-    """The same, from an open journal."""
+    """Return the last recorded round of checks from an open journal; None if there is none."""
     try:
         row = db.execute(_LAST, (job_id,)).fetchone()
         event = decode_event(row[0]) if row else None

@@ -1,7 +1,7 @@
-"""`report.json`: the job's one report as `holdfast.report/1`, written and read back.
+"""Writes and reads `report.json`: the job's final report in the schema `holdfast.report/1`.
 
-Keys are in the order in which people look for them; later keys are at the end of their object. A key's meaning never
-changes.
+Keys are in the order in which people look for them. Keys that were added later are at the end of their object. The
+meaning of a key never changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _StoredReport(Noun, frozen=True, kw_only=True):
 
 
 def to_json_object(report: JobReport) -> dict[str, Any]:
-    """The whole report of a job, ready for `json`: strings, numbers, lists and dicts only."""
+    """Convert the report of a job to JSON types: strings, numbers, booleans, None, lists and dicts."""
     last, lost = _exit(report.report), lost_by_attempt(report.attempts)
     if last["hint"] is None and report.outcome is Outcome.FAILED:
         last["hint"] = next_command(report)
@@ -72,7 +72,7 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
 
 
 def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
-    """A round for report.json and `--json`: state, whether it was reused, and each check with its result."""
+    """Convert a round of checks for report.json and `--json`: state, whether it was reused, and each check's result."""
     if taken is None:
         return None
     lines = [
@@ -83,12 +83,12 @@ def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
 
 
 def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
-    """The round before the last attempt that ended."""
+    """Return the round of checks before the last ended attempt."""
     return attempts[-1].checks if attempts else None
 
 
 def exit_report_object(report: ExitReport) -> dict[str, Any]:
-    """The report of one exit, as `holdfast explain --json` prints it: the same object without the job's part."""
+    """Convert the report of one exit for `holdfast explain --json`: as report.json, without the keys about the job."""
     if report.code == 0:
         outcome = Outcome.SUCCEEDED
     elif report.blame is Blame.OPERATOR:
@@ -99,7 +99,7 @@ def exit_report_object(report: ExitReport) -> dict[str, Any]:
 
 
 def from_json_object(data: dict[str, Any]) -> JobReport:
-    """The report read back from its JSON. Raises `Malformed` that names the key, also for another schema."""
+    """Parse a report from JSON. Raises `Malformed`, which names the wrong key, also for another schema."""
     if data.get("schema") != SCHEMA:
         raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
     job = convert(data.get("job"), _StoredReport)
@@ -122,7 +122,7 @@ def _times(attempts: list[AttemptRecord]) -> Iterator[float]:
 
 
 def next_command(report: JobReport) -> str:
-    """What to type next to see more of a failure."""
+    """Return the command that shows more about a failure."""
     first = report.report.first
     if first is None:
         return f"holdfast show {report.job_id}"
@@ -130,19 +130,19 @@ def next_command(report: JobReport) -> str:
 
 
 def write(home: Path, report: JobReport) -> Path:
-    """Write `jobs/<job>/report.json`, whole or not at all. Raises OSError."""
+    """Write `jobs/<job>/report.json` atomically. Raises OSError."""
     path = job_dir(home, report.job_id) / FILE_NAME
     replace_file(path, _bytes_of(report))
     return path
 
 
 def write_to(path: Path, report: JobReport, *, users: bool = False) -> Path:
-    """Write the report to any file, whole or not at all; a pipe or a device gets it directly. Raises OSError.
+    """Write the report to any file, atomically; a pipe or a device is written directly. Raises OSError.
 
-    `users`: the user named this file, so its mode follows the user's umask.
+    users: the user named this file, so its mode follows the user's umask.
     """
     if not_a_file(path):
-        # `--report /dev/stderr` or a pipe: there is nothing to be replaced.
+        # `--report /dev/stderr` or a pipe cannot be replaced by a new file.
         write_given(path, _bytes_of(report))
     else:
         replace_file(path, _bytes_of(report), 0o666 & ~users_umask() if users else 0o600)
@@ -154,17 +154,17 @@ def _bytes_of(report: JobReport) -> bytes:
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
-    """The job's report from its directory, or from its substitute; None where none can be read."""
+    """Return the job's report from its directory, else from its substitute place; None if none can be read."""
     return read_in_place(home, job_id) or _elsewhere(home, job_id)
 
 
 def read_in_place(home: Path, job_id: str) -> JobReport | None:
-    """The job's report from its directory alone; None where there is none that can be read."""
+    """Return the job's report from its directory only; None if none can be read."""
     return _read_report(job_dir(home, job_id) / FILE_NAME, job_id)
 
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
-    """The report that the job's directory could not take (its disk was full), from the owner's substitute place."""
+    """Return the report from the place that the lock file names, used when the disk of the job's directory was full."""
     supervisor = read_owner(job_dir(home, job_id))
     return _read_report(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
 

@@ -1,6 +1,6 @@
-"""A log that is rotated: `stderr.log` is the file written now, `stderr.log.1` the one before it, and so on.
+"""Reads rotated logs: `stderr.log` is the current file, `stderr.log.1` the one before it, and so on.
 
-Readers open all files before they read: a rotation renames files, and an open file stays the same.
+Readers open all files first: a rotation renames files, but does not affect open ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from holdfast.safe_files import opened
 
 MOST_PIECES = 1000
 
-#: A place in a log: the inode number of the piece, and bytes from its beginning.
+#: A position in a log: the inode number of the file, and the byte offset in it.
 Mark = tuple[int, int]
 
 
 def older(path: str | Path, number: int) -> str:
-    """The name of a piece after so many rotations."""
+    """Return the name of a log file after `number` rotations."""
     return f"{os.fspath(path)}.{number}"
 
 
 @contextmanager
 def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
-    """Every piece of a log, opened, the oldest first, each with its number. Raises OSError where there is none."""
+    """Open every file of a log; yield (inode number, file), oldest first. Raises OSError if there is none."""
     with ExitStack() as stack:
         found: dict[int, BinaryIO] = {}
         for number in range(MOST_PIECES):
@@ -36,8 +36,8 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
             except FileNotFoundError:
                 if number:
                     break
-                continue  # it is being rotated: the next one is there
-            # Rotated meanwhile: a file that is open already has the name of an older one.
+                continue  # a rotation is in progress: the file has its next name already
+            # After a rotation meanwhile, an older name may lead to a file that is open already.
             found.setdefault(os.fstat(file.fileno()).st_ino, file)
         if not found:
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
@@ -45,7 +45,7 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
 
 
 def files_of(path: str | Path) -> list[tuple[str, int]]:
-    """The files of a log and their sizes in bytes, the oldest first. Raises OSError where there is none."""
+    """Return the files of a log with their sizes in bytes, oldest first. Raises OSError if there is none."""
     with pieces(path) as found:
         sizes = [os.fstat(file.fileno()).st_size for _, file in found]
     names = [os.fspath(path) if not number else older(path, number) for number in reversed(range(len(sizes)))]
@@ -53,7 +53,8 @@ def files_of(path: str | Path) -> list[tuple[str, int]]:
 
 
 def before_end(path: str | Path, size: int) -> tuple[Mark, int]:
-    """The place so many bytes before a log's end, and how many it has in all. Raises OSError where there is none."""
+    """Return the position `size` bytes before a log's end, and the log's total size in bytes. Raises OSError if there
+    is no log."""
     with pieces(path) as found:
         sizes = [(inode, os.fstat(file.fileno()).st_size) for inode, file in found]
     whole = sum(one for _, one in sizes)
@@ -66,7 +67,7 @@ def before_end(path: str | Path, size: int) -> tuple[Mark, int]:
 
 
 def tail_mark(path: str | Path, lines: int) -> Mark | None:
-    """Where the last `lines` lines of a log begin; None: at its first byte."""
+    """Return the position at which the last `lines` lines of a log begin; None: its first byte."""
     with pieces(path) as found:
         for inode, file in reversed(found):
             at = tail_start(file, lines)
@@ -75,7 +76,7 @@ def tail_mark(path: str | Path, lines: int) -> Mark | None:
             while more := file.read(BLOCK_BYTES):
                 block = more
                 lines -= block.count(b"\n")
-            lines -= bool(block) and not block.endswith(b"\n")  # the last line of all may have no end
+            lines -= bool(block) and not block.endswith(b"\n")  # the log's last line may be unfinished
             if at > 0 or lines <= 0:
                 return inode, at
     return None

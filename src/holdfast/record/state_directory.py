@@ -1,4 +1,4 @@
-"""Where holdfast keeps its state: the directory on this machine, and a job's directory in it."""
+"""The path of the state directory on this machine, and of a job's directory in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def state_dir(env: Mapping[str, str]) -> Path:
-    """`$HOLDFAST_HOME`, else `$XDG_STATE_HOME/holdfast`, else `~/.local/state/holdfast`."""
+    """Return `$HOLDFAST_HOME`, else `$XDG_STATE_HOME/holdfast`, else `~/.local/state/holdfast`."""
     if home := env.get("HOLDFAST_HOME"):
         return Path(home)
     if state := env.get("XDG_STATE_HOME"):
@@ -21,9 +21,9 @@ def job_dir(home: Path, job_id: str) -> Path:
 
 
 def home_of(env: Mapping[str, str]) -> Path:
-    """The state directory, absolute: workers and later commands may have other working directories.
+    """Return the state directory as an absolute path, since workers and later commands may run in other directories.
 
-    `~` is the user's home. Without a HOME (services, `env -i`) it is the home from the system's user database.
+    `~` means the user's home. If HOME is not set (services, `env -i`), the home comes from the system's user database.
     """
     if not env.get("HOME"):
         env = {**env, "HOME": _listed_home()}
@@ -32,7 +32,7 @@ def home_of(env: Mapping[str, str]) -> Path:
 
 
 def unreadable(home: Path) -> str:
-    """Why a state directory that existed cannot be read, as a sentence; empty: it can be read."""
+    """Return a message about a state directory that cannot be read; empty: it can."""
     try:
         os.scandir(home).close()
     except OSError as error:
@@ -47,4 +47,4 @@ def _listed_home() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_dir or "/"
     except KeyError:
-        return "/"  # a user without a name, as in many containers
+        return "/"  # the user is not in the user database, as in many containers

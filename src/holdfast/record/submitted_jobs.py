@@ -1,6 +1,6 @@
-"""Jobs that this state directory submitted to a platform's queue, and that have not begun.
+"""Records the jobs that were submitted to a platform's queue and have not begun.
 
-A queue remembers them, but answers only while its server does; and a waiting job has no directory of its own yet.
+The queue knows them too, but only answers while its server is up, and a waiting job has no directory yet.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _MOST = 10_000
 
 
 class SubmissionRecord(Noun, frozen=True, kw_only=True):
-    """One submission. Its note is removed when the platform no longer knows it."""
+    """One submission. Its file is removed when the platform no longer knows the job."""
 
     platform: PlatformJob
     name: str
     #: Seconds since the epoch.
     at: float
-    #: The indices of an array, as they were written; empty: it is one job.
+    #: The indices of an array, as the user wrote them; empty: a single job.
     array: str = ""
-    #: The copy of the job file that it runs from.
+    #: Path of the copy of the job file that the job uses.
     job_file: str = ""
-    #: The file of the platform's output, as a pattern of the platform's.
+    #: Path of the platform's output file, in the platform's pattern syntax.
     output: str = ""
 
 
 def keep_job_file(home: Path, name: str, text: bytes) -> Path:
-    """A permanent copy of a job file, under a name that follows from its content. Raises OSError."""
+    """Save a permanent copy of a job file, under a name that depends on its content. Raises OSError."""
     path = job_file_place(home, name, text)
     make_private_dir(path.parent)
     if not path.exists():
@@ -45,7 +45,7 @@ def keep_job_file(home: Path, name: str, text: bytes) -> Path:
 
 
 def job_file_place(home: Path, name: str, text: bytes) -> Path:
-    """The path of that copy. The same text is one file, however often it is submitted."""
+    """Return the path of the copy of a job file. The same text always has the same path."""
     import hashlib
 
     return home / FOLDER / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}.yaml"
@@ -58,7 +58,7 @@ def write_submission(home: Path, said: SubmissionRecord) -> None:
 
 
 def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
-    """The recorded submissions; unreadable notes are skipped."""
+    """Yield the recorded submissions; unreadable files are skipped."""
     try:
         files = sorted((home / FOLDER).glob("*.json"))
     except OSError:
@@ -67,17 +67,17 @@ def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
         try:
             found = json_as(read_file(file, _MOST_BYTES), SubmissionRecord)
         except (OSError, Malformed):
-            continue  # being written, or of another version
+            continue  # the file is being written, or is of another version
         if not wrong_time(found.at):
             yield found
 
 
 def remove_submission(home: Path, platform: PlatformJob) -> None:
-    """The job has begun, or never will."""
+    """Remove the record of a job that has begun, or never will."""
     try:
         _place(home, platform).unlink(missing_ok=True)
     except OSError:
-        pass  # a directory that cannot be written: it is looked at again
+        pass  # the directory is not writable; the next call tries again
 
 
 def _place(home: Path, platform: PlatformJob) -> Path:

@@ -1,7 +1,7 @@
-"""A log with the times of its lines: `stdout.times` beside `stdout.log`, both read in blocks, since either may be
-large.
+"""Reads logs with the times of their lines: `stdout.log` and, beside it, `stdout.times`.
 
-No file stays open between two blocks: a job may have thousands of logs.
+Both are read in blocks, since they may be large. No file stays open between two blocks: a job may have thousands of
+logs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _READ_BYTES = 1024 * RECORD_BYTES
 
 
 class Span(Noun, frozen=True, kw_only=True):
-    """Lines with one common time, or a part of a line that is longer than a block."""
+    """Lines with the same time, or a part of a line that is longer than a block."""
 
-    #: When they were read, in seconds since the epoch; None: this was not recorded.
+    #: When the lines were read from the worker, in seconds since the epoch; None: not recorded.
     at: float | None
     data: bytes
 
 
 class Times:
-    """The records for one file of a log; none where `file` is None."""
+    """The time records of one file of a log; none if `file` is None."""
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file
@@ -37,17 +37,18 @@ class Times:
         self.count = max(0, size - HEAD_BYTES) // RECORD_BYTES
 
     def around(self, byte: int) -> tuple[float | None, Iterator[tuple[int, float]]]:
-        """The time of this byte of the log, and the records behind it."""
+        """Return the time of the byte at this offset of the log, and the records after it."""
         behind = self._first(lambda at, moment: at > byte)
         return next(self._from(behind - 1))[1] if behind else None, self._from(behind)
 
     def byte_at(self, moment: float) -> int | None:
-        """The first byte that was read at this moment or later; None: there is none."""
+        """Return the offset of the first byte that was read at this time or later; None: there is none."""
         number = self._first(lambda at, read: read >= moment)
         return next(self._from(number))[0] if number < self.count else None
 
     def _first(self, fits: Callable[[int, float], bool]) -> int:
-        """The first record that satisfies the condition; all later records do as well."""
+        """Return the number of the first record for which `fits` is true, by binary search: later ones must fit
+        too."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -60,7 +61,7 @@ class Times:
     def _from(self, number: int) -> Iterator[tuple[int, float]]:
         while self._file is not None and number < self.count:
             self._file.seek(HEAD_BYTES + number * RECORD_BYTES)
-            # A search asks for one record; who reads on is given many at once.
+            # Read one record first, which is all that a binary search needs; then read in blocks.
             found = records(self._file.read(RECORD_BYTES)) or [(0, 0.0)]
             yield from found
             number += 1
@@ -71,7 +72,7 @@ class Times:
 
 @contextmanager
 def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]]:
-    """As `pieces`, each with the times of its bytes."""
+    """Open every file of a log; yield (inode number, file, times), oldest first. Raises OSError if there is none."""
     with ExitStack() as stack, pieces(path) as found:
         times: dict[int, BinaryIO] = {}
         where = Path(path).with_name(times_name(Path(path).name))
@@ -79,12 +80,12 @@ def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]
             try:
                 file = stack.enter_context(opened(older(where, number) if number else where))
             except OSError:
-                continue  # none were kept, or it is being rotated
+                continue  # no times were kept, or a rotation is in progress
             inode = inode_in(file.read(HEAD_BYTES))
             if inode is not None:
                 times.setdefault(inode, file)
         if not times.keys() & {inode for inode, _ in found}:
-            # A directory that was copied: its files have other numbers, and the same order.
+            # The directory was copied: its files have other inode numbers, but the same order.
             times = dict(zip((inode for inode, _ in reversed(found)), times.values(), strict=False))
         yield [(inode, file, Times(times.get(inode))) for inode, file in found]
 
@@ -99,7 +100,7 @@ def has_times(path: str | Path) -> bool:
 
 
 def since_mark(path: str | Path, moment: float) -> Mark:
-    """Where the first line begins that was read at `moment` or later; the log's end where there is none yet."""
+    """Return the position of the first line that was read at `moment` or later; the log's end if there is none."""
     with timed_pieces(path) as found:
         for inode, file, times in found:
             byte = times.byte_at(moment)
@@ -107,14 +108,14 @@ def since_mark(path: str | Path, moment: float) -> Mark:
                 continue
             if byte:
                 file.seek(byte - 1)
-                byte += len(file.readline(1 << 20)) - 1  # the line that this byte is in had begun before
+                byte += len(file.readline(1 << 20)) - 1  # skip the line that contains this byte: it began earlier
             return inode, byte
         inode, file, _ = found[-1]
         return inode, file.seek(0, os.SEEK_END)
 
 
 def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None:
-    """The later of two places. None: the log's first byte."""
+    """Return the later of two positions in a log. None means the log's first byte."""
     if one is None or other is None:
         return one or other
     with pieces(path) as found:
@@ -123,9 +124,13 @@ def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None
 
 
 def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark]:
-    """The next lines of a log, about `size` bytes, and where they end. No lines: there are no more for now.
+    """Return the next lines of a log and the position of their end. No lines: there are no more for now.
 
-    `whole_lines`: a line that has no end yet is left for a later call. Raises OSError where there is no log.
+    Raises OSError if there is no log.
+
+    since: position from which to read; None: the log's first byte.
+    size: about how many bytes to read.
+    whole_lines: leave an unfinished last line for a later call.
     """
     with timed_pieces(path) as found:
         known = [inode for inode, _, _ in found]
@@ -143,13 +148,13 @@ def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: boo
                 lines = data[: data.rfind(b"\n") + 1]
                 if not lines and over:
                     break
-                data = lines or data  # a line longer than a block comes in parts
+                data = lines or data  # a line longer than a block is returned in parts
             return list(_spans(data, at, times)), (inode, at + len(data))
     return [], mark
 
 
 def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
-    """The lines of this block, divided by the time of their first byte."""
+    """Split the lines of a block into spans; a line has the time of its first byte."""
     done = 0
     moment, behind = times.around(begin)
     for at, next_moment in behind:
@@ -157,7 +162,7 @@ def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
             break
         end = data.find(b"\n", at - begin - 1) + 1
         if not end:
-            break  # it is in the block's last line
+            break  # the record belongs to the block's last line
         if end > done:
             yield Span(at=moment, data=data[done:end])
             done = end

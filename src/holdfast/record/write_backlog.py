@@ -1,4 +1,4 @@
-"""Keeps in memory what could not be written, and retries at growing intervals; the user is warned once."""
+"""Keeps entries that could not be written in memory, and schedules retries at growing intervals."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ T = TypeVar("T")
 
 
 class Retries:
-    """When to retry. Times are seconds on any one clock. `at`: the next retry; None while nothing has failed."""
+    """The schedule of retries. Times are seconds on the caller's clock. `at`: the next retry; None: nothing has
+    failed."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
-        """`first_s`: from the first failure to the first retry; each pause is twice the last, up to `longest_s`."""
+        """`first_s`: seconds from the first failure to the retry. The pause doubles after each failure, up to
+        `longest_s`."""
         self.at: float | None = None
         self._first_s = self._pause_s = first_s
         self._longest_s = longest_s
 
     def due(self, now: float) -> bool:
-        """Whether to try now: nothing has failed, or the pause has ended."""
+        """Whether to write now: nothing has failed, or the pause has ended."""
         return self.at is None or now >= self.at
 
     def failed(self, now: float) -> bool:
-        """The write failed. True for the first failure since the last success: the one to report to the user."""
+        """Record a failed write. Return True for the first failure since the last success, to report it only once."""
         first = self.at is None
         self.at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_s)
         return first
 
     def at_once(self) -> None:
-        """End the pause: the next retry is due."""
+        """End the pause, so that the next retry is due."""
         if self.at is not None:
             self.at = float("-inf")
 
     def worked(self) -> None:
-        """The write succeeded: the next failure counts as the first again."""
+        """Record a successful write: the next failure counts as the first again."""
         self.at = None
         self._pause_s = self._first_s
 
 
 class Backlog(Retries, Generic[T]):
-    """The entries that wait to be written, in order, up to `most` in all; sizes are in the caller's unit."""
+    """A queue of entries that wait to be written, of total size `most` at most. Sizes are in the caller's unit."""
 
     def __init__(self, most: int, first_s: float, longest_s: float) -> None:
         super().__init__(first_s, longest_s)
@@ -51,7 +53,7 @@ class Backlog(Retries, Generic[T]):
 
     @property
     def size(self) -> int:
-        """The size of all waiting entries, in the caller's unit."""
+        """Total size of the waiting entries, in the caller's unit."""
         return self._size
 
     def __len__(self) -> int:
@@ -61,8 +63,7 @@ class Backlog(Retries, Generic[T]):
         return (item for item, _ in list(self._waiting))
 
     def keep(self, item: T, size: int = 1, *, always: bool = False) -> bool:
-        """Append an entry. Where it would exceed `most`, it is dropped and the result is False, unless `always`
-        is set."""
+        """Append an entry. If it would exceed `most`, drop it and return False, unless `always` is set."""
         if not always and self._size + size > self._most:
             return False
         self._waiting.append((item, size))
@@ -70,10 +71,10 @@ class Backlog(Retries, Generic[T]):
         return True
 
     def first(self, count: int) -> list[T]:
-        """The first `count` of them; they stay in the backlog."""
+        """Return the first `count` entries, without removing them."""
         return [self._waiting[index][0] for index in range(min(count, len(self._waiting)))]
 
     def written(self, count: int) -> None:
-        """Remove the first `count` of them: they are written."""
+        """Remove the first `count` entries, which were written."""
         for _ in range(count):
             self._size -= self._waiting.popleft()[1]
