@@ -1,8 +1,8 @@
-"""Meaning, pure: what a death means. No clock, no file, no environment is read here.
+"""Explains why workers exited. Pure: this package reads no clock, no file and no environment.
 
-On a node `read_workers(evidence)` reads the logs of its workers. At the owner `explain(evidence)` gives the one report
-of an attempt; `first_hand(exit)` tells at once, before anything is stopped, whether an exit speaks for itself or only
-says that a peer went away.
+A node calls `read_workers(evidence)` to read the logs of its workers. The owner calls `explain(evidence)` to get the
+report of an attempt. `first_hand(exit)` decides at once, before anything is stopped, whether an exit has a cause of its
+own or only reports a lost peer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from holdfast.model.exit_report import ExitReport, WorkerExit
     from holdfast.model.worker_reading import WorkerReading
 
-# Everything is imported when it is asked for: the supervisor imports this package long before anything has died.
+# All imports are inside the functions: the supervisor imports this package long before it has to explain an exit.
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
-    """The one report of an attempt that has ended: code, phrase, blame, reason, solution, culprit, collateral.
+    """Return the report of an ended attempt: code, phrase, blame, reason, solution, culprit, collateral.
 
-    Pure and total: the same evidence gives the same report, and nothing is raised. Should explaining itself break, the
-    report is Unexplained, keeps the original exit and carries the bug as its hint. `catalogue` defaults to the built-in
-    rows; the order of belief is the funnel's (see `holdfast.explain.funnel`).
+    Pure and total: the same evidence gives the same report, and nothing is raised. If a bug stops the explanation, the
+    report is Unexplained, keeps the original exit, and has the bug as its hint. `holdfast.explain.funnel` describes how
+    the report is chosen.
+
+    catalogue: the rows to use; None: the built-in rows.
     """
     from holdfast.explain.plain_success import plain_success
 
@@ -35,16 +37,16 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
-    """What one worker's words say, in at most `model.reading.READING_BYTES`. Pure and total, as `explain` is."""
+    """Return the reading of one worker's logs, of at most `READING_BYTES`. Pure and total, as `explain` is."""
     from holdfast.explain import node_reader
 
     return node_reader.read_worker(worker, catalogue)
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
-    """The evidence with readings in place of logs: this is what a node sends about its own workers. Pure and total.
+    """Return the evidence with readings in place of logs, as a node sends it for its workers. Pure and total.
 
-    `explain` gives the same report for both forms, except for lines so long or so many that a reading cuts them.
+    `explain` gives the same report for both forms, except where a reading had to cut long or many lines.
     """
     from holdfast.explain import node_reader
 
@@ -52,14 +54,14 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
 
 
 def first_hand(ended: WorkerExit) -> bool:
-    """True when this exit has evidence of its own; False when it only says that a peer went away."""
+    """Whether this exit has evidence of a cause of its own, and does not only report a lost peer."""
     from holdfast.explain import peer_errors
 
     return peer_errors.first_hand(ended)
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """True for a status that says nothing, from a program that said nothing."""
+    """Whether the exit has a plain status and the program printed nothing that explains it."""
     from holdfast.explain import peer_errors
 
     return peer_errors.is_wordless(ended)

@@ -1,8 +1,8 @@
-"""Finds the culprit: of all workers that died, the one that died first of its own cause.
+"""Finds the culprit: the worker that died first of a cause of its own.
 
-Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > lines that
-only accuse a peer. Accusations are edges: the module follows them to a rank that others accuse and that accuses no
-other. A worker that exits after holdfast's stop is collateral, even if it accuses.
+Kinds of evidence, strongest first: a crash of the worker itself (signal, exception, memory kill); a nonzero exit
+without a message; lines that only blame a peer. Blame is followed from rank to rank, to a rank that others blame and
+that blames no other. A worker that exits after holdfast's stop is collateral, even if it blames a peer.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
-#: Seconds. Deaths closer together than this are ordered by their evidence, not by which one holdfast noticed first.
+#: Exits within this many seconds of each other are ordered by their evidence, not by the order in which holdfast
+#: noticed them.
 SAME_INSTANT_S = 0.2
-#: Seconds. The same limit where the first worker exited without a line: the gang then waits half a second for the
-#: others, and printing a traceback takes time.
+#: The same limit if the first worker exited without a message, in seconds: the gang then waits half a second for the
+#: other workers, and printing a traceback takes time.
 AFTER_SILENCE_S = 0.6
 
 
 class EvidenceStrength(enum.IntEnum):
-    """How strong the evidence of one worker's end is; a smaller number is stronger."""
+    """The strength of the evidence about one worker's exit; a smaller number is stronger."""
 
     OWN = 1
     SILENT = 2
@@ -37,7 +38,7 @@ class EvidenceStrength(enum.IntEnum):
 
 
 class Suspect(msgspec.Struct):
-    """One worker with its reading and its end."""
+    """One worker with its reading, its exit and the strength of its evidence."""
 
     reading: Reading
     exit: WorkerExit | None
@@ -56,23 +57,22 @@ class Suspect(msgspec.Struct):
 
 
 class Attribution(msgspec.Struct):
-    """The culprit, the ranks that ended like it, and the ranks that ended because of it."""
+    """The culprit, the ranks that exited like it (`also`), and the ranks that exited because of it (`collateral`)."""
 
     culprit: Suspect | None
-    #: Half a sentence for the reason, where the choice of the culprit needs one.
+    #: A clause for the reason, if the choice of the culprit needs an explanation.
     why: str = ""
     also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
     #: The culprit exited with status 0 while the other ranks still waited for it.
     left_early: bool = False
-    #: The culprit was the only rank that still ran, and it had accused no rank, when all others stopped waiting for a
-    #: peer.
+    #: The only rank that still ran, and had blamed no other, when all other ranks gave up waiting for a peer.
     missing: Suspect | None = None
 
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
-    """The culprit, where the operating system reported how the workers ended."""
+    """Find the culprit from exits that the operating system reported."""
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
     active = [suspect for suspect in suspects if suspect.kind is not EvidenceStrength.NONE]
     if not active:
@@ -90,12 +90,11 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
 
 
 def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """The ranks that a device's fault may have killed first: the culprit, and those that the order of deaths does not
-    exclude.
+    """Return the ranks that a device fault may have killed first: the culprit, and those that died before or with it.
 
-    A rank that died before the culprit counts, even if it accuses a peer: the first sign of a failing device is often a
-    missing peer. A rank that died in the same instant counts where it has a cause of its own, or where the culprit has
-    no better one.
+    A rank that died before the culprit counts even if it blames a peer, because the first sign of a failing device is
+    often a missing peer. A rank that died in the same instant counts if it has a cause of its own, or if the culprit
+    has none.
     """
     culprit = who.culprit
     if culprit is None:
@@ -141,10 +140,10 @@ _ENDED_BY_EXCEPTION = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
-    """Whether holdfast's stop reached the worker while it was exiting: its own exception was its last line, written
-    before the stop.
+    """Whether holdfast's stop hit a worker that was exiting already: its last output, before the stop, was its own
+    exception.
 
-    Python prints the traceback first and exits some time later; a peer that noticed the failure may be dead by then.
+    Python prints the traceback first and exits later; a peer that noticed the failure may have exited before it.
     """
     ended, stopped_at, said_at = worker.exit, evidence.stop_asked_at, worker.last_output_at
     if ended is None or ended.ok or stopped_at is None or said_at is None or said_at > stopped_at:
@@ -155,9 +154,9 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
-    """The same judgement once the log is read: an exception ended the program, and no work followed it.
+    """As `cut_short`, from a log that has been read: an exception ended the program, and no work followed it.
 
-    Where only a launcher reported the end, its time is not known; then the exception alone counts.
+    If only a launcher reported the exit, the time is unknown, and the exception alone decides.
     """
     best, ended = reading.best, reading.worker.exit
     if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:
@@ -172,7 +171,7 @@ def _undated(ended: WorkerExit) -> bool:
 
 
 def _of_a_link(clue: Clue) -> bool:
-    """A broken connection. With several ranks it is mostly the effect of another rank's death."""
+    """Whether the clue is a broken connection, which is usually the effect of another rank's exit."""
     return clue.phrase in _LINK
 
 
@@ -194,7 +193,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
         )
     )
     culprit = together[0]
-    # Equal: the same kind at the same moment, and not even the order of one kernel tells them apart.
+    # Suspects of the same kind that died at the same time, and that no kernel's order of exits distinguishes.
     also = [
         suspect
         for suspect in together[1:]
@@ -211,7 +210,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
 
 
 def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
-    """The culprit where no rank has evidence of its own: the rank that others accuse and that accuses no other."""
+    """Find the culprit if no rank has a cause of its own: the rank that others blame and that blames no other."""
     accused: dict[int, int] = {}
     accusers = {suspect.rank: set(suspect.reading.said.blames) - {suspect.rank} for suspect in active}
     for blamed in accusers.values():

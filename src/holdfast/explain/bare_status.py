@@ -1,5 +1,4 @@
-"""Explains an end without a line that gives the cause: the signal or status alone, a rank that exited early, no
-evidence."""
+"""Explains exits that no log line explains: a signal or status alone, a rank that exited early, no evidence at all."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ from holdfast.model.exit_report import (
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, UncaughtException, Weight
 
-#: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: signals that a program's own code causes.
+#: Signals that a fault of the program itself causes: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 
-#: What shells and timeout(1) mean by a status: the phrase, its words, and a rerun class that differs from the row's.
+#: Meanings of statuses from shells and timeout(1): the phrase, its words, and the rerun class if it is not the row's.
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
@@ -49,7 +48,7 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
 
 
 def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> ReportDraft:
-    """The report from the signal or the status alone. `several`: the job has other ranks."""
+    """Draft a report from the signal or the status alone. `several`: the job has other ranks."""
     if ended is None:
         return unexplained([reading], matcher)
     typed = ended.pid is None and ended.ended_at is None and not several
@@ -57,7 +56,7 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
     sig = ended.signal
     code = ended.exit_code
     if sig is None and code is not None and 128 < code <= 159:
-        sig = code - 128  # a shell's word for its child's signal
+        sig = code - 128  # a shell exits with 128 + N if a signal N killed its child
     if sig is not None:
         name = signal_name(sig)
         phrase = Phrase.NATIVE_CRASH if sig in CRASHES else Phrase.KILLED_BY_SIGNAL
@@ -139,7 +138,10 @@ def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> ReportD
 
 
 def missing_command(reading: Reading, ended: WorkerExit | None) -> Clue | None:
-    """bash has one sentence for a command that is not there and for a file: with status 127 it was the command."""
+    """Return a clue for a missing command, if the last line is bash's "No such file or directory" and the status 127.
+
+    bash prints the same sentence for a missing file, but not with status 127.
+    """
     last = reading.said.end
     match = _NO_SUCH.match(last.text) if last is not None and ended is not None and ended.exit_code == 127 else None
     known = next((clue for clue in reading.said.clues if clue.line == last), None)
@@ -169,8 +171,7 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
 
 
 def told_by_launcher(draft: ReportDraft, note: EndNote) -> None:
-    """The rank whose end a launcher or scheduler reports, where no line gives the cause: added to the draft's
-    reason."""
+    """Add the exit that a launcher or scheduler reports to the draft, if no line gives the cause."""
     draft.rank = note.rank
     draft.line = quoted_line(note.line)
     draft.confidence = 0.5 if note.rank is not None else 0.0

@@ -1,4 +1,4 @@
-"""Compares clues: which of several possible causes is the strongest, and which row of the catalogue it matches."""
+"""Ranks clues: orders several possible causes by strength, and finds the wording that a clue matched."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Key = tuple[float, int, bool, LinePlace]
 
 
 def key(clue: Clue) -> Key:
-    """The sort key of clues, strongest first.
+    """Return the sort key of a clue; the strongest clue comes first.
 
-    Between workers, a connection or a start of the group that failed comes before ranks that waited in vain, and both
-    come before the broadest rows; then a line about the worker itself comes before a hint. A doubtful clue comes after
-    every clue that is not doubtful.
+    Among clues about peers, a failed connection or a failed start of the group comes before a wait that timed out; both
+    come before the most general rows; and within each of these, other clues come before hints. A doubtful clue comes
+    after every clue of its class that is not doubtful.
     """
     weight = Weight.OWN + 0.5 if clue.doubtful and clue.weight <= Weight.OWN else clue.weight
     if clue.weight is Weight.CONSEQUENCE:
-        # Of what only follows, a peer that is gone says more than a library's last word, and a launcher says least.
+        # Among consequences, a lost peer tells more than a library's general error, and a launcher's line tells least.
         tier = 2 if clue.phrase == Phrase.UNEXPLAINED else 1 if clue.phrase in BROADEST else 0
         return (weight, tier, False, clue.place)
     if clue.weight is not Weight.PEERS:
@@ -37,7 +37,7 @@ def key(clue: Clue) -> Key:
 
 
 def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
-    """Whether the only explanation for the exit is that a peer was lost."""
+    """Whether a lost peer is the only explanation for the exit."""
     all_of_them = list(clues)
     return all(clue.weight >= Weight.ABORT for clue in all_of_them) and any(
         clue.weight is Weight.CONSEQUENCE and clue.phrase in ABOUT_PEERS for clue in all_of_them
@@ -45,7 +45,7 @@ def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
 
 
 def wording_of(clue: Clue, matcher: Matcher) -> Wording | None:
-    """The wording that matched the clue's line; None where none did, or where this catalogue lacks it."""
+    """Return the wording that matched the clue's line; None if none did, or if this catalogue lacks it."""
     if not clue.wording:
         return None
     return next((each for each in matcher.catalogue.row(clue.phrase).wordings if each.id == clue.wording), None)

@@ -1,11 +1,11 @@
-"""Finds ranks that ended alike: none of them caused the end of the others, so the report names no culprit.
+"""Finds ranks that failed in the same way: none of them caused the others to fail, so the report names no culprit.
 
-Ranks that raise the same exception at the same place do so for the same reason, whichever was first. Ranks that were
-stopped while they raised it count as well.
+Ranks that raise the same exception at the same place have a common reason, whichever was first. Ranks that were stopped
+while they raised it count too.
 
-Where a rank exits with a plain status and no line that the catalogue knows, the gang waits half a second for the
-others. Ranks that exit by themselves in that time, with the same status, exited for the same reason and not because of
-the first: all of them refuse a configuration, or all miss a file.
+If a rank exits with a plain status and no line that the catalogue knows, the gang waits half a second for the other
+ranks. Ranks that exit by themselves within that time, with the same status, have a common reason too: for example, all
+of them reject a configuration, or miss a file.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, RaisedException, Weight
 
-#: The report lists the ends of at most so many ranks.
+#: Limit on the ranks whose exits the report lists.
 _SHOWN = 8
 
 
-#: Seconds. Deaths further apart have different reasons although the exception is the same: nothing stopped the later
-#: rank in between.
+#: Exits further apart than this, in seconds, have different reasons even if the exception is the same: nothing stopped
+#: the later rank in between.
 _TOGETHER_S = 5.0
-#: The standing of an exception that ended its program.
+#: The weights of a clue whose exception ended the program.
 _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
-    """The ranks among these that raised the same exception as `best`, at the same place; none where only one
-    rank did."""
+    """Return the ranks that raised the exception of `best` at the same place; none if only one rank did."""
     mine = _same(raised_by(best))
     if mine is None:
         return ()
@@ -45,19 +44,20 @@ def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]
 
 
 def raised_by(clue: Clue) -> RaisedException | None:
-    """The exception that ended the program; None where the clue has none."""
+    """Return the exception that ended the program; None if the clue has none."""
     return clue.raised if clue.weight in _RAISED else None
 
 
 def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
-    """A key that is equal for the same exception at the same place, without the numbers of its message."""
+    """Return a key that is equal for the same exception at the same place, whatever the variable parts of its
+    message."""
     if raised is None:
         return None
     return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
 
 
 def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
-    """The draft for one of the ranks, changed into a draft for all of them."""
+    """Change the draft for one of the ranks into a draft for all of them."""
     raised = draft.cause.raised if draft.cause is not None else None
     name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
     draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
@@ -78,14 +78,14 @@ def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> Repo
 
 
 def of_a_device(draft: ReportDraft) -> bool:
-    """Whether the phrase is a hardware fault: then one device may have caused the exception on all ranks."""
+    """Whether the draft blames the hardware: one device may have caused the exception on all ranks then."""
     return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
 
 
 def same_exception(
     suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: ReportDraft
 ) -> tuple[int, ...]:
-    """All ranks that raised the culprit's exception at its place, where no rank died of a different cause of
+    """Return all ranks that raised the culprit's exception at the same place; none if some rank has another cause of
     its own."""
     if suspect.kind is not EvidenceStrength.OWN or draft.cause is None:
         return ()
@@ -101,7 +101,8 @@ def same_exception(
 
 
 def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
-    """The ranks with the same line and the same status, for a cause that is no exception, such as a usage message."""
+    """Return the ranks with the same line and the same status, if the cause is no exception, such as a usage
+    message."""
     code = suspect.exit.exit_code if suspect.exit is not None else None
     if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:
         return ()
@@ -115,7 +116,7 @@ def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple
 
 
 def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]:
-    """The ranks, where all ranks with any clue have the same one and it is no exception of their own: all waited for
+    """Return the ranks with clues, if all have the same one and it is no exception of their own: all waited for
     peers."""
     if best.weight < Weight.WARNED and raised_by(best) is not None:
         return ()
@@ -128,7 +129,8 @@ def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]
 
 
 def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """Two or more ranks that exited by themselves with one status, at one time and for no known reason; else none."""
+    """Return the ranks that exited by themselves with the same status, at nearly the same time and for no known reason;
+    none if other ranks exited otherwise."""
     if who.culprit is None or who.culprit.kind is not EvidenceStrength.SILENT:
         return []
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
@@ -143,7 +145,7 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
 
 
 def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
-    """The draft for one of them, changed into a draft for all: no culprit, and no rank that ended because of it."""
+    """Change the draft for one of the ranks into a draft for all: it has no culprit and no collateral."""
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]
     span_ms = max(1, round(1000 * (max(died) - min(died))))

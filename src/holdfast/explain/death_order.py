@@ -1,4 +1,4 @@
-"""Orders deaths. Across nodes only dates on the owner's clock compare; within a node the kernel's order and pids do."""
+"""Orders exits: across nodes by their times on the owner's clock, within a node also by the kernel's order."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from holdfast.model.exit_report import WorkerExit
 
 
 def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
-    """When each rank died, in seconds; 0 where the time is not known.
+    """Return the time of each rank's exit, in seconds; 0 if unknown.
 
-    On one node the order of the kernel's announcements counts: a death announced earlier is not later, even if its time
-    is.
+    Within a node the order in which the kernel announced the exits counts: an earlier announcement never gets a later
+    time.
     """
     found: dict[int, float] = {}
-    # From the last that each kernel announced: (its place, the earliest from there on, the earliest beyond it).
+    # By node, going back from the last exit: (order, earliest time from this order on, earliest time after this order).
     seen: dict[str, tuple[int, float, float]] = {}
     for ended in sorted(exits, key=lambda ended: -ended.order):
         at = 0.0 if ended.ended_at is None else ended.ended_at
@@ -28,11 +28,11 @@ def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
 
 
 def of_node(ended: WorkerExit, node: str) -> bool:
-    """Whether an observation made on `node` can be about this worker."""
+    """Whether an observation on `node` can concern this worker."""
     return not node or not ended.node or node == ended.node
 
 
 def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None:
-    """The memory kill of this very process, if there was one."""
+    """Return the memory kill of this worker's process; None if there was none."""
     mine = (kill for kill in kills if of_node(ended, kill.node))
     return next((k for k in mine if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)

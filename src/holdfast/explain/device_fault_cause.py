@@ -40,12 +40,12 @@ _NODE = {
     "PCIE-NONFATAL": Phrase.ACCELERATOR_FAULT,
     "NODE-MEMORY-KILL": Phrase.HOST_OUT_OF_MEMORY_KILLED,
 }
-#: Seconds after which a momentary fault no longer explains a death; a fault that is still active always does.
+#: Seconds after which an ended or momentary fault no longer explains an exit. A fault that is still active always can.
 BEFORE_S = 600.0
 
 
 def phrase_of(fault: ActiveFault) -> str:
-    """The exit phrase for a fault's code."""
+    """Return the exit phrase for a fault's code."""
     code = fault.event.code.strip().upper()
     if code in _NODE:
         return _NODE[code]
@@ -61,12 +61,13 @@ def phrase_of(fault: ActiveFault) -> str:
 
 
 def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
-    """The fault that explains deaths which began at `died_at`: the gravest one, and among equals the one that work was
-    stopped for.
+    """Return the fault that explains the exits: the most severe one; among equals, one for which work was stopped.
 
-    A fault counts if work was or must be stopped for it, if it began before the death (a few seconds later still
-    counts, since the kernel log is read with delay), and if it had not ended long before. `ranks`: those that died by
-    themselves; a fault of a device that none of them used is no cause.
+    A fault counts if work was stopped for it. It also counts if its remedy requires a stop, it began before the first
+    exit (or up to 5 s later, since the kernel log is read with a delay), and it had not ended long before.
+
+    died_at: time of the first exit, in seconds; None: unknown.
+    ranks: the ranks that exited by themselves; a fault of a device that none of them used is no cause.
     """
 
     def counts(fault: ActiveFault) -> bool:
@@ -90,9 +91,10 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
 
 
 def rerun_of(fault: ActiveFault) -> Rerun | None:
-    """Whether the job must leave the device; None: as the phrase's row decides.
+    """Return how the job can be run again after this fault; None: as the phrase's row says.
 
-    A fault that a restart or a reset mends lets the job go on where it was, unless its policy decides otherwise.
+    After a fault that a restart or a reset repairs, the job can go on with the same device, unless the policy avoids
+    it.
     """
     if fault.avoid or fault.remedy >= Remedy.ISOLATE:
         return Rerun.ELSEWHERE

@@ -1,7 +1,7 @@
-"""Masks the secrets in whole events before holdfast writes them to the journal or another file.
+"""Masks the secrets in whole events before they are written to the journal or another file.
 
-A log excerpt has up to a megabyte, and `mask` takes one millisecond per kilobyte. So the module searches long texts
-once with re2, and gives `mask` only the lines that may hold a secret.
+A log excerpt has up to a megabyte, and `mask` takes one millisecond per kilobyte. So this module first searches long
+texts with re2, and gives only the lines that may hold a secret to `mask`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from holdfast.model.secret_hints import may_hold
 
 T = TypeVar("T")
 
-#: Characters. For longer texts a search with re2 first is cheaper.
+#: Length in characters from which a first search with re2 saves time.
 _LONG = 600
 
-#: Wider than each pattern of `mask`, and cheap: re2 finds the lines that `mask` has to check.
+#: A cheap pattern that matches in every line in which a pattern of `mask` matches, and in some more.
 _CLOSER = (
     r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)\\*[\"']?(?:\s*[:=]|\s+[\"'])"
     r"|--?[\w-]*(?:token|passw(?:or)?d|secret|api[-_]?key|access[-_]?key)[ =]"
@@ -32,15 +32,15 @@ _CLOSER = (
 
 
 def mask_text(text: str) -> str:
-    """`mask`, faster: the same text without secrets."""
+    """Return the text without secrets, like `mask`, but faster for long texts."""
     if len(text) < _LONG:
         return mask(text) if may_hold(text) else text
     if "PRIVATE KEY" in text:
-        return mask(text)  # the one secret that goes over many lines
+        return mask(text)  # a private key is the only secret that spans several lines
     try:
         hits = list(_searcher().finditer(text))
     except UnicodeEncodeError:
-        return mask(text)  # half a character: re2 wants whole ones
+        return mask(text)  # re2 cannot search a text with a lone surrogate
     pieces: list[str] = []
     done = 0
     for hit in hits:
@@ -59,16 +59,17 @@ _compiled: list[Any] = []
 
 def _searcher() -> Any:
     if not _compiled:
-        import re2  # explaining needs it too; a start must not wait for it
+        import re2  # imported late: it would slow down a start
 
         _compiled.append(re2.compile(_CLOSER))
     return _compiled[0]
 
 
 def masked(value: T) -> T:
-    """`value` (an event, a struct, a container, a text) with every text in it masked; the same object where none is.
+    """Return `value` (an event, a struct, a container, a text) with every text in it masked; the same object if nothing
+    had to be masked.
 
-    A variable of an environment is looked at with its name, an option on a command line with its value.
+    A value in a dict is checked together with its key, an option of a command line together with its value.
     """
     result: Any = value
     if type(value) is str:
@@ -87,7 +88,7 @@ def masked(value: T) -> T:
             if after is not before:
                 changed[name] = after
         result = msgspec.structs.replace(value, **changed) if changed else value
-    return result  # type: ignore[no-any-return]  # each branch keeps the type of what it was given
+    return result  # type: ignore[no-any-return]  # each branch keeps the type of `value`
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -95,14 +96,14 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _variable(name: object, value: Any) -> Any:
-    """In `WANDB_API_KEY: abc` the name shows that the value is secret."""
+    """Mask a value of a dict, whose key may show that it is secret: `WANDB_API_KEY: abc`."""
     if type(value) is str and type(name) is str and mask_text(f"{name}={value}") != f"{name}={value}":
         return "***" if mask_text(value) == value else mask_text(value)
     return masked(value)
 
 
 def _words(items: list[Any]) -> list[Any]:
-    """`--api-key`, `abc` are two words of one option."""
+    """Mask the value of an option that is split into two words: `--api-key`, `abc`."""
     for at in range(1, len(items)):
         name, value = items[at - 1], items[at]
         if type(name) is str and type(value) is str and name.startswith("-") and "=" not in name:

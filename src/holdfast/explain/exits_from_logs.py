@@ -1,4 +1,4 @@
-"""Turns what launchers and shells log about an exit into clues, beside those from the worker's own logs."""
+"""Makes clues from the lines in which launchers and shells report an exit, and adds them to the worker's own clues."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.model.exit_report import signal_name
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, Weight, WorkerReading
 
-#: Signals of crashes that a program does not send to itself.
+#: Signals of crashes, except SIGABRT, which a program sends to itself.
 HARD = CRASHES - {6}
 _ABORTED = Lazy(r"srun: Job step aborted|error: \*\*\* (?:STEP|JOB) \S+ .{0,80}CANCELLED")
 _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 
 def with_notes(said: WorkerReading) -> list[Clue]:
-    """The reading's clues, and the crash signals that launchers and shells report."""
+    """Return the reading's clues and those from signals that launchers and shells report, strongest first."""
     clues = list(said.clues)
     tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
     if gave_up_on_a_peer(clues):
@@ -28,7 +28,7 @@ def with_notes(said: WorkerReading) -> list[Clue]:
     clues = kill_with_memory(clues)
     aborted = min((clue.place for clue in clues if _ABORTED.search(clue.line.text)), default=None)
     if aborted is not None:
-        # Slurm kills the other ranks after it gave up on the step: their deaths are no cause.
+        # After Slurm aborts a step it kills the other ranks, so their exits are no cause.
         clues = [each for each in clues if not (each.phrase == Phrase.KILLED_BY_SIGNAL and aborted < each.place)]
     link = min((clue.place for clue in clues if clue.weight is Weight.PEERS), default=None)
     if link is not None:
@@ -51,7 +51,7 @@ def _of_note(note: EndNote) -> Clue:
 
 
 def _cleaned_up(clue: Clue) -> Clue:
-    """A shell's last line about an end: the launcher cleaned up after a failure between the workers."""
+    """Weaken a clue from a shell's line about a kill: the launcher cleaned up after a failure between the workers."""
     if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))

@@ -1,7 +1,7 @@
-"""The order of belief: named rules, each of which gives an answer to a case, or none. The first answer stands.
+"""The rules that explain a case, in order of precedence: each gives an answer or none, and the first answer counts.
 
-`BELIEFS` is the whole order; `docs/internals/explaining.md` prints it, with each rule's docstring as its line. After
-the first answer, `SECOND_LOOKS` replace it where other evidence is better.
+`BELIEFS` is the list of rules; `docs/internals/explaining.md` prints each rule's docstring. Then the functions in
+`SECOND_LOOKS` may replace the first answer by a better one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest,
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
-#: Sources of stop requests that only follow a finding: the finding is the cause.
+#: Sources of stop requests that holdfast makes because of a finding: the finding is the cause, not the request.
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
 _OF_ITS_OWN = frozenset({EvidenceStrength.OWN, EvidenceStrength.SILENT})
-#: Triggers of answers that a user's rows of another schema may replace: none of them is something that holdfast itself
-#: saw.
+#: Triggers of answers that a user's OpenPAI rows may replace: they rest on logs and exits, not on holdfast's own
+#: observations.
 _MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
 
 
 @dataclass(frozen=True)
 class ExplanationCase:
-    """The input of all rules: the evidence, the workers' readings, and the culprit."""
+    """The input of every rule: the evidence, the workers' readings, and the culprit."""
 
     evidence: AttemptEvidence
     readings: list[Reading]
@@ -54,12 +54,12 @@ class ExplanationCase:
 
     @functools.cached_property
     def fell(self) -> list[Suspect]:
-        """The ranks that a device's fault may have killed first."""
+        """The ranks that a device fault may have killed first."""
         return fell_first(self.who, self.readings, self.evidence)
 
     @property
     def died_at(self) -> float | None:
-        """When the culprit died, in seconds."""
+        """The time of the culprit's exit, in seconds; None: unknown."""
         culprit = self.who.culprit
         return culprit.exit.ended_at if culprit is not None and culprit.exit is not None else None
 
@@ -184,7 +184,7 @@ def only_logs(case: ExplanationCase) -> ReportDraft | None:
     return worker_cause.of_logs(case.readings, case.evidence, case.matcher)
 
 
-#: What comes first is believed before what comes later. The last rule always answers.
+#: The rules in order of precedence. The last rule always answers.
 BELIEFS: tuple[Rule, ...] = (
     failed_beside,
     asked_to_stop,
@@ -238,7 +238,7 @@ def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     return told or unmet(draft, case.evidence, case.readings, case.matcher)
 
 
-#: In this order, each over the answer of the one before.
+#: Functions that may replace the answer, called in this order, each with the answer of the one before.
 SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] = (
     kernel_log,
     port_of_rank_0,
@@ -248,7 +248,7 @@ SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] 
 )
 
 
-#: The rules of the reports that no function above makes by itself.
+#: The rules of reports that none of the functions above makes, with their meanings.
 OTHER_RULES: dict[OtherRule, str] = {
     OtherRule.EXIT_STATUS: "The signal or the exit status of the worker alone; no line of its log counted.",
     OtherRule.OWNER_DIED: "The owner of the job died without a report, and its guard or a later command wrote one.",
@@ -259,17 +259,17 @@ OTHER_RULES: dict[OtherRule, str] = {
 
 
 def believe(case: ExplanationCase) -> ReportDraft:
-    """The first answer of `BELIEFS`, after the second looks. The draft names the rule or the look that gave it."""
+    """Return the first answer of `BELIEFS`, after `SECOND_LOOKS`. Its `rule` names the function that gave it."""
     rule, draft = next((rule, draft) for rule in BELIEFS if (draft := rule(case)) is not None)
     draft.rule = draft.rule or rule.__name__
     for look in SECOND_LOOKS:
         draft = look(draft, case)
-        draft.rule = draft.rule or look.__name__  # a look that gives another answer leaves the rule empty
+        draft.rule = draft.rule or look.__name__  # a function that made a new draft left `rule` empty
     return draft
 
 
 def order_of_belief() -> str:
-    """All rules as Markdown lists, as `docs/internals/explaining.md` shows them."""
+    """Return all rules as Markdown lists, for `docs/internals/explaining.md`."""
     rules = [f"{place}. {_line(rule)}" for place, rule in enumerate(BELIEFS, 1)]
     looks = [f"- {_line(look)}" for look in SECOND_LOOKS]
     others = [f"- `{rule}`: {meaning}" for rule, meaning in OTHER_RULES.items()]
@@ -292,7 +292,7 @@ def _trouble(evidence: AttemptEvidence) -> bool:
 
 
 def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
-    """Whether a worker had died of its own cause before the stop was requested."""
+    """Whether a worker had exited for a cause of its own before the stop was requested."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return False
@@ -304,8 +304,8 @@ def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
 
 
 def _felled_by(case: ExplanationCase, stop: StopRequest, asked: float) -> list[float]:
-    """Whether the signal that requested the stop also ended workers directly: a terminal sends it to every process of
-    the job."""
+    """Return the times at which the signal that requested the stop also killed workers directly: a terminal sends it to
+    every process of the job."""
     if stop.signal is None or stop.source not in (StopSource.SIGNAL, StopSource.PLATFORM):
         return []
     ends = (each for each in case.exits if each.ended_by == stop.signal and not after_stop(each, case.evidence))

@@ -1,9 +1,9 @@
-"""The fingerprint of a failure: one line of text that equal failures share and different failures do not.
+"""The fingerprint of a failure: one line of text that is equal for equal failures and differs for different ones.
 
-phrase | signal or status | exception | place | collective with its sequence number | text | devices. It has no rank and
-no time. The text keeps whole numbers of up to four digits, since they may be the difference between two failures ("not
-yet 3", "shard 17"). Text that differs each time a program fails in the same way becomes `#`: addresses, hashes, dates,
-durations, sizes, fractions, ports, process ids, ranks, names of temporary files, and longer numbers.
+Its parts: phrase | signal or status | exception | place | collective with its sequence number | text | devices. Ranks
+and times are left out. The text keeps whole numbers of up to four digits, since they may distinguish two failures ("not
+yet 3", "shard 17"). Parts that vary between runs become `#`: addresses, hashes, dates, durations, sizes, fractions,
+ports, process ids, ranks, names of temporary files, and longer numbers.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ _VOLATILE = Lazy(
 
 
 def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
-    """The fingerprint, equal for equal failures. `exception`: its type. `reading`: that of the culprit's logs, where it
-    has any."""
+    """Return the fingerprint of a report.
+
+    exception: the type of the exception; empty: there is none.
+    reading: the reading of the culprit's logs; None: there is no culprit.
+    """
     cause = draft.cause
     raised = cause.raised if cause is not None else None
     said = cause.line.text if cause is not None else ""
     collective = _collective(said)
     port = _port(said) if draft.phrase == OWN_PORT else ""
-    # A collective's line is full of moments and of how far each queue was: its name and number say it all.
+    # The line of a collective is full of times and queue positions; its name and number identify it.
     text = "" if collective else _text(draft, said, reading, matcher)
     parts = [
         draft.phrase,
@@ -61,15 +64,15 @@ def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: R
 
 
 def normalized(text: str) -> str:
-    """The text on one line, cut, without the parts that differ each time a program fails in the same way."""
+    """Return the text on one line, shortened, with `#` for the parts that vary between runs."""
     return sentences.shortened(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
 
 
 def _how(draft: ReportDraft) -> str:
-    """The signal or status, where it is the worker's own and not the effect of holdfast's stop."""
+    """Return the signal or status; empty if it is the effect of holdfast's stop."""
     ended = draft.exit
     if ended is None and draft.original is not None:
-        # Several ranks ended alike, so that none of them is the culprit.
+        # Several ranks failed in the same way, so none of them is the culprit.
         code = draft.original.exit_code
         return draft.original.signal or (f"status {code}" if code is not None else "")
     if ended is None or ended.after_stop:
@@ -80,7 +83,7 @@ def _how(draft: ReportDraft) -> str:
 
 
 def _place(draft: ReportDraft, raised: RaisedException | None, reading: Reading | None) -> str:
-    """The innermost frame of the user's own code; for a crash, the Python line that faulthandler printed."""
+    """Return the innermost frame in the user's own code; for a crash, the Python line that faulthandler printed."""
     if raised is not None and (frame := raised.frame) is not None:
         return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
     if draft.phrase == Phrase.NATIVE_CRASH and reading is not None:
@@ -102,7 +105,7 @@ def _port(said: str) -> str:
 
 
 def _text(draft: ReportDraft, said: str, reading: Reading | None, matcher: Matcher) -> str:
-    """The text of the failure. For a plain status it is the last line; for a signal it is empty."""
+    """Return the text of the failure. For a plain status it is the last line; for a signal it is empty."""
     if draft.trigger is Trigger.HANG:
         return ",".join(normalized(item.text) for item in draft.evidence[:1])
     raised = draft.cause.raised if draft.cause is not None else None
@@ -115,6 +118,6 @@ def _text(draft: ReportDraft, said: str, reading: Reading | None, matcher: Match
 
 
 def _last_words(reading: Reading, matcher: Matcher) -> str:
-    """The worker's last line, unless it is a progress line: progress is judged elsewhere."""
+    """Return the worker's last line; empty if it only reports progress, which varies between runs."""
     said = reading.last_line
     return "" if said is None or matcher.has(PROGRESS, [said.text]) else said.text

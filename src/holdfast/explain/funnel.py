@@ -1,8 +1,8 @@
-"""The funnel: all evidence of an attempt's end goes in, one report comes out.
+"""The funnel: makes one report from all evidence of an attempt's end.
 
-It reads the workers' logs and finds the culprit; then the first rule of `holdfast.explain.explanation_rules` that has
-an answer gives the report. Within one rule the earliest first-hand evidence decides. An exit after holdfast's own stop,
-and a line that only reports a lost peer, is never the cause while there is a better one.
+It reads the workers' logs and finds the culprit. Then the first rule of `holdfast.explain.explanation_rules` that has
+an answer gives the report. Within a rule the earliest first-hand evidence decides. An exit after holdfast's stop, and a
+line that only reports a lost peer, is the cause only if there is no better one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
         return without_explaining(evidence, bug)
     try:
         return _explain(evidence, matcher_of(catalogue))
-    except Exception as bug_here:  # a bug of ours: the job still gets its report, with the original exit kept
+    except Exception as bug_here:  # a bug in holdfast: the job still gets a report, with its original exit
         return without_explaining(evidence, f"{type(bug_here).__name__}: {str(bug_here)[:300]}")
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     readings = readings_of(evidence, matcher)
-    # From `holdfast explain FILE…`: a typed exit has no pid, and the logs speak for themselves.
+    # `holdfast explain FILE…`: the exit was typed and has no pid, so the logs decide.
     logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
     who = Attribution(None)
     if not logs_only:
@@ -55,12 +55,11 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
 
 
 def _addressed(report: ExitReport, addresses: Mapping[str, str]) -> ExitReport:
-    """The report with the address behind the first mention of each node in its reason: `rank 12 on gpu-07
-    (10.1.2.7)`."""
+    """Add each node's address after its first mention in the reason: `rank 12 on gpu-07 (10.1.2.7)`."""
     if not addresses:
         return report
     reason = report.reason
-    # A longer name first: `gpu-1` stands in `gpu-10`, too.
+    # Longer names first, because `gpu-10` contains `gpu-1`.
     for node in sorted(addresses, key=len, reverse=True):
         if node in reason:
             reason = _named(reason, node, addresses[node])

@@ -1,4 +1,4 @@
-"""Names the ranks that holdfast had to kill because they did not exit when asked to, and what would help."""
+"""Names the ranks that holdfast killed because they did not exit within the grace period, and gives advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIGTERM = 15
 
 
 def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
-    """The ranks that were still alive when the grace period ended; none where there was no grace period."""
+    """Return the ranks that were still alive at the end of the grace period; none if there was no grace period."""
     asked, grace_s = evidence.stop_asked_at, evidence.grace_s
     if asked is None or not grace_s:
         return ()
@@ -27,7 +27,7 @@ def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
 
 
 def fate(ranks: tuple[int, ...], evidence: AttemptEvidence) -> str:
-    """`ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
+    """Return a clause such as `ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
     were = "was" if len(ranks) == 1 else "were"
     stop = evidence.stop
     asked = stop.signal if stop is not None and stop.source is StopSource.SIGNAL and stop.signal else _SIGTERM
@@ -37,7 +37,7 @@ def fate(ranks: tuple[int, ...], evidence: AttemptEvidence) -> str:
 
 
 def advice(evidence: AttemptEvidence) -> str:
-    """What the user can change, in a sentence or two; empty where every rank exited in time."""
+    """Return advice about the grace period; empty if every rank exited in time."""
     ranks = outstayed(evidence)
     if not ranks or evidence.grace_s is None:
         return ""

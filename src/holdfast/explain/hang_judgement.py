@@ -1,9 +1,8 @@
-"""Decides whether an attempt hangs, and which rank caused it: looks at every rank go in, a judgement with its reason
-comes out. Pure.
+"""Decides from looks (snapshots of every rank) whether an attempt hangs, and which rank caused the hang. Pure.
 
-A gang hangs when, for the whole time-out, no rank has printed a line or reported a step, and one of these holds: no
-rank uses the CPU; the ranks that use it stand at the same place of a collective in every look; one rank stands while
-the others wait for it. A rank that computes silently is moving, and then there is no hang, even if all others wait.
+A gang hangs if no rank has printed a line or reported a step for the whole time-out, and one of these is true: no rank
+uses the CPU; the ranks that use it are at the same place of a collective in every look; one rank stands still while the
+others wait for it. A rank that computes silently is moving: then there is no hang, even if all other ranks wait.
 """
 
 from __future__ import annotations
@@ -20,19 +19,23 @@ from holdfast.model.noun_base import Noun
 
 Look = tuple[RankSnapshot, ...]
 
-#: Looks before a judgement when no rank uses the CPU.
+#: Looks needed to find a hang if no rank uses the CPU.
 LOOKS = 2
-#: The same when some ranks spin in a collective and another one stands.
+#: Looks needed if some ranks spin in a collective and another rank stands still.
 SPIN_LOOKS = 3
-#: The same when every rank spins in a collective: a loop that mostly communicates looks like this for a while.
+#: Looks (and time-outs of silence) needed if every rank spins in a collective: a loop that mostly communicates looks
+#: like this for a while.
 ALL_SPIN_LOOKS = 6
 ALL_SPIN_FACTOR = 2.0
-#: The same when the others wait in a collective for ranks that burn CPU at the same place: an endless loop.
+#: Looks (and time-outs of silence) needed if the others wait in a collective for ranks that use the CPU at the same
+#: place: an endless loop.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
-#: The same when the others wait for a rank whose child burns CPU: no stack shows whether the child moves.
+#: Time-outs of silence needed if the others wait for a rank whose child process uses the CPU: no stack shows whether
+#: the child moves.
 CHILD_FACTOR = 3.0
-#: The same when ranks burn CPU at one line and no rank waits for them: an endless loop, or one long computation.
+#: Looks, time-outs of silence, and seconds needed if ranks use the CPU at one line and no rank waits for them: an
+#: endless loop, or one long computation.
 SAME_LINE_LOOKS = 10
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
@@ -46,21 +49,21 @@ _LOOPS = (Manner.SAME_LINE, Manner.LOOPS, Manner.CHILD_LOOPS)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
-    """A rank moves. The watch drops its looks and begins again at `look_at`."""
+    """The attempt does not hang: a rank moves. The watch drops its looks and starts again at `look_at`."""
 
     why: str
     look_at: float
 
 
 class LookAgain(Noun, frozen=True, kw_only=True):
-    """It may be a hang: take one more look at `look_at`, and judge all looks together."""
+    """The attempt may hang: take one more look at the time `look_at`, and judge all looks together."""
 
     why: str
     look_at: float
 
 
 class Hung(Noun, frozen=True, kw_only=True):
-    """It is a hang."""
+    """The attempt hangs."""
 
     evidence: HangEvidence
 
@@ -69,17 +72,21 @@ Judgement = NotHung | LookAgain | Hung
 
 
 def gap_s(timeout_s: float) -> float:
-    """Seconds between two looks: a quarter of the time-out, at least 0.5 s and at most 10 s."""
+    """Return the seconds between two looks: a quarter of the time-out, at least 0.5 s and at most 10 s."""
     return min(10.0, max(0.5, timeout_s / 4))
 
 
 def judge(
     attempt: int, timeout_s: float, started_at: float, looks: Sequence[Look], ended: Collection[int] = ()
 ) -> Judgement:
-    """Judges the looks taken since a rank last moved, in time order. All times are seconds since the epoch.
+    """Judge the looks that were taken since a rank last moved. All times are seconds since the epoch.
 
-    `ended`: ranks of the attempt that have exited already (with status 0, or the gang would be stopping). The ranks of
-    the last look are judged; a rank that is in no earlier look counts as moving.
+    The ranks of the last look are judged. A rank that is in no earlier look counts as moving.
+
+    timeout_s: the hang time-out, in seconds.
+    started_at: the start of the attempt.
+    looks: in time order.
+    ended: ranks that have exited already, with status 0 (else the gang would be stopping).
     """
     if not looks or not looks[-1]:
         return NotHung(why="no rank is alive", look_at=started_at + timeout_s)
@@ -112,8 +119,8 @@ def judge(
 
     stopped = [one for one in stands if one.manner is Manner.STOPPED]
     if stopped and span_s >= timeout_s and len(looks) >= SPIN_LOOKS:
-        return hung()  # even if others move: a stopped process never goes on by itself
-    # What looks like a loop is one only where the others wait for it.
+        return hung()  # even if other ranks move: a stopped process never continues by itself
+    # A rank that seems to loop counts as moving, unless other ranks wait for it.
     moves = (Manner.MOVING,) if waits and gang_is_silent else (Manner.MOVING, Manner.LOOPS, Manner.CHILD_LOOPS)
     moving = [one for one in rest if one.manner in moves]
     if moving:
@@ -135,9 +142,9 @@ def judge(
 
 
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
-    """The same hang, now that its looks have stacks: the culprit is judged anew, the hang itself is not.
+    """Return the hang with looks that have stacks: the culprit is chosen again, the hang itself is not judged again.
 
-    `ended`: ranks that had exited with status 0 before.
+    ended: ranks that had exited with status 0 before the hang.
     """
     views = _views(looks, started_at)
     culprits, why = culprit(views, ended)
@@ -145,7 +152,7 @@ def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, en
 
 
 def by_rank(looks: Sequence[Look]) -> dict[int, list[RankSnapshot]]:
-    """The snapshots of each rank, in time order."""
+    """Return the snapshots of each rank, in time order."""
     found: dict[int, list[RankSnapshot]] = {}
     for look in looks:
         for shot in look:
@@ -154,7 +161,7 @@ def by_rank(looks: Sequence[Look]) -> dict[int, list[RankSnapshot]]:
 
 
 def _views(looks: Sequence[Look], started_at: float) -> list[View]:
-    """Each rank of the last look, with its state over all looks."""
+    """Return the view of each rank of the last look, from all looks."""
     shots = by_rank(looks)
     return [view(shots[shot.rank], started_at) for shot in looks[-1]]
 
@@ -162,8 +169,8 @@ def _views(looks: Sequence[Look], started_at: float) -> list[View]:
 def _enough(
     views: Sequence[View], stands: Sequence[View], rest: Sequence[View], looks: int, silent_s: float, timeout_s: float
 ) -> tuple[bool, str]:
-    """Whether the looks suffice, given that no rank moves; the addition to the reason, or why another look is
-    needed."""
+    """Return whether there are enough looks to call it a hang, if no rank moves; and an addition to the reason, or why
+    another look is needed."""
     if any(one.manner is Manner.BUSY for one in rest):
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
@@ -194,11 +201,11 @@ def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[int, ...], str]:
-    """The ranks that differ from the rest, and one sentence that explains how; several where they cannot be
+    """Return the ranks that differ from the rest, and a sentence about the difference; several ranks if they cannot be
     distinguished.
 
-    In this order: stopped; not waiting for peers while the others are; exited while the others wait; at a lower step;
-    at another place than most; silent for clearly the longest time.
+    The criteria, in this order: stopped; not waiting for peers while the others are; exited while the others wait; at a
+    lower step; at another place than most; silent for clearly the longest time.
     """
     if len(views) == 1 and not ended:
         return (views[0].rank,), _sentence(views, [])
@@ -215,7 +222,8 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
 
 
 def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int, ...], str]:
-    """Of ranks in one manner, those with another step, place or silence; all of them where none differs."""
+    """Narrow ranks of the same manner down to those with another step, place or silence; all of them if none
+    differs."""
     if any(one.manner is Manner.STOPPED for one in those):
         return tuple(one.rank for one in those), _sentence(those, others)
     steps = [one.step for one in those if one.step is not None]
@@ -252,7 +260,7 @@ def _sentence(those: Sequence[View], others: Sequence[View]) -> str:
 
 
 def _tell(views: Sequence[View]) -> str:
-    """`rank 2 is stopped (state T)`; equal ranks are joined, in at most four groups."""
+    """Describe the ranks, such as `rank 2 is stopped (state T)`; equal ranks are grouped, in at most four groups."""
     groups: dict[str, list[int]] = {}
     for one in views:
         groups.setdefault(one.doing, []).append(one.rank)

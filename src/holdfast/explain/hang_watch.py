@@ -1,13 +1,13 @@
-"""When to look at the ranks of an attempt, and how closely; `holdfast.explain.hang_judgement` judges the looks. Pure.
+"""Schedules the looks at the ranks of an attempt; `holdfast.explain.hang_judgement` judges the looks. Pure.
 
     watch = HangWatch(attempt, timeout_s, ranks, started_at)
-    watch.heard(rank, at)             whenever a rank printed or told a step; costs nothing
-    watch.next_wake()                 wake then, and ask …
-    watch.wants(now)                  … which look is wanted, if any: take it, and hand it in:
-    watch.looked(look, now)           a Judgement; Hung is final
+    watch.heard(rank, at)             call it when a rank has printed a line or reported a step; cheap
+    watch.next_wake()                 the time to call `wants`
+    watch.wants(now)                  the kind of look that is due, or None; take that look and pass it to `looked`
+    watch.looked(look, now)           returns a Judgement; Hung is final
 
-Looks begin a little before the time-out has passed, so that the judgement falls when it has. While some ranks speak
-and others never do (only rank 0 logs), the silent ones get light looks, and close ones only on suspicion.
+Looks begin shortly before the time-out ends, so that the judgement comes when it has ended. While some ranks print and
+others never do (often only rank 0 logs), the silent ranks get light looks, and close looks only on suspicion.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from holdfast.explain.rank_motion import Manner, last_word, view
 from holdfast.model.hang_messages import Closeness
 
 _MOST_LOOKS = 64
-#: Holdfast looks at ranks that are only quiet less and less often, down to one look in 2^4 / 2 time-outs.
+#: Limit on the exponent of the back-off: ranks that are silent but move are looked at ever more rarely, down to once in
+#: 2^4 / 2 time-outs.
 _MOST_CALM = 4
 
 
 class NativeLook(enum.Enum):
-    """The one look that also has native frames; it halts the processes for a moment."""
+    """The state of the single look that includes native frames, which halts the processes for a moment."""
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -50,35 +51,35 @@ class HangWatch:
         self._next_at = started_at + timeout_s - gap_s(timeout_s)
 
     def heard(self, rank: int, at: float) -> None:
-        """The rank printed a line or reported a step at `at`."""
+        """Record that the rank printed a line or reported a step at the time `at`."""
         if at > self._words.get(rank, at):
             self._words[rank] = at
 
     def ended(self, rank: int) -> None:
-        """The rank has exited."""
+        """Record that the rank has exited."""
         if self._words.pop(rank, None) is not None:
             self._ended.add(rank)
 
     def ranks(self) -> frozenset[int]:
-        """The ranks that are watched and have not exited."""
+        """Return the watched ranks that have not exited."""
         return frozenset(self._words)
 
     def next_wake(self) -> float | None:
-        """When to ask `wants`; None once no rank is left to watch."""
+        """Return the time to call `wants`; None if no rank is left to watch."""
         return None if self._over or not self._words else self._next_at
 
     @property
     def native(self) -> bool:
-        """Whether the wanted look should include native frames: once, when all ranks are silent."""
+        """Whether the next look should include native frames, which happens once, when all ranks are silent."""
         return self._closer is NativeLook.WANTED
 
     def wants(self, now: float) -> Closeness | None:
-        """The look that is due, or None: then `next_wake` has moved on."""
+        """Return the kind of look that is due; None: no look is due, and `next_wake` gives a later time."""
         if self._over or not self._words or now < self._next_at:
             return None
         early_s = self.timeout_s - gap_s(self.timeout_s)
         if self._looks and min(self._words.values()) > max(shot.at for shot in self._looks[0]):
-            self._forget()  # every rank has spoken since the first look
+            self._forget()  # every rank has printed or reported since the first look
         if now - max(self._words.values()) >= early_s:
             return Closeness.STACKS
         if self._suspicious:
@@ -90,8 +91,8 @@ class HangWatch:
         return None
 
     def looked(self, look: Look, now: float, closeness: Closeness = Closeness.STACKS) -> Judgement:
-        """Takes the look that was wanted. `Hung` is final; after any other answer `next_wake` gives the time of the
-        next question."""
+        """Judge with one more look, which `wants` requested. `Hung` is final; otherwise `next_wake` gives the next
+        time."""
         self._looks.append(look)
         if len(self._looks) > _MOST_LOOKS:
             del self._looks[1]
@@ -101,7 +102,7 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # What hangs has time for one more look: it tells what C code waits for.
+                # A hanging job can wait for one more look, which shows where native code waits.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
             case Hung():
@@ -152,8 +153,8 @@ class HangWatch:
         self._closer = NativeLook.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
-        """No rank hangs: the watch sleeps until a rank is silent again, or, while some rank never speaks, looks more
-        and more rarely."""
+        """Schedule the next look after no hang was found: when the gang is silent again, or, while only some ranks are
+        silent, at growing intervals."""
         early_s = self.timeout_s - gap_s(self.timeout_s)
         silent_at = max(self._words.values(), default=now) + early_s
         if silent_at <= now:

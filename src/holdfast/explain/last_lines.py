@@ -1,4 +1,4 @@
-"""Quotes a worker's last lines where no row of the catalogue matches: the reader of the report may understand them."""
+"""Quotes a worker's last lines if no row of the catalogue matches, since the reader may understand them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRAME = Lazy(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<where>\S+)
 
 
 def last_line(worker: WorkerEvidence) -> Evidence | None:
-    """The last line that it wrote, from stderr rather than stdout; None where it wrote none."""
+    """Return the worker's last line, preferably from stderr; None if it wrote none."""
     for excerpt in (worker.log, worker.stderr, worker.stdout):
         text = excerpt.text.rstrip() if excerpt is not None else ""
         if excerpt is None or not text:
@@ -44,7 +44,7 @@ def last_line(worker: WorkerEvidence) -> Evidence | None:
 
 
 def last_raised(worker: WorkerEvidence) -> RaisedException | None:
-    """The last exception in its last lines, with the innermost frame of the user's own code."""
+    """Return the last exception in the worker's last lines, with the innermost frame in the user's own code."""
     excerpts = [each.text for each in (worker.log, worker.stderr, worker.stdout) if each is not None]
     for text in (*excerpts, worker.exit.last_words if worker.exit is not None else ""):
         tail = text[-_TRACEBACK_CHARS:]
@@ -59,7 +59,7 @@ def last_raised(worker: WorkerEvidence) -> RaisedException | None:
 
 
 def thrown(lines: Sequence[Line]) -> UncaughtException | None:
-    """The last C++ exception of these lines that the program did not catch: `std::runtime_error: bad thing`."""
+    """Return the last uncaught C++ exception in these lines, such as `std::runtime_error: bad thing`."""
     for index in range(len(lines) - 1, -1, -1):
         if found := _THROWN.search(lines[index].text):
             said = next(
@@ -73,7 +73,7 @@ def thrown(lines: Sequence[Line]) -> UncaughtException | None:
 
 
 def crashed_at(lines: Sequence[Line]) -> str:
-    """Python's line of the thread that crashed, from faulthandler: `main (train.py:12)`; empty where there is none."""
+    """Return the Python frame of the crashed thread from faulthandler's output, `main (train.py:12)`; empty: none."""
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].text.startswith("Current thread "):
             frame = _FRAME.match(lines[index + 1].text) if index + 1 < len(lines) else None

@@ -1,7 +1,7 @@
-"""Reads what launchers and shells log about an exit: status or signal, with the rank where they name it.
+"""Parses the lines in which launchers and shells report an exit: status or signal, and the rank if they name it.
 
-torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each have their own wording. They report how a
-process ended, never why, and torchrun's box often names the wrong rank: a note counts only where there is no better
+torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each use other words. They report how a
+process exited, not why, and torchrun's box often names the wrong rank. So a note counts only if there is no better
 evidence.
 """
 
@@ -19,7 +19,7 @@ from holdfast.model.worker_reading import EndNote
 
 
 class ExitNote(NamedTuple):
-    """One process's end, as another program logged it."""
+    """The exit of one process, as another program logged it."""
 
     line: Line
     rank: int | None = None
@@ -27,13 +27,13 @@ class ExitNote(NamedTuple):
     signal: int | None = None
     host: str = ""
     pid: int | None = None
-    #: A line of a shell, or the log's last line, that does not show whose end it was.
+    #: A line from a shell or from the end of a log, which does not identify the process.
     shell: bool = False
-    #: The program that logged it: `Slurm`.
+    #: The program that logged the exit, such as `Slurm`.
     by: str = ""
     #: The launcher names this process as the first that failed.
     root: bool = False
-    #: The file with its exception.
+    #: Path of the file with the worker's exception.
     error_file: str = ""
 
 
@@ -131,7 +131,7 @@ _TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(
 
 
 class _Box:
-    """What a summary of several lines has shown so far about one process."""
+    """Collects the facts about one process from a summary of several lines."""
 
     def __init__(self) -> None:
         self.root = False
@@ -144,8 +144,7 @@ class _Box:
         self.by = ""
 
     def take(self, line: Line) -> list[ExitNote] | None:
-        """The notes that this line completes, none yet for a part of a summary; None where it is no line of a
-        summary."""
+        """Read one line; return the notes that it completes. None: the line is no part of a summary."""
         text = line.text
         if not text.lstrip().startswith(_PARTS) and "first process" not in text:
             return None
@@ -184,7 +183,7 @@ class _Box:
 
 
 def notes(lines: Sequence[Line]) -> list[ExitNote]:
-    """All notes in the order of the text; those of a launcher's summary with rank, host and pid."""
+    """Return all notes in the order of the lines; notes from a launcher's summary have rank, host and pid."""
     found: list[ExitNote] = []
     box = _Box()
     for line in lines:
@@ -215,7 +214,7 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
     return found
 
 
-#: Every sentence that is looked for has one of these words.
+#: Every pattern of `_SENTENCES` matches only lines with one of these words.
 _CLUES = (
     "exitcode", "srun: ", "rank ", "bort(", "ABORT", "terminated", "subprocess", "return code", "returncode",
     "xit code",
@@ -223,12 +222,12 @@ _CLUES = (
     "|TIMEOUT",
     "|CANCEL",
 )  # fmt: skip
-#: Summaries begin with these lines.
+#: Beginnings of the lines of a summary.
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
 
 
 def telling(found: Sequence[EndNote]) -> EndNote | None:
-    """The most useful end: the one that a launcher calls the first failure, then a rank that was not stopped, then the
+    """Return the most informative exit: the launcher's first failure, else a rank that SIGTERM did not end, else the
     last."""
     ended = [note for note in found if note.exit_code or note.signal is not None]
     first = next((note for note in ended if note.root), None)
@@ -255,7 +254,7 @@ def _from(groups: dict[str, str | None], line: Line) -> ExitNote | None:
 
 
 def number_of(name: str) -> int | None:
-    """`SIGKILL` or `KILL` or `9` → 9; None where it is no signal's name."""
+    """Return the number of a signal: 9 for `SIGKILL`, `KILL` or `9`; None if it is no signal."""
     name = name.strip().upper()
     if name.isdigit():
         return int(name)

@@ -1,8 +1,8 @@
 """Learns the prefix that an unknown launcher or logger writes before each line, from the tracebacks in the log.
 
-A traceback's second line begins with two spaces and `File "`, its last with the type of an exception. Where its header
-stands behind other words, and a frame or such a last line behind the same, those words are a prefix: they go from every
-line that begins so, with other numbers too.
+A traceback's second line begins with two spaces and `File "`, its last line with the type of an exception. If the same
+words come before the header and before such a line, they are a prefix. The prefix is then removed from every line that
+begins with it, also with other numbers in it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from collections.abc import Sequence
 
 _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
-#: Frames may be missing in a log that was shortened for a reader.
+#: The last line of a traceback. It is needed because a shortened log may lack the frames.
 _LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-#: A frame of the same writer is looked for within so many lines: ranks write between each other's lines.
+#: Number of lines after a header in which a frame with the same prefix is searched: other ranks' lines may come
+#: between.
 _NEAR = 40
 _LONGEST = 120
 _MOST_FORMS = 16
-#: Prefixes that the reader of tracebacks knows already: an exception group's frame, torchrun's box.
+#: Prefixes that the traceback parser handles itself: an exception group's margin, torchrun's box.
 _DRAWN = re.compile(r"[\s+|]*(?:traceback\s*: )?(?:Exception Group )?")
 _RANK = re.compile(r"(?i)\brank[ _=:]{0,2}(\d{1,9})\b")
 _DIGITS = re.compile(r"\d+")
 
 
 def learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int]]:
-    """The form of the prefixes in a log, or None; and the places of headers that alone have words before them."""
+    """Return the pattern of the prefixes in a log, or None; and the indices of headers with words before them that are
+    no prefix."""
     forms: dict[str, None] = {}
     alone: set[int] = set()
     for index, text in enumerate(texts):
@@ -49,11 +51,11 @@ def learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int]
 
 
 def without_header_words(text: str) -> str:
-    """A traceback's header without the words before it."""
+    """Return a traceback's header without the words before it."""
     return text[text.index(_HEADER) :]
 
 
 def rank_in(prefix: str) -> int | None:
-    """The rank in a prefix."""
+    """Return the rank that a prefix names; None: it names none."""
     found = _RANK.search(prefix)
     return int(found[1]) if found else None

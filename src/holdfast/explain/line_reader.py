@@ -1,7 +1,7 @@
-"""Reads the lines of one writer: which of them may tell the cause, and how strong each is.
+"""Reads the lines of one writer, and finds clues to the cause with their weights.
 
-The lines of one writer are read in four steps: what the catalogue knows in each of them, the exceptions that they form,
-where the writer went on with its work, and last what of it all is to be believed.
+It works in four steps: match each line with the catalogue; parse the exceptions; find the lines after which the writer
+continued its work; and decide which clues count.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _TROUBLE = Lazy(
 )
 
 
-#: The row's further fields are searched in so many lines on either side of a hit.
+#: Number of lines before and after a hit in which the row's `fields` are searched.
 _CONTEXT_LINES = 10
-#: At most so many lines of an exception's message are kept.
+#: Limit on the lines of an exception's message that are kept.
 _MESSAGE_LINES = 12
-#: With so many signs of progress after a line, its writer survived it.
+#: Number of progress lines after a line that prove that its writer survived it.
 _WENT_ON = 1
-#: So many ordinary lines of a log prove the same.
+#: Number of ordinary log lines that prove the same.
 _WENT_ON_ORDINARY = 3
-#: How much more of both must follow a line that is fatal by its nature: a progress bar is drawn once more after it, and
-#: other ranks go on until they meet the dead one.
+#: Factor on both numbers for a line that is fatal by its nature: a progress bar may be drawn once more after it, and
+#: other ranks continue until they need the dead one.
 _WENT_FAR = 10
 
 
@@ -60,13 +60,18 @@ _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
 
 
 class Text:
-    """One text of a worker, asked for what must or must not stand beside a hit; each question once."""
+    """One text of a worker: its lines, and the answers to the `beside` conditions of wordings."""
 
     def __init__(
         self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
     ) -> None:
-        """`number`: the index of the text among the worker's texts. `rank`: the writer, where a line has none. `past`:
-        the program showed progress after all of it."""
+        """Set up the text.
+
+        source: the name of the file.
+        number: the index of the text among the worker's texts.
+        rank: the rank of lines that name none.
+        past: whether the program showed progress after the whole text.
+        """
         self.lines = lines
         self.matcher = matcher
         self.source = source
@@ -77,7 +82,8 @@ class Text:
 
 
 class NeighbourLines:
-    """Lines that are asked for what must or must not stand beside a hit; each question once."""
+    """Lines around a hit, in which the patterns of `beside`, `within` and `unless` are searched; results are
+    cached."""
 
     def __init__(self, texts: Sequence[str], matcher: Matcher) -> None:
         self._texts = texts
@@ -91,7 +97,7 @@ class NeighbourLines:
 
 
 class StreamReader:
-    """Reads the lines of one writer within a text. `clues` are believed, `weaker` are not."""
+    """Reads the lines of one writer within a text. `clues` count; `weaker` are lines that the program survived."""
 
     def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
         self.clues: list[Clue] = []
@@ -105,11 +111,11 @@ class StreamReader:
         self._blocks = self._blocks_of_chains()
         self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
         self.gone_on = _going_on(own, self._hits)
-        """For each line: whether the writer went on with its work after it."""
+        """For each line: whether the writer continued its work after it."""
         self._gone_far = _going_on(own, self._hits, _WENT_FAR)
         self._times = _Times(own)
         self._covered: dict[int, tuple[Chain, Raised]] = {}
-        """For each line of an exception: its chain and the exception."""
+        """By index of a line that belongs to an exception: the chain and the exception."""
 
     def read(self) -> None:
         for chain in self._chains:
@@ -122,7 +128,7 @@ class StreamReader:
             self._read_line(index)
 
     def _blocks_of_chains(self) -> dict[int, NeighbourLines]:
-        """For each line of a chain of exceptions: all lines of that chain."""
+        """Map the index of each line in a chain of exceptions to all lines of that chain."""
         blocks: dict[int, NeighbourLines] = {}
         for chain in self._chains:
             span = range(chain.first, chain.last + 1)
@@ -138,7 +144,8 @@ class StreamReader:
         return list(self._allowed(found, index))
 
     def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
-        """Whether a wording's conditions hold: they must be in the chain of exceptions that the line is part of."""
+        """Yield the hits whose conditions hold; `within` and `unless` apply to the chain of exceptions around the
+        line, if there is one."""
         everywhere = self._text.beside
         block = self._blocks.get(index, everywhere)
         for hit in found:
@@ -155,8 +162,8 @@ class StreamReader:
     def _cover(self, chain: Chain, raised: Raised) -> None:
         for index in range(raised.first, raised.last + 1):
             self._covered[index] = (chain, raised)
-        # A bare AssertionError is known by its source line, an exception without its own line by the line that raises
-        # it, and one that a terminal broke by its lines joined.
+        # Match three kinds of exceptions by other texts: an AssertionError without a message by its source line, an
+        # exception without a final line by the `raise` line, and one that a terminal wrapped by its joined lines.
         source = raised.message.startswith("assert ") and raised.message not in raised.line.text
         whole = raised.guessed or source or raised.line.text[:1].isspace()
         text = f"{raised.type}: {raised.message}" if whole else raised.unwrapped
@@ -180,7 +187,7 @@ class StreamReader:
         (self.weaker if lived_on else self.clues).append(clue)
 
     def _of_no_row(self, raised: Raised) -> Clue:
-        """An exception of the program's own that no row matches."""
+        """Make a clue for an exception that no row explains."""
         index = self._number[id(raised.line)]
         about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
         row = self._matcher.catalogue.row(Phrase.PEER_LOST if about_peers else Phrase.USER_EXCEPTION)
@@ -195,7 +202,7 @@ class StreamReader:
             return
         if (covered := self._covered.get(index)) is not None:
             chain, raised = covered
-            # Inside a traceback only the exception's own words count, and those are read above; frames are code.
+            # In a traceback only the exception's message counts, which `_read_chain` reads; the frames are code.
             if chain.ignored or line in raised.lines or index < raised.last:
                 return
         best = strongest(hits, exception=False)
@@ -229,7 +236,7 @@ class StreamReader:
         )
 
     def _outer_of(self, raised: Raised) -> str:
-        """The exception that left the program in place of the one that caused it; empty where they are the same."""
+        """Return the outermost exception of the chain, if it adds something to `raised`; else an empty text."""
         covered = self._covered.get(self._number[id(raised.line)])
         outer = covered[0].outer if covered is not None else raised
         if outer is raised or not outer.message or is_wrapper(outer) or outer.short in (raised.short, *_NO_CAUSE):
@@ -238,7 +245,7 @@ class StreamReader:
         return "" if raised.message and raised.message.partition("\n")[0] in told else told
 
     def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
-        """What the row looks for in the lines around; what the hit itself found goes before."""
+        """Return the fields that the row's patterns find in the lines around; the hit's own fields take precedence."""
         found: dict[str, str] = {}
         if row.fields:
             around = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
@@ -250,7 +257,7 @@ class StreamReader:
 
 
 def quote(line: Line) -> QuotedLine:
-    """A line in the form that travels to the owner."""
+    """Convert a line to the form that is sent to the owner."""
     return QuotedLine(
         text=line.text,
         prefixed=line.raw if line.raw != line.text else "",
@@ -278,8 +285,8 @@ def _is_progress(line: Line, hits: list[Hit]) -> bool:
 
 
 def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
-    """For each line: whether its writer went on with its work after it. `times`: how many times more signs of it are
-    needed."""
+    """Return for each line whether its writer continued its work after it. `times`: factor on the number of lines that
+    prove it."""
     went = [False] * len(own)
     progress = ordinary = 0
     for index in range(len(own) - 1, -1, -1):
@@ -293,18 +300,18 @@ def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) ->
 
 
 class _Times:
-    """The times of a writer's lines, for each of its exceptions: each line is read once."""
+    """The times of a writer's lines, precomputed to check each of its exceptions quickly."""
 
     def __init__(self, own: Sequence[Line]) -> None:
         self._until: list[float | None] = []
-        """For each line: the latest time of it and of the lines before it."""
+        """For each line: the latest time up to and including it."""
         last: float | None = None
         for line in own:
             if line.at is not None:
                 last = line.at if last is None else max(last, line.at)
             self._until.append(last)
         self._after: list[float | None] = [None] * (len(own) + 1)
-        """For each line: the latest time of it and of the lines behind it, of lines that report no trouble."""
+        """For each line: the latest time from it on, of lines that report no trouble."""
         last = None
         for index in range(len(own) - 1, -1, -1):
             at = own[index].at
@@ -315,7 +322,7 @@ class _Times:
     def gone_on(self, chain: Chain) -> bool:
         """Whether the program survived this traceback.
 
-        Lines without times that follow it prove little: a program writes its buffered standard output at its exit,
+        Later lines without times prove little, because a program writes its buffered standard output when it exits,
         after the traceback. Lines with a later time prove it.
         """
         later = self._after[chain.last + 1]

@@ -1,8 +1,7 @@
-"""Turns raw log text into bare lines, without prefixes, colours and progress bars; each line has its rank, time and
-level.
+"""Parses raw log text into lines with rank, time and level, without prefixes, colours and progress bars.
 
-Every launcher writes a prefix before the program's lines, and often several are stacked
-(`1129:[default0]:[rank0]:[W1120 21:56:12.8 socket.cpp:764] …`). The patterns of the catalogue see only the rest.
+Launchers write prefixes before the program's lines, often several of them
+(`1129:[default0]:[rank0]:[W1120 21:56:12.8 socket.cpp:764] …`). The patterns of the catalogue match the rest only.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ from holdfast.explain.time_stamps import Origin
 class Line(NamedTuple):
     """One line of a log."""
 
-    #: The line's number in the text as given, from 1.
+    #: The number of the line in the log, from 1.
     number: int
-    #: Without prefixes, colours and trailing blanks; with its indentation.
+    #: The line without prefixes, colours and trailing blanks, but with its indentation.
     text: str
-    #: With its prefixes, without colours.
+    #: The line with its prefixes, without colours.
     raw: str
     rank: int | None
-    #: The writer of the line: equal for lines of one writer, empty where it is not known.
+    #: The writer of the line: equal for lines of one writer; empty: unknown.
     stream: str
-    #: Seconds. Only differences within one text have a meaning; `moment` is a time.
+    #: Time in seconds, of which only differences within one text have a meaning; `moment` is an absolute time.
     at: float | None
-    #: D, I, W, E, F, or empty.
+    #: Log level: D, I, W, E, F; empty: unknown.
     level: str
     kernel: bool = False
-    #: With the logger's level and place still in front, where that differs from `text`.
+    #: The line with the logger's level and place before `text`; empty if it has none.
     logged: str = ""
-    #: Whether `at` is a moment, and neither a clock time without a date nor the kernel's seconds since boot.
+    #: Whether `at` is an absolute time, not a clock time without a date or the kernel's seconds since boot.
     dated: bool = False
-    #: The file of the line, from the origin of its text.
+    #: The name of the log file.
     source: str = ""
 
     @property
     def moment(self) -> float | None:
-        """When the line was written, in seconds since the epoch; None where it has no date."""
+        """When the line was written, in seconds since the epoch; None if it has no date."""
         return self.at if self.dated else None
 
 
@@ -117,7 +116,7 @@ _NOWHERE = Origin()
 
 
 def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[Line]:
-    """The bare lines of a text, oldest first: a log with its newest line on top is reversed."""
+    """Parse a text into lines, oldest first: a log with the newest line on top is reversed."""
     physical = split(text)
     form = shared_tags([raw for raw, _ in physical])
     lines = [
@@ -132,7 +131,7 @@ def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[L
 
 
 def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Line:
-    """One line of a log whose lines begin with a tag of this form: the writer, and the rank where the tag has one."""
+    """Parse one line of a log whose lines begin with a tag of this form, which gives the writer and maybe the rank."""
     match = form.match(raw)
     if match is None:
         return bare(raw, number, origin)
@@ -143,8 +142,10 @@ def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Lin
 
 
 def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
-    """What `holdfast run` printed on a terminal, without its report, which must not be explained again. The lines about
-    a worker's end stay."""
+    """Blank the lines of holdfast's own report, which must not be explained again, in the output of `holdfast run`.
+
+    The lines about a worker's exit stay.
+    """
     found: list[Line] = []
     in_report = False
     for line in lines:
@@ -166,7 +167,7 @@ def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
 
 
 def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:
-    """The lines without the prefix of an unknown launcher, which is learnt from the tracebacks."""
+    """Remove the prefix of an unknown launcher, which is learnt from the tracebacks."""
     form, alone = line_prefixes.learnt([line.text for line in lines])
     if form is None and not alone:
         return lines
@@ -185,12 +186,13 @@ def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:
 
 
 def our_exit(text: str) -> re.Match[str] | None:
-    """A line of `holdfast run` about one worker's end: `rank`, `pid`, `host`, and `code` or `name`."""
+    """Match a line of `holdfast run` about a worker's exit; the groups are `rank`, `pid`, `host`, and `code` or
+    `name`."""
     return _OUR_EXIT.match(text)
 
 
 def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
-    """One raw line without all prefixes of launchers and loggers."""
+    """Parse one raw line: remove all prefixes of launchers and loggers."""
     rank: int | None = None
     stream = level = ""
     at: float | None = None
@@ -231,7 +233,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
                 text = text.rstrip("│┃ ")
             for name in _RANKS:
                 if groups[name] is not None:
-                    # The tag next to the text was written by the worker itself and knows best.
+                    # The last tag before the text comes from the worker itself, so it overrides earlier tags.
                     rank = int(groups[name])
                     stream = f"rank {rank}"
             for name in ("ray_tag", "raylet_tag", "pod_tag", "compose_tag", "service_tag"):
@@ -265,7 +267,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
 
 
 def newest_first(lines: list[Line]) -> bool:
-    """Whether the newest line is on top: the times show it, else tracebacks that are upside down."""
+    """Whether the newest line is on top, according to the times of the lines, else to the direction of tracebacks."""
     rising = falling = 0
     last: float | None = None
     for line in lines:
@@ -290,7 +292,7 @@ def newest_first(lines: list[Line]) -> bool:
 
 
 def streams(lines: list[Line]) -> Iterator[tuple[str, list[Line]]]:
-    """The lines of each writer, in the order of their first line."""
+    """Yield each writer with its lines, in the order of their first lines."""
     by: dict[str, list[Line]] = {}
     for line in lines:
         by.setdefault(line.stream, []).append(line)

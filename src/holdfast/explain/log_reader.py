@@ -1,7 +1,7 @@
-"""Reads one worker's logs whole: every possible cause in them, and how strong each is.
+"""Reads all logs of one worker, and finds every possible cause with its weight.
 
-A line that matches a pattern is not yet a cause; its place decides. An exception that ended the program counts more
-than a line near the end, which counts more than a warning. A line after which the program went on does not count.
+The place of a matching line decides whether it is a cause. An exception that ended the program counts more than a line
+near the end, which counts more than a warning. A line after which the program continued does not count.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
-#: Accusations count in so many last lines.
+#: Number of last lines in which a line that blames another rank counts.
 _BLAMING_LINES = 200
 _SIGKILL = 9
 
 
 class Reading(msgspec.Struct):
-    """A worker, with its reading where its logs were read."""
+    """A worker with the reading of its logs."""
 
     worker: WorkerEvidence
     said: WorkerReading
@@ -46,24 +46,25 @@ class Reading(msgspec.Struct):
 
     @property
     def last_line(self) -> Evidence | None:
-        """The last line that it wrote; None where it wrote none."""
+        """The last line that the worker wrote; None if it wrote none."""
         return self.said.last_line or last_line(self.worker)
 
     @property
     def first_hand(self) -> bool:
-        """Whether its end has evidence of its own."""
+        """Whether the worker's exit has evidence of a cause of its own."""
         return self.said.first_hand
 
 
 def read_worker_logs(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
-    """All possible causes in the logs of one worker, the strongest first."""
+    """Read the logs of one worker; the clues in the reading are sorted, strongest first."""
     reader = _WorkerLogReader(worker, matcher)
     reader.read()
     return reader.finish()
 
 
 def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
-    """What needs no catalogue: how the worker ended; with `last` its last line, else its last exception."""
+    """Return a short reading without the catalogue: facts about the exit, and the last line (`last`) or the last
+    exception."""
     ended = worker.exit
     words = ended.last_words if ended is not None else ""
     return WorkerReading(
@@ -78,13 +79,13 @@ def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerR
 
 
 def says_own_exception(words: str) -> bool:
-    """Whether the last exception in its logs is its own, and not about a peer."""
+    """Whether the last exception in a worker's last lines is its own, and not about a peer."""
     last = last_exception(words)
     return bool(last) and not speaks_of_peers(last)
 
 
 class _WorkerLogReader:
-    """Reads the texts of one worker, one after the other."""
+    """Reads the logs of one worker, one after the other."""
 
     def __init__(self, worker: WorkerEvidence, matcher: Matcher) -> None:
         self._clues: list[Clue] = []
@@ -92,7 +93,7 @@ class _WorkerLogReader:
         self._notes: list[ExitNote] = []
         self._lines: list[Line] = []
         self._gone_on: list[bool] = []
-        """For each line: whether the program went on with its work after it."""
+        """For each line: whether the program continued its work after it."""
         self._worker = worker
         self._matcher = matcher
         self._rank = worker.rank if worker.exit is not None else None
@@ -128,7 +129,7 @@ class _WorkerLogReader:
         self._texts += 1
 
     def _read_lines(self, parsed: list[Line], source: str, *, past: bool) -> list[bool]:
-        """Adds the causes; for each line, answers whether its writer went on after it."""
+        """Add the clues from these lines; return for each line whether its writer continued after it."""
         text = Text(parsed, self._matcher, source, self._texts, self._rank, past=past)
         went: dict[int, bool] = {}
         for stream, own in _lines.streams(parsed):
@@ -140,7 +141,7 @@ class _WorkerLogReader:
         return [went.get(id(line), False) for line in parsed]
 
     def finish(self) -> WorkerReading:
-        """All that was found, in the order of its strength."""
+        """Return the reading with everything that was found; its clues are sorted, strongest first."""
         clues, weaker = _picked(self._clues, self._weaker)
         spoken = [line for line in self._lines if line.text.strip()]
         last = "\n".join(line.text for line in self._lines[-_BLAMING_LINES:])
@@ -185,11 +186,12 @@ class _WorkerLogReader:
         )
 
     def _without_end(self) -> bool:
-        """Whether only the log reports how the worker ended; otherwise the operating system reports memory kills."""
+        """Whether only the log shows how the worker exited; otherwise the operating system reports memory kills."""
         return self._worker.exit is None or not self._worker.exit.pid
 
     def _own_matches(self) -> Iterator[OwnMatch]:
-        """For each pattern of a user's rows of another schema: the first line that counts and matches."""
+        """Yield for each pattern of the user's OpenPAI rows the first matching line after which the program did not
+        continue."""
         patterns = {each.user_log for row in self._matcher.catalogue.further for each in row.patterns if each.user_log}
         for pattern in sorted(patterns):
             compiled = self._matcher.compiled(pattern.strip())
@@ -202,7 +204,7 @@ class _WorkerLogReader:
 
 
 def _words_of_error_file(text: str) -> str:
-    """TORCHELASTIC_ERROR_FILE: JSON with the exception as the worker itself recorded it."""
+    """Return the exception's text from TORCHELASTIC_ERROR_FILE, the JSON that the worker itself wrote."""
     try:
         record = json_leniently(text)
         message = record["message"]
@@ -217,29 +219,28 @@ def _words_of_error_file(text: str) -> str:
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
 
 
-#: An exception that the program survived is not the cause of the exception behind it.
+#: Matches a line that reports a successful retry: such a failure is not the cause of a later exception.
 _TRIED_AGAIN = Lazy(r"(?i)\bretrying\b.{0,80}\b(?:ok|succeeded)$|\b(?:re-?connected|recovered)\b")
 
 
 def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:
-    """The clues, strongest first; within one stream a worker's own exception comes before its later lines about
-    others."""
+    """Divide the clues into those that count, strongest first, and the weaker ones."""
     if any(clue.phrase == Phrase.STOPPED_BY_OPERATOR for clue in clues):
         clues = [
             replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == Phrase.KILLED_BY_SIGNAL else clue
             for clue in clues
         ]
-    # That a launcher's worker failed is no explanation at all: it is what is to be explained.
+    # A launcher's line that a worker failed explains nothing: this failure is to be explained.
     kept, out = _parted(
         clues, lambda clue: clue.weight is Weight.CONSEQUENCE and bool(_LAUNCHER_SAYS.search(clue.line.text))
     )
     if gave_up_on_a_peer(kept):
-        # It aborted itself because a peer was gone: the abort is how it ended, not why.
+        # The worker aborted because it had lost a peer: the abort is not the cause.
         kept, more = _parted(kept, lambda clue: clue.weight is Weight.ABORT and clue.phrase == Phrase.NATIVE_CRASH)
         out += more
     kept.sort(key=key)
     if not any(clue.weight < Weight.OWN for clue in kept):
-        # It died of the link first; the exception is what that looked like from the program.
+        # A broken link comes first in the log; the later exception is its effect in the program.
         peers = [c for c in kept if c.weight is Weight.PEERS and not _TRIED_AGAIN.search(c.line.text)]
         kept, more = _parted(kept, lambda clue: clue.weight is Weight.OWN and _follows(clue, peers))
         out += more
@@ -247,7 +248,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
 
 
 def _parted(clues: Sequence[Clue], goes: Callable[[Clue], bool]) -> tuple[list[Clue], list[Clue]]:
-    """The clues that stay, and those that are dropped."""
+    """Divide the clues into those to keep, and those for which `goes` is true."""
     return [clue for clue in clues if not goes(clue)], [clue for clue in clues if goes(clue)]
 
 

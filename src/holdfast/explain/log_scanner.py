@@ -1,7 +1,7 @@
-"""Scans a log of any size in blocks: keeps its end, and cut-outs around the catalogue's hits in everything before.
+"""Scans a log of any size in blocks; keeps its tail, and excerpts around the catalogue's hits before the tail.
 
-The input is blocks of whole lines. For any text the tail and the number of cut-outs are bounded. Where the program
-showed signs of progress after a hit, the hit is settled: the program survived it.
+The input is blocks of whole lines. The size of the tail and the number of excerpts ("cuttings") are bounded. A hit
+after which the program showed progress is settled: the program survived it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import msgspec
 from holdfast.catalogue.exit_rows import Where
 from holdfast.explain.row_matcher import Matcher
 
-#: Bytes. With its derived data a block is small enough for a processor's cache.
+#: Size of a block in bytes, small enough for a processor's cache together with its derived data.
 BLOCK_BYTES = 256 << 10
 BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
-#: Lines of one block that are cut out for the same wording, at most.
+#: Limit on the excerpts of one block for the same wording.
 MOST_OF_ONE = 4
 
 
 class Cutting(msgspec.Struct):
-    """A cut-out: where it begins in the stream, its first line's number, its bytes."""
+    """An excerpt of the log: its offset in bytes, the number of its first line, and its bytes."""
 
     start: int
     line: int
@@ -32,13 +32,14 @@ class Cutting(msgspec.Struct):
 
 
 class Scanner:
-    """Feed blocks, then `finish`."""
+    """Scans one log. Call `feed` for each block, then `finish`."""
 
     def __init__(self, matcher: Matcher, tail_bytes: int) -> None:
         self._matcher = matcher
         self._tail_bytes = tail_bytes
         self._tail: deque[tuple[int, int, bytes]] = deque()
-        """(offset, first line's number, block), together at least `tail_bytes` where the stream has them."""
+        """The last blocks as (offset, number of the first line, block); together at least `tail_bytes`, if the log is
+        that long."""
         self._held = 0
         self._offset = 0
         self._line = 1
@@ -48,7 +49,7 @@ class Scanner:
         self._outside: list[Cutting] = []
 
     def feed(self, block: bytes) -> None:
-        """The next block; it should end with a whole line."""
+        """Add the next block, which should end with a whole line."""
         if not block:
             return
         self._tail.append((self._offset, self._line, block))
@@ -59,7 +60,8 @@ class Scanner:
             self._leave(*self._tail.popleft())
 
     def finish(self) -> tuple[bytes, int, int, list[Cutting], int]:
-        """(tail, its offset, its first line's number, cuttings in order, how many of them are settled)."""
+        """Return (tail, its offset, number of its first line, cuttings, number of settled cuttings); the settled ones
+        come first."""
         offset, line = (self._tail[0][0], self._tail[0][1]) if self._tail else (self._offset, self._line)
         tail = b"".join(block for _, _, block in self._tail)
         if self._growing is not None:
@@ -71,7 +73,7 @@ class Scanner:
         return tail, offset, line, [*kept, *self._open], len(kept)
 
     def _leave(self, offset: int, line: int, block: bytes) -> None:
-        """A block leaves the tail: it is scanned now, and cut-outs are made around its hits."""
+        """Scan a block that leaves the tail, and keep excerpts around its hits."""
         self._held -= len(block)
         if self._growing is not None:
             self._grow(self._growing, block[:AFTER_BYTES])
@@ -97,7 +99,7 @@ class Scanner:
                 self._growing = cutting
 
     def _cut(self, block: bytes, offset: int, line: int, place: int) -> Cutting | None:
-        """Whole lines around a place; None where the last cut-out already has them."""
+        """Cut out whole lines around an offset of the block; None if the last excerpt contains it already."""
         for last in (self._open[-1:], list(self._settled)[-1:], self._outside[-1:]):
             if last and last[0].start <= offset + place < last[0].start + len(last[0].data):
                 return None

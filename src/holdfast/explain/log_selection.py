@@ -1,4 +1,4 @@
-"""Chooses which logs of an attempt are read, and how far: on a node, or at the owner where no node did."""
+"""Chooses the logs of an attempt that are read, and how much of each, if no node has read them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.explain.peer_errors import first_hand
 from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
-#: Workers whose logs are always read whole: those that died first.
+#: Number of workers that exited first, whose logs are always read whole.
 MOST_WHOLE = 2
-#: The same, for workers of which the time of death is not known.
+#: The same number for workers whose time of exit is unknown.
 MOST_UNDATED = 64
-#: Further workers of which the ends are read, where the first have no cause of their own.
+#: Number of further workers of whose logs the ends are read, if the first have no cause of their own.
 MOST_TAILS = 28
 TAIL_CHARS = 4096
 
@@ -28,16 +28,16 @@ def _matcher(catalogue: Catalogue) -> Matcher:
 
 
 def matcher_of(catalogue: Catalogue | None) -> Matcher:
-    """The matcher of a catalogue, made once; None: that of the built-in catalogue."""
+    """Return the matcher of a catalogue, made once; None means the built-in catalogue."""
     return built_in() if catalogue is None else _matcher(catalogue)
 
 
 def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
-    """The readings of the workers: those of their nodes, else made here in the order of deaths until one died of its
-    own cause.
+    """Return the readings of all workers: from their nodes; else logs are read in the order of the exits, until a
+    worker has a cause of its own.
 
-    A rank that died later cannot be the culprit then. A rank that holdfast stopped, or that exited with status 0, is no
-    suspect. Of many workers that only accuse each other, the ends of a bounded number are read.
+    Workers that exited later cannot be the culprit then. Workers that holdfast stopped, or that exited with status 0,
+    are no suspects. If many workers only blame each other, the ends of a bounded number of logs are read.
     """
     unread = [worker for worker in evidence.workers if worker.reading is None]
     suspects = [worker for worker in unread if _may_tell(worker, evidence)]

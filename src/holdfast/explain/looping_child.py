@@ -1,7 +1,7 @@
-"""A rank waits for a child process, and the child burns CPU: decides whether the child works, or loops for ever. Pure.
+"""Decides whether a child process that uses the CPU, and for which a rank waits, works or loops for ever. Pure.
 
-The module sees no stack of the child. A child at work does one of these sooner or later: it reads or writes, it starts
-processes, it uses more than one core, or it ends.
+The child's stack is not known. A child that works does one of these sooner or later: it reads or writes, starts
+processes, uses more than one core, or exits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from itertools import pairwise
 
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
-#: CPU share. One thread that never waits uses one core, and its parent uses almost none.
+#: Limit on the CPU use of the whole tree, in cores: a looping thread uses one core, and its parent almost none.
 MOST_CORES = 1.2
-#: Seconds of CPU time to which the kernel's counts are exact.
+#: Resolution of the kernel's CPU times, in seconds.
 _TICK_S = 0.01
-#: Bytes per second, for the whole tree of the rank; a parent that looks at a pipe once a second moves fewer.
+#: Limit on input and output of the rank's whole tree, in bytes per second. A parent that polls a pipe once a second
+#: stays below it.
 STILL_BYTES_PER_S = 1024
-#: Programs that compute for minutes without reading or writing a byte: a rank that waits for one is not hung.
+#: Programs that may compute for minutes without reading or writing: a rank that waits for one does not hang.
 _AT_WORK = frozenset(
     {
         "as", "cc1", "cc1plus", "cicc", "clang", "clang++", "collect2", "cudafe++", "fatbinary", "gzip", "hipcc", "ld",
@@ -28,9 +29,9 @@ _AT_WORK = frozenset(
 
 
 def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
-    """The one child of a rank that may loop for ever, at the last look; None where its children work or are idle.
+    """Return the child of a rank that may loop for ever, from the last look; None if its children work or are idle.
 
-    `shots`: the rank's looks in time order.
+    shots: the rank's snapshots in time order.
     """
     children = [_children(shot) for shot in shots]
     if len(shots) < 2 or not children[-1] or len({frozenset(one) for one in children}) > 1:
@@ -42,7 +43,7 @@ def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
     if len(busy) != 1 or children[-1][busy[0]].name.partition(" (")[0] in _AT_WORK:
         return None
     for (before, was), (after, now) in pairwise(zip(shots, children, strict=True)):
-        # On a crowded machine it gets less than a core, and is runnable all the same.
+        # On a busy machine a looping child gets less than a core, but it uses some CPU time in every interval.
         own_s, tree_s = now[busy[0]].cpu_s - was[busy[0]].cpu_s, after.cpu_s - before.cpu_s
         if not 0 < own_s <= tree_s + _TICK_S <= MOST_CORES * (after.at - before.at) + 2 * _TICK_S:
             return None
@@ -50,7 +51,7 @@ def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
 
 
 def _children(shot: RankSnapshot) -> dict[int, ThreadState]:
-    """Each descendant's main thread, by the descendant's process id."""
+    """Return the main thread of each descendant by process id."""
     return {
         thread.pid: thread for thread in shot.threads if thread.pid not in (0, shot.pid) and thread.tid == thread.pid
     }

@@ -1,4 +1,4 @@
-"""Explains nodes that were lost, or never joined."""
+"""Explains failures by nodes that were lost, or never joined."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, 
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
-#: The reason names at most so many nodes.
+#: Limit on the nodes that the reason names.
 NAMED = 8
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """A node that was lost: it is silent, it ended, or it has a new agent that has none of the job's processes."""
+    """Draft the report for a lost node: it is silent, it ended, or it has a new agent without the job's processes."""
     if evidence.cut_off:
         return _link_lost(evidence, matcher)
     row = matcher.catalogue.row(Phrase.NODE_FAILED)
@@ -52,8 +52,7 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 
 def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft, matcher: Matcher) -> ReportDraft:
-    """The kernel killed the agent for its memory, or killed the largest process beside it: the workers ended
-    with it."""
+    """Draft the report for an agent that a memory kill ended, whose workers were killed with it."""
     return ReportDraft(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
@@ -68,7 +67,7 @@ def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft,
 
 
 def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """All other nodes became silent at once: the fault is on the owner's side."""
+    """Draft the report if all other nodes became silent at once: the link of the owner's node failed."""
     names = [lost.node for lost in evidence.lost]
     silent_s = max(lost.silent_s for lost in evidence.lost)
     return ReportDraft(
@@ -100,7 +99,8 @@ def _fate(lost: LeftBehind) -> str:
 
 
 def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
-    """Too few nodes joined: how many and which ones, the ranks that are missing, and a command that shows why."""
+    """Draft the report for too few nodes: how many joined, which ones and which ranks are missing, and a command to
+    try."""
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]
     came = f": {_named(good)}" if good else ""
@@ -128,7 +128,7 @@ def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
 
 
 def _test_of(muster: GangShortfall) -> str:
-    """The command for a node that did not join."""
+    """Return advice with a command that tests why a node did not join."""
     if muster.missing:
         return (
             f"Try: ssh -o BatchMode=yes {muster.missing[0]} true (in Slurm: srun --overlap -w {muster.missing[0]} "

@@ -1,4 +1,4 @@
-"""Explains the end of a job whose owner died without writing a report."""
+"""Explains the end of a job whose owner died without a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _SHOWN_LEFT = 8
 
 
 def explain_lost_owner(lost: LostOwner) -> ExitReport:
-    """The report that the owner could no longer write. Pure and total, as `holdfast.explain.explain` is."""
+    """Return the report in place of the one that the owner could not write. Pure and total, as
+    `holdfast.explain.explain` is."""
     died = clock(lost.died_at, lost.zone)
     who = f"holdfast itself (pid {lost.pid} on {lost.host})"
     known = f"Last known: {lost.last_known}."
@@ -117,14 +118,14 @@ def _named(processes: Sequence[LostProcess]) -> str:
 
 
 def _out_of_memory() -> tuple[str, int, Blame, Rerun, str]:
-    from holdfast.catalogue.exit_rows import load  # as below
+    from holdfast.catalogue.exit_rows import load  # imported late: the rows load slowly
 
     row = load().row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     return row.phrase, row.code, row.blame, row.rerun, row.solution
 
 
 def _row_of(phrase: Phrase) -> tuple[str, int, Blame, Rerun]:
-    from holdfast.catalogue.exit_rows import load  # the rows take longer to load than the rest of `holdfast jobs`
+    from holdfast.catalogue.exit_rows import load  # imported late: the rows load slowly
 
     row = load().row(phrase)
     return row.phrase, row.code, row.blame, row.rerun

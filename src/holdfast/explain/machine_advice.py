@@ -1,4 +1,4 @@
-"""Adds facts of the machine to the advice, where holdfast ran the job: which Python, process and disk."""
+"""Adds facts about the machine to the advice, if holdfast ran the job: the Python, the port's holder, the disks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from holdfast.model.phrases import Phrase
 
 
 def advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
-    """An addition to the reason, and a replacement for the catalogue's solution; empty where there is none."""
+    """Return an addition to the reason, and a replacement for the catalogue's solution; each may be empty."""
     if known is None:
         return "", ""
     if phrase == Phrase.MODULE_NOT_FOUND and known.python:

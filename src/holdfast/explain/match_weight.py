@@ -1,4 +1,4 @@
-"""Weighs a match: by its wording, by the line it is in, and by the exception it belongs to."""
+"""Weighs a match by its wording, its line, and the exception to which it belongs."""
 
 # ruff: noqa: E501 - an alternative stays on its line
 from __future__ import annotations
@@ -14,13 +14,13 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Weight
 
-#: Phrases about what is between workers: one worker's own trouble comes before them.
+#: Phrases about the communication between workers: a cause within one worker takes precedence over them.
 ABOUT_PEERS = frozenset({
     Phrase.PEER_LOST, Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.COLLECTIVE_TIMEOUT, Phrase.COLLECTIVE_SYSTEM_ERROR,
     Phrase.COLLECTIVE_CONNECT_FAILED, Phrase.NETWORK_LOST, Phrase.COLLECTIVE_MISMATCH,
 })  # fmt: skip
 
-#: Faults that no process survives: the device refuses all further work from it.
+#: Faults that no process survives: the device refuses all further work of the process.
 FATAL = frozenset({
     Phrase.DEVICE_SIDE_ASSERT, Phrase.ILLEGAL_MEMORY_ACCESS, Phrase.ILLEGAL_INSTRUCTION, Phrase.KERNEL_LAUNCH_FAILED,
 })  # fmt: skip
@@ -44,11 +44,11 @@ _LAUNCHERS_OWN = Lazy(
     r"^(?:RuntimeError|ValueError|AssertionError|KeyError|TypeError|OSError|FileNotFoundError|ImportError): "
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
-#: Phrases that state how a process ended, not why: a phrase with a cause comes before them.
+#: Phrases that state how a process exited, not why: a phrase with a cause takes precedence.
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
 
 
-#: Phrases that only name the library that failed: any other phrase of equal standing is better.
+#: The most general phrases: any other phrase of equal strength takes precedence.
 BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})
 
 
@@ -62,7 +62,7 @@ def weakness(hit: Hit) -> float:
 
 
 def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
-    """The best hit. An exception that no narrow row covers is judged as an exception, not by its row's wordings."""
+    """Return the strongest hit. Wordings of UserException are ignored: such an exception is judged as an exception."""
     usable = [
         hit
         for hit in hits
@@ -72,7 +72,8 @@ def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
 
 
 def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
-    """The exception of the chain that explains it: the innermost that a narrow row matches, else a broad one's."""
+    """Return the exception that explains the chain, with its line and hit: the innermost with the strongest hit; None
+    if no row explains it."""
     per: list[tuple[Raised, int, Hit]] = []
     for raised in chain.raised:
         options = []
@@ -81,7 +82,7 @@ def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) ->
             if hit := strongest(hits[index], exception=True):
                 options.append((raised, index, hit))
         if options:
-            # The naming line speaks first; the rest of a message only where that is silent or weaker.
+            # The exception's first line takes precedence over the rest of the message, unless its hit is weaker.
             per.append(min(options, key=lambda option: weakness(option[2])))
     if not per:
         return None
@@ -98,7 +99,8 @@ def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) ->
 
 
 def _is_probe(chain: Chain, raised: Raised) -> bool:
-    """An exception that programs raise and handle every day (a cache miss, an optional module)."""
+    """Whether the exception was handled and is of a kind that programs often raise on purpose (a cache miss, an
+    optional module)."""
     position = chain.raised.index(raised)
     handled = position < len(chain.during) and chain.during[position]
     probes = (
@@ -114,7 +116,7 @@ def _is_probe(chain: Chain, raised: Raised) -> bool:
 
 
 def original(chain: Chain) -> Raised:
-    """The innermost exception that is the program's own."""
+    """Return the innermost exception that is no wrapper."""
     return next((raised for raised in chain.raised if not is_wrapper(raised)), chain.outer)
 
 
@@ -123,7 +125,8 @@ def is_wrapper(raised: Raised) -> bool:
 
 
 def from_launcher(chain: Chain) -> bool:
-    """Whether a launcher raised it because a worker had failed; any other exception of a launcher counts normally."""
+    """Whether a launcher raised the chain's outer exception because a worker had failed, and not for an error of its
+    own."""
     frames = chain.outer.frames
     if not frames or _LAUNCHER_FILES.search(frames[-1][0]) is None:
         return False
@@ -137,9 +140,10 @@ _KILLS = Lazy(r"(?i)\bSIG(?!ABRT)[A-Z]{3,}\b|\bsignal:? ?\(?\d|\bkilled\b|-9\b|-
 
 
 def weight_of_signal(phrase: str, text: str) -> Weight:
-    """The rank of a line that states how a process ended: a crash is best, then a kill, and an abort is weakest."""
+    """Return the weight of a line that states how a process exited: a crash counts most, then a kill, then an
+    abort."""
     if phrase != Phrase.NATIVE_CRASH:
-        # "Died unexpectedly" names no signal: it only says that there was an end.
+        # A line without a signal ("died unexpectedly") only states that the process exited.
         return Weight.WARNED if _KILLS.search(text) else Weight.ABORT
     return Weight.ABORT if _ABORTS.search(text) else Weight.CRASH
 
@@ -157,7 +161,8 @@ def weight_of_exception(hit: Hit, line: Line) -> Weight:
 
 
 def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | None:
-    """None: the clue is not believed here."""
+    """Return the weight of a line outside of exceptions; None: the line does not count, since the program survived
+    it."""
     outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
     if (gone_on or past) and not outside:
         return None
@@ -168,12 +173,12 @@ def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | 
             return Weight.CONSEQUENCE
         case Strength.HINT:
             if hit.row.phrase == Phrase.STOPPED_BY_OPERATOR:
-                return Weight.ABORT  # a scheduler says "cancelled" of its own cleaning up, too
+                return Weight.ABORT  # a scheduler also reports "cancelled" when it cleans up by itself
             return Weight.PEERS if hit.row.phrase in ABOUT_PEERS else Weight.WARNED
         case Strength.FIRST_HAND | Strength.ADVICE:
             if hit.row.phrase in ABOUT_PEERS:
                 return Weight.PEERS
             if outside:
-                # What the driver says of a program's own fault, the program says better.
+                # For a fault of the program itself, the program's own message is better than the driver's.
                 return Weight.ENDING if hit.row.phrase == Phrase.ACCELERATOR_APPLICATION_FAULT else Weight.EVENT
             return Weight.WARNED if line.level in ("D", "I", "W") else Weight.ENDING
