@@ -239,7 +239,7 @@ def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int,
         odd = [one for one in those if one.place != most]
         return tuple(one.rank for one in odd), _sentence(odd, [*(one for one in those if one.place == most), *others])
     by_silence = sorted(those, key=lambda one: -one.silent_s)
-    # A rank that never prints (only rank 0 logs) says nothing by its silence.
+    # The silence of a rank that never prints (often only rank 0 logs) tells nothing.
     if (
         len(those) > 1
         and all(one.heard for one in those)

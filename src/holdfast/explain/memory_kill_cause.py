@@ -1,4 +1,4 @@
-"""Memory kills: the rank, the limit that it met, and what the counter of a shared group leaves open."""
+"""Explains memory kills: the killed rank, the memory limit, and whether another rank may have been killed instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model.worker_reading import Clue, Weight
 
 
 def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """A memory kill that a worker (or a child of it) died of."""
+    """Draft the report for a memory kill that ended the culprit or a child of it; None if there was none."""
     suspect = who.culprit
     if not evidence.memory_kills or suspect is None or suspect.exit is None:
         return None
@@ -22,7 +22,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
     kill = kill_of(ended, evidence.memory_kills)
     by_kill = ended.signal == 9 or ended.exit_code == 137
     if kill is None:
-        # Without a rank or pid a kill explains a SIGKILL; a worker whose child was killed says so itself.
+        # A kill without a rank explains a worker that SIGKILL ended, or whose log reports a killed child.
         loose = [k for k in evidence.memory_kills if k.rank is None and of_node(ended, k.node)]
         said = suspect.reading.best
         child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
@@ -30,7 +30,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
             return None
         kill = loose[0]
     elif not by_kill and _names_another(suspect.reading.best):
-        return None  # the kill hit a child, and the worker died of something that it names itself
+        return None  # the kill hit a child, and the worker's log names another cause
     row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     name = who_of(ended.role, ended.rank, ended.node)
     return ReportDraft(
@@ -56,7 +56,8 @@ def _names_another(best: Clue | None) -> bool:
 
 
 def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> str:
-    """What remains uncertain where several ranks share one counter."""
+    """Return a clause about the other ranks that may have been killed instead, if several ranks share one counter; else
+    empty."""
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
     killed = [
         each.rank for each in exits if each.signal == 9 and not after_stop(each, evidence) and of_node(each, kill.node)
@@ -68,7 +69,7 @@ def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> st
 
 
 def kill_words(kill: MemoryKill) -> str:
-    """The limit that was met, with the figures."""
+    """Return a clause about the memory limit that caused the kill, with limit, peak and size."""
     around = kill.limited_by or "the container that holdfast runs in"
     scope = {
         "worker": "killed at its own memory limit",

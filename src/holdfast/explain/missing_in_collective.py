@@ -1,7 +1,7 @@
-"""Finds the ranks that did not join a collective, from the flight recorders' dumps of all ranks. Pure.
+"""Finds the ranks that did not join a collective, from the flight-recorder dumps of all ranks. Pure.
 
-In each group the collectives have the same numbers on all ranks. The first number that a rank has called and that is
-not complete is the one that blocks. A rank of the group with a lower last number never joined it.
+Within a group, a collective has the same number on all ranks. The lowest number that a rank has called and that is not
+complete is the blocked collective. A rank of the group whose last number is lower never joined it.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _MOST = 8
 
 
 class MissingRanks(Noun, frozen=True, kw_only=True):
-    """The dumps' account of one collective."""
+    """The ranks that did not join a collective, and a sentence about it."""
 
-    #: Ranks that never joined it, or called another one in its place.
+    #: Ranks that never joined the collective, or called another one in its place.
     ranks: tuple[int, ...]
     why: str
-    #: Ranks that called another one.
+    #: Whether these ranks called another collective.
     other: bool = False
 
 
 def missing(flights: Sequence[FlightDump]) -> MissingRanks | None:
-    """The ranks that the others wait for; None where the dumps show none."""
+    """Return the ranks for which the others wait; None if the dumps show none."""
     groups: dict[str, dict[int, GroupFlight]] = {}
     for flight in flights:
         for group in flight.groups:
             groups.setdefault(group.group, {})[flight.rank] = group
     found = [one for name, of_group in groups.items() if (one := _in_group(name, of_group)) is not None]
     waiting = {flight.rank for flight in flights if any(group.waits is not None for group in flight.groups)}
-    # A rank that waits in another group is late because of that one.
+    # A rank that waits in another group is late because of that group, so it is not the cause.
     if free := [one for one in found if not set(one.ranks) & waiting]:
         return free[0]
     if len(found) < 2:
@@ -101,8 +101,7 @@ def _call(one: CollectiveRecord) -> str:
 
 
 def recorded(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft:
-    """The same answer, with the flight recorders' account: the ranks that did not join, and each rank's last
-    collective."""
+    """Add the flight recorders' data to the draft: the ranks that did not join, and each rank's last collective."""
     if not evidence.flights or draft.phrase not in _WAITED:
         return draft
     found = missing(evidence.flights)

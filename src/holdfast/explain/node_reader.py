@@ -1,4 +1,4 @@
-"""The node's side of explaining: the agent reads its workers' logs where they are."""
+"""The node's part of the explanation: the agent reads its workers' logs on the node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.explain.reading_limits import bounded
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.worker_reading import WorkerReading
 
-#: The last line is kept for at most so many workers that were not read, where none died of its own cause.
+#: Limit on the workers whose logs were not read but whose last line is kept, if no worker has a cause of its own.
 MOST_LAST_LINES = 64
 
 
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
-    """The bounded reading of one worker. Raises nothing: an error of holdfast on the way is kept in `bug`."""
+    """Return the bounded reading of one worker. Never raises: a bug in holdfast is recorded in `bug`."""
     try:
         return bounded(read_worker_logs(worker, matcher_of(catalogue)))
     except Exception as error:  # a bug in reading must not cost the job its report
@@ -26,10 +26,9 @@ def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> W
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
-    """The evidence with each worker's reading in place of its logs and its last words.
+    """Return the evidence with each worker's reading in place of its logs and its last output. Never raises.
 
-    Which workers are read whole, and of which the end is read, is decided as for a report: in the order of their
-    deaths. Raises nothing.
+    `readings_of` decides which logs are read whole, and of which only the end, as it does for a report.
     """
     try:
         matcher = matcher_of(catalogue)
@@ -42,7 +41,7 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
 
 
 def _told(readings: list[Reading], found: bool) -> list[Reading]:
-    """The last lines of the workers: where no worker died of its own cause, they may be the only evidence."""
+    """Add the workers' last lines, if no worker has a cause of its own: they may be the only evidence."""
     left = 0 if found else MOST_LAST_LINES
     told = []
     for reading in readings:

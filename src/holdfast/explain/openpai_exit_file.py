@@ -1,9 +1,9 @@
-"""`runtime.pai.agg.error`: OpenPAI's dynamic exit info, bounded, for its readers (kubelet, scheduler, portal).
+"""Writes `runtime.pai.agg.error`: OpenPAI's dynamic exit info, which kubelet, scheduler and portal read.
 
-The file has two landmark lines and between them one YAML object of exactly ten keys, at most 4096 bytes in all. The
-module writes the YAML by hand, one key a line and strings in double quotes, so that any text gives valid YAML after any
-cut. The cause decides what the module cuts first: the logs of victims, then the log of a rank that was only stopped,
-then the far ends of the culprit's log; it cuts reason, solution, trigger and the matched line last.
+The file has two landmark lines, and between them one YAML object of exactly ten keys; at most 4096 bytes in all. The
+YAML is written by hand, one key a line and strings in double quotes, so that it stays valid after any cut. The least
+useful text is cut first: the logs of victims, then the log of a rank that was only stopped, then the far ends of the
+culprit's log. Reason, solution, trigger and the matched line are cut last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Trigger, signal_name
 
-#: The limit of the whole file, with landmarks and line ends. With one more byte a kubelet drops the first landmark.
+#: Limit on the size of the file in bytes, with landmarks and line ends. A kubelet cuts the beginning of a larger file,
+#: and with it the first landmark.
 MOST_BYTES = 4096
 START = "[PAI_RUNTIME_ERROR_START]"
 END = "[PAI_RUNTIME_ERROR_END]"
@@ -29,13 +30,13 @@ _PLAIN = Lazy(
 )
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
-#: Bytes of these keys that are kept until no other key can give any more.
+#: Limit on each of these values in bytes; the logs get the rest of the file.
 _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
 
 
 def quoted(text: str) -> str:
-    """A double-quoted YAML scalar on one line: special characters are escaped, and a landmark in the text cannot end
-    the file."""
+    """Return the text as a double-quoted YAML scalar on one line. A landmark in the text is changed, so that it cannot
+    end the file."""
     text = _LANDMARK.sub("(", text)
     return '"' + _PLAIN.sub(_escape, text) + '"'
 
@@ -46,7 +47,7 @@ def _escape(match: re.Match[str]) -> str:
         return _NAMED[char]
     number = ord(char)
     if 0xD800 <= number <= 0xDFFF:
-        return "\ufffd"  # half a character: nothing could read it back
+        return "\ufffd"  # a lone surrogate, which YAML cannot represent
     if number >= 0x10000:
         return char if not 0x1FFFE <= number & 0x1FFFF <= 0x1FFFF else f"\\U{number:08X}"
     return f"\\x{number:02X}" if number < 0x100 else f"\\u{number:04X}"
@@ -54,18 +55,18 @@ def _escape(match: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class _Part:
-    """A piece of text that may be cut; it knows how many bytes it takes in the file."""
+    """A text that may be cut to a size in bytes."""
 
     key: str
     text: str
-    #: The end that a cut keeps: head, tail or middle.
+    #: Which part a cut keeps: `head`, `tail`, or both ends (`middle` cuts the middle).
     keep: str = "head"
 
     def size(self) -> int:
         return len(quoted(self.text).encode())
 
     def cut_to(self, limit: int) -> None:
-        """The text as a quoted scalar of at most `limit` bytes."""
+        """Cut the text so that its quoted scalar has at most `limit` bytes."""
         if self.size() <= limit:
             return
         low, high = 0, len(self.text)
@@ -89,7 +90,7 @@ class _Part:
 
 
 def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
-    """The whole file: at most 4096 bytes of UTF-8. A plain YAML loader reads the lines between the landmarks."""
+    """Return the whole file: at most 4096 bytes of UTF-8, with valid YAML between the landmarks."""
     small = {
         "reason": _Part("reason", report.reason[:8192]),
         "solution": _Part("solution", report.solution[:8192]),
@@ -98,7 +99,7 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
         "dockerStatus": _Part("dockerStatus", mask(evidence.container[:2048])),
     }
     logs = _logs(report, evidence)
-    # The first things to go come last in this list; what stands in front is cut only when all behind it is gone.
+    # `logs` is in order of use: a log gets the room that the values and the logs before it leave.
     for part in (small["dockerStatus"], small["caughtException"], small["matchedUserLogString"]):
         part.cut_to(_FLOORS[part.key])
     small["solution"].cut_to(_FLOORS["solution"])
@@ -123,7 +124,7 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
 
 
 def refused_exit_file(code: int, reason: str, solution: str) -> bytes:
-    """The same file for a task that holdfast refused before any process of it started."""
+    """Return the file for a task that holdfast refused before it started any process."""
     parts = {"reason": _Part("reason", mask(reason)[:8192]), "solution": _Part("solution", mask(solution)[:8192])}
     for part in parts.values():
         part.cut_to(MOST_BYTES // 2 - 400)
@@ -179,13 +180,13 @@ def _key(name: str) -> str:
 
 
 def _of_shell(code: int | None) -> str:
-    """The signal that a shell's 128 + N stands for; empty for any other status."""
+    """Return the name of the signal for a status such as a shell's 128 + N; empty for any other status."""
     number = signal_of(code) if code is not None else None
     return signal_name(number) if number is not None else ""
 
 
 def _exception(report: ExitReport) -> str:
-    """The exception with its message, and the place in the user's code."""
+    """Return the evidence text with the exception's message; else its type; empty: no exception."""
     if not report.exception:
         return ""
     told = [
@@ -198,7 +199,7 @@ def _exception(report: ExitReport) -> str:
 
 
 def _matched(report: ExitReport) -> str:
-    """The log line that decided the phrase, with the rest of its message; empty where no line decided."""
+    """Return the log line that decided the phrase, with the rest of its message; empty if no line decided."""
     if report.trigger != Trigger.LOG:
         return ""
     text = next(
@@ -213,8 +214,8 @@ def _matched(report: ExitReport) -> str:
 
 
 def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Part]]:
-    """Text for the bytes that remain, the most useful first: the source of the cause, the culprit's log, then the other
-    logs."""
+    """Return texts to fill the rest of the file, the most useful first: the source of the cause, the culprit's log,
+    then the other logs. Each has its key."""
     parts: list[tuple[str, _Part]] = []
     by_source: dict[str, list[str]] = {}
     for item in evidence.pai_errors[:200]:
@@ -231,7 +232,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
     )
     for source in ordered[:4]:
         text = "\n".join(by_source[source])
-        # A stopped job's other components only echo the stop: they get little.
+        # Components that are not the cause usually only repeat the stop, so they get 500 bytes.
         parts.append((source, _Part(source, text[:4096], "tail")))
         if source != deciding:
             parts[-1][1].cut_to(500)
@@ -256,7 +257,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
 
 
 def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
-    """What holdfast itself did or saw, written in the form of the files of other components."""
+    """Return holdfast's own findings in the line format of other components' files."""
     stop = evidence.stop if report.trigger == Trigger.DISK_CLEANER else None
     at = stop.at if stop is not None else evidence.stop_asked_at
     stamp = f"{int(at)} ERROR" if at is not None else "ERROR"
@@ -265,12 +266,12 @@ def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
 
 
 def _tail(worker: WorkerEvidence, report: ExitReport) -> str:
-    """The culprit's log around the line that decided, else its end: at most as much as can ever fit."""
+    """Return the culprit's log around the deciding line, else its end; at most 4096 characters, more never fit."""
     excerpt: LogExcerpt | None = (
         worker.stderr if worker.stderr and worker.stderr.text else (worker.log or worker.stdout)
     )
     text = excerpt.text if excerpt is not None else (worker.exit.last_words if worker.exit is not None else "")
-    # Escapes make text grow, never shrink: four kilobytes of characters are more than enough.
+    # Escapes only make text longer, so more text than this is never needed.
     text = text[-16384:].rstrip()
     matched = next(
         (

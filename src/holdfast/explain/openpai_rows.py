@@ -1,9 +1,8 @@
-"""OpenPAI's job-exit-spec as a user's own rows: its schema and its matching rules, with holdfast's rules for which
-lines count.
+"""A user's rows in the schema of OpenPAI's job-exit-spec, with OpenPAI's matching rules.
 
-A row matches if any of its patterns does; a pattern matches if all its fields do; the first row that matches decides.
-The patterns see the lines that the rest of the explainer believes: lines after which the program went on do not count.
-A pattern with an exit code alone is used only where no line gives the cause.
+A row matches if any of its patterns matches; a pattern matches if all its fields match; the first matching row decides.
+Which lines count is holdfast's own rule: lines after which the program continued are ignored. A pattern with only an
+exit code is used only if no line gives the cause.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
-#: Keys that distinguish a row of OpenPAI's schema from one of ours.
+#: Keys that distinguish a row of OpenPAI's schema from a row of holdfast's.
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
 
 
@@ -32,15 +31,15 @@ class PaiPattern(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     user_log: str = ""
     platform_log: str = ""
-    #: Fields for which holdfast has no evidence: such a pattern never matches, and lint reports it.
+    #: Fields for which holdfast has no evidence. A pattern with one never matches, and lint reports it.
     unknown: tuple[str, ...] = ()
 
 
 class PaiRow(Noun, frozen=True, kw_only=True):
-    """One row of the spec, with its classification in holdfast's words and a code of holdfast's block."""
+    """One row of the spec, converted to a row with holdfast's classification and a code from holdfast's blocks."""
 
     row: ExitRow
-    #: OpenPAI's own exit code. It is kept as evidence: the codes of that spec collide with other blocks here.
+    #: OpenPAI's exit code, used only as evidence, since its codes collide with holdfast's blocks.
     number: int
     patterns: tuple[PaiPattern, ...] = ()
 
@@ -57,7 +56,7 @@ _REACTION = {
 
 
 def is_pai(row: object) -> bool:
-    """Whether this loaded row is one of OpenPAI's."""
+    """Whether this raw row is in OpenPAI's schema."""
     if not isinstance(row, dict):
         return False
     if "wordings" in row or "blame" in row:
@@ -66,7 +65,8 @@ def is_pai(row: object) -> bool:
 
 
 def convert(raw: dict[str, Any]) -> tuple[PaiRow, list[str]]:
-    """A row and its mistakes. Raises ValueError where it has no integer code or no phrase."""
+    """Convert a raw row; return it with the list of its mistakes. Raises ValueError if the code or the phrase is
+    invalid."""
     problems: list[str] = []
     code, phrase = raw.get("code"), raw.get("phrase")
     if isinstance(code, bool) or not isinstance(code, int):
@@ -123,7 +123,7 @@ def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
     found = []
     for kind, entries in pattern.items():
         if kind == "controllerPodPatterns":
-            continue  # judged by OpenPAI's controller on pod statuses, never on a container's log
+            continue  # OpenPAI's controller matches these with pod statuses, not with logs
         if kind != "runtimeContainerPatterns":
             problems.append(f"pattern.{kind} is unknown")
             continue
@@ -136,7 +136,7 @@ def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
 
 
 def translated(pattern: str) -> str:
-    """Go's flags and re2's are the same; nothing else differs."""
+    """Return the pattern for re2. Go's syntax is re2's, so only blanks at its ends are removed."""
     return pattern.strip()
 
 
@@ -148,7 +148,8 @@ def answer(
     matcher: Matcher,
     built_in: ReportDraft,
 ) -> ReportDraft | None:
-    """The draft for the first row that matches, where it comes before the match of the built-in rows."""
+    """Return the draft for the first row that matches, if it takes precedence over the built-in rows' draft; else
+    None."""
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
     vague = built_in.phrase in (
         Phrase.KILLED_BY_SIGNAL,

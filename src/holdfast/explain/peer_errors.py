@@ -1,7 +1,7 @@
-"""Decides whether a line is about the worker itself or about a peer that was lost, and which peer it names.
+"""Decides whether a line is about the worker itself or about a lost peer, and which peer it names.
 
-Used before the catalogue is loaded (the gang asks at the moment of a death), so it stands on a few patterns of its own.
-The wordings are those of gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ray and the launchers.
+The gang uses this at the moment of an exit, before the catalogue is loaded, so the module has a few patterns of its
+own. They cover gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ray and the launchers.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _LAST_EXCEPTION = Lazy(
 
 
 def speaks_of_peers(text: str) -> bool:
-    """True when the text (a line, or the end of a log) says that a peer went away or did not answer."""
+    """Whether the text (a line, or the end of a log) reports that a peer was lost or did not answer."""
     return _PEER.search(text) is not None
 
 
 def blamed_ranks(text: str) -> tuple[int, ...]:
-    """Ranks that the text accuses, in the order of the text: `Connection closed by rank 3` → (3,)."""
+    """Return the ranks that the text blames, in the order of the text: (3,) for `Connection closed by rank 3`."""
     found: list[int] = []
     for match in _EDGES.finditer(text):
         rank = next(int(group) for group in match.groups() if group is not None)
@@ -62,7 +62,7 @@ def blamed_ranks(text: str) -> tuple[int, ...]:
 
 
 def last_exception(text: str) -> str:
-    """The last exception line of a text with what follows it (the end of the message), or nothing."""
+    """Return the last line of a text that names an exception, with up to 11 lines after it; empty: there is none."""
     lines = text.splitlines()
     for index in range(len(lines) - 1, -1, -1):
         if (match := _LAST_EXCEPTION.match(lines[index])) and not _LAUNCHER.search(match["type"]):
@@ -71,21 +71,21 @@ def last_exception(text: str) -> str:
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """True for a status without a meaning, from a program that wrote no line.
+    """Whether the exit has a status without a meaning, and the program wrote no line.
 
-    A program exits like this if its handler for a lost peer is `os._exit(1)`: it is faster than the peer whose
-    exception is still being printed. A contract code (200–219) has a meaning of its own.
+    A program exits like this if its handler for a lost peer is `os._exit(1)`. It may then exit before the peer, which
+    is still printing its exception. A contract code (200–219) has a meaning.
     """
     code = ended.exit_code
     return bool(code) and not 200 <= (code or 0) <= 219 and not ended.last_words.strip() and not ended.error_file
 
 
 def first_hand(ended: WorkerExit) -> bool:
-    """True when this exit has evidence of its own; False when it only says that a peer went away.
+    """Whether this exit has evidence of a cause of its own, and does not only report a lost peer.
 
-    Asked at the moment of a death, before anything is stopped: a first-hand exit stops the gang at once, any other
-    leaves its peers a moment to die of their own cause. Signals count as own evidence, but for an abort that a watchdog
-    raised after another rank's error. An exit without a word is first-hand: silence blames no other rank.
+    The gang calls this at the moment of an exit, before anything is stopped. A first-hand exit stops the gang at once;
+    after any other exit the gang waits a moment for peers with a cause of their own. A signal is first-hand, except an
+    abort by a watchdog after another rank's error. An exit without any output is first-hand: it blames no other rank.
     """
     if ended.after_stop or ended.ok:
         return False
@@ -93,7 +93,7 @@ def first_hand(ended: WorkerExit) -> bool:
     match ended.signal:
         case None:
             pass
-        case 6:  # SIGABRT: what a watchdog does to its own process once a peer is gone
+        case 6:  # SIGABRT: a watchdog aborts its own process after it has lost a peer
             return not speaks_of_peers(text)
         case _:
             return True

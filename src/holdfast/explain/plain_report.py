@@ -1,4 +1,5 @@
-"""The report of an attempt whose explanation met a bug of holdfast: the exit as the system reported it."""
+"""Makes the report of an attempt whose explanation failed by a bug in holdfast: only the exit, as the system reported
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from holdfast.model.phrases import Phrase
 
 
 def without_explaining(evidence: AttemptEvidence, bug: str) -> ExitReport:
-    """Unexplained, with the exit of the first that died and `bug` as the hint."""
+    """Return an Unexplained report with the exit of the first worker that failed, and `bug` as the hint."""
     first: WorkerExit | None = min(
         (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
         key=lambda e: (e.ended_at or 0.0, e.order),

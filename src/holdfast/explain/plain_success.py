@@ -1,7 +1,6 @@
-"""Success: every worker exited with status 0, and the attempt has no other evidence.
+"""Makes the report of a plain success: every worker exited with status 0, and there is no other evidence.
 
-Most jobs end like this. They must not wait until a catalogue, its patterns and re2 are loaded for what the statuses
-show already.
+Most jobs end like this. Their report must not wait until the catalogue, its patterns and re2 are loaded.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Because, Blame, ExitReport, Original, Rerun
 from holdfast.model.phrases import Phrase
 
-#: The rule by which the funnel gives the same answer.
+#: The rule that gives the same report in the funnel.
 SUCCESS_RULE = "all_finished"
 
 
 def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
-    """The funnel's own answer for such an end; None where the evidence needs the funnel."""
+    """Return the report that the funnel would give for a plain success; None if the evidence needs the funnel."""
     known = evidence
     told = known.stop or known.faults or known.memory_kills or known.kernel or known.lost or known.hang or known.check
     if told or known.beside or known.deadline or known.pai_errors or not known.workers:
@@ -37,5 +36,5 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
 
 
 def success_sentence(workers: int) -> str:
-    """How so many workers ended, in words."""
+    """Return a sentence about the success of this many workers."""
     return "the worker finished with status 0" if workers == 1 else f"all {workers} workers finished with status 0"

@@ -1,12 +1,11 @@
-"""A fast first pass: which lines of a block, and which wordings for a line, need the full match.
+"""A fast first pass over a log: selects the lines of a block, and the wordings for a line, that need the full match.
 
-Two ways through a block were measured, on the built-in rows and a training log. One set of all patterns reads a quarter
-(as written) to a half (gaps widened) of what one alternation of the patterns' atoms reads, and that is nearly what
-the automaton reads for two words. So a block goes through that gate, and only lines that it stops at are judged by the
-exact patterns. Where it stops too often (a log full of words that failures are logged with), the rest goes line by
-line: most lines differ from one that was judged in digits only, and what is new the set reads. It reads one line at a
-time, as over a whole block its automaton would begin anew with each further wording that it has met.
-Either way the answer is the same: for each wording, the first lines of the block that hold it.
+Two ways to search a block were measured, on the built-in rows and a training log. A set of all patterns reaches only a
+quarter (as written) to a half (gaps widened) of the speed of one alternation of all atoms, which is nearly as fast as a
+search for two words. So this alternation, the gate, searches a block, and only the lines at which it stops are matched
+with the exact patterns. If the gate stops too often (a log full of words that failures contain), the rest of the block
+is read line by line: most lines differ only in digits from a line that was matched before, and only new ones are
+matched. The result is the same either way: for each wording, the first lines of the block that contain it.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ import re2
 from holdfast.catalogue.exit_rows import Wording
 from holdfast.catalogue.pattern_atoms import atoms, ordinary
 
-#: Bytes for an automaton: re2 builds it as the text needs it and drops it when it is full.
+#: Memory limit of an automaton, in bytes: re2 builds it while it searches, and drops it when it is full.
 SET_MEMORY = 64 << 20
-#: Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then.
+#: Number of stops of the gate in one block after which the rest is read line by line; also the limit on the new line
+#: shapes that are learnt then.
 MOST_STOPS = 32
-#: With more wordings than this in one block, they are a crowd.
+#: Number of wordings in one block above which the block counts as crowded.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
-#: A wording that so many lines may hold is searched in all of them at once, not line by line.
+#: A wording that more lines than this may contain is searched in all of them at once, not line by line.
 _SCANNED = 64
 MOST_COUNTED = 4096
-#: A word that stops the gate so many times within one block is usual in that log.
+#: Number of stops of the gate in one block at which a word counts as common in that log.
 USUAL = 8
-#: How often the gate is rebuilt without the words that are usual in a log.
+#: Limit on how often the gate is rebuilt without the words that are common in a log.
 MOST_LEARNT = 8
 KNOWN_MOST = 4096
-#: Lines that are kept with their likely wordings: at most so many, and only short ones; most lines of a log differ in
-#: digits only.
+#: Length in characters of the longest line shape that is cached. At most `KNOWN_MOST` shapes are cached.
 KNOWN_LINE = 512
 
 _ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
@@ -58,29 +57,33 @@ def options() -> Any:
 
 
 def unanchored(pattern: str) -> str:
-    """A line in a raw block still has its prefixes: what must stand at a line's ends may stand anywhere."""
+    """Remove `^` and `$` at the ends of a pattern, because a line in a raw block still has its prefixes."""
     return _ANCHORS.sub(lambda m: m[1] or "", pattern)
 
 
 def widened(pattern: str) -> str:
-    """A pattern for a block that matches all that the exact pattern matches in a line, and more: counted gaps make an
-    automaton too large."""
+    """Return a pattern that matches wherever the exact pattern matches, and more: counted gaps, which make an automaton
+    too large, become unlimited."""
     wide = _GAP.sub(r"\1*", unanchored(pattern))
     return f"(?m:{_NAMED.sub('(?:', wide)})"
 
 
 def shape(text: str) -> str:
-    """The line with every digit the same: what most lines of a log share with thousands of others."""
+    """Return the line with every digit replaced by 0: thousands of lines of a log have the same shape."""
     return text.translate(_DIGITS)
 
 
 def is_blind(pattern: str) -> bool:
-    """Whether the pattern treats all digits alike. If it does, a line of a known shape needs no second search."""
+    """Whether the pattern treats all digits alike, so that lines of the same shape have the same result."""
     return not any(map(str.isdigit, _BLIND.sub("", pattern)))
 
 
 class Prefilter:
-    """Of some wordings, which are named by their place in the sequence. `compiled` gives a pattern for text."""
+    """Finds the wordings that a line or a block may contain. A wording is identified by its index.
+
+    wordings: the wordings to find.
+    compiled: returns the compiled pattern for text.
+    """
 
     def __init__(self, wordings: Sequence[Wording], compiled: Callable[[str], Any]) -> None:
         self._wordings = wordings
@@ -89,12 +92,12 @@ class Prefilter:
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
         self._judged: dict[bytes, tuple[int, ...]] = {}
-        """For a raw line with every digit the same, the wordings that it may hold."""
+        """For the shape of a raw line, the wordings that the line may contain."""
         self._exacts: dict[int, tuple[Any, bool]] = {}
         self._widened: dict[int, Any] = {}
         self._numbered: dict[int, tuple[bytes, ...]] = {}
         self._crowded = False
-        """Whether the last block with many stops held many wordings."""
+        """Whether the last block with many stops contained many wordings."""
         self._gate: Any = None
         self._usual: set[str] = set()
         self._learnt = 0
@@ -102,7 +105,7 @@ class Prefilter:
         self._all: tuple[Any, list[int]] | None = None
 
     def likely(self, text: str) -> tuple[int, ...]:
-        """The wordings that may be in a line, in order: those of which an atom is in it, and those without atoms."""
+        """Return the wordings that the line may contain, in order: with an atom in it, or without any atom."""
         key = shape(text.lower())
         if (known := self._known.get(key)) is not None:
             return known
@@ -121,7 +124,7 @@ class Prefilter:
         return answer
 
     def _index(self) -> dict[str, list[tuple[str, int]]]:
-        """Three letters of each atom → the atom and its wording; digits are all the same here."""
+        """Index the atoms by the three characters in their middle, with digits replaced by 0."""
         grams: dict[str, list[tuple[str, int]]] = {}
         for index, wording in enumerate(self._wordings):
             if not wording.atoms:
@@ -134,7 +137,8 @@ class Prefilter:
         return grams
 
     def places(self, block: bytes, most: int) -> list[tuple[int, int]]:
-        """(offset, wording), ordered: for each wording the first `most` lines of the block that hold it."""
+        """Return sorted (offset, wording) pairs: for each wording the first `most` lines of the block that contain
+        it."""
         block = _valid(block)
         found: list[tuple[int, int]] = []
         left = Counter[int]()
@@ -161,9 +165,9 @@ class Prefilter:
         return sorted(found)
 
     def _judge(self, line: bytes, left: Counter[int], most: int) -> list[tuple[int, int]] | None:
-        """(wording, offset in the line) of those that hold by their exact patterns and are still sought.
+        """Match a line exactly; return (wording, offset in the line) of each wording found in fewer than `most` lines.
 
-        None where nothing holds, whether still sought or not: the gate stopped for nothing.
+        None: no wording matches, so the gate stopped in vain.
         """
         text = line.decode()
         key = line.translate(_DIGIT_BYTES)
@@ -186,17 +190,17 @@ class Prefilter:
         return hits
 
     def _exact(self, index: int) -> tuple[Any, bool]:
-        """The wording's pattern for a raw line, and whether the pattern ignores digits."""
+        """Return the wording's pattern for a raw line, and whether the pattern treats all digits alike."""
         if (known := self._exacts.get(index)) is None:
             pattern = unanchored(self._wordings[index].pattern)
             known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
         return known
 
     def _rest(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
-        """What the block holds from `at` on, of wordings that have not been found `most` times in it."""
+        """Return (offset, wording) pairs in the block from `at` on, of wordings found fewer than `most` times."""
         rest = block[at:]
         crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
-        # In a crowd each wording comes with the lines that may hold it, by what lines of their shapes held.
+        # In a crowded block, `_by_shape` also gives the lines that may contain each wording.
         likely = self._by_shape(rest, left, most) if crowd else dict.fromkeys(told)
         low = b""
         found = []
@@ -217,7 +221,7 @@ class Prefilter:
         return found
 
     def _spans(self, text: bytes, index: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of each line that may hold the wording."""
+        """Yield the beginning and the end of each line that may contain the wording."""
         wide = self._wide(index)
         begin = 0
         while begin < len(text) and (match := wide.search(text, begin)) is not None:
@@ -228,9 +232,10 @@ class Prefilter:
             begin = end + 1
 
     def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
-        """Is it a crowd? Else the wordings that the text may hold, as the set of all patterns reads it.
+        """Return whether the text is crowded, and the wordings that it may contain, from the set of all patterns.
 
-        With each further wording that it meets the set's automaton begins anew: a first piece tells whether it pays.
+        The set becomes slow with each further wording that it finds, so a first piece decides whether to use it for the
+        rest.
         """
         chosen, numbers = self._all if self._all is not None else self._set()
         found: set[int] = set()
@@ -244,7 +249,8 @@ class Prefilter:
         return False, found
 
     def _by_shape(self, text: bytes, left: Counter[int], most: int) -> dict[int, list[tuple[int, int]]]:
-        """The wordings that the text may hold, each with its lines: most differ from a judged one in digits only."""
+        """Return the wordings that the text may contain, each with its lines, from the results for lines of the same
+        shape."""
         groups: dict[int, tuple[tuple[int, ...], list[tuple[int, int]]]] = {}
         get = self._judged.get
         begin = learnt = 0
@@ -253,7 +259,7 @@ class Prefilter:
             end = begin + len(line)
             kept = get(key)
             if kept is None and line:
-                # A shape that the gate let through is learnt, too: to look it up is faster than to ask the gate.
+                # A shape at which the gate does not stop is learnt too: a look-up is faster than the gate.
                 learn = learnt < MOST_STOPS and len(line) <= KNOWN_LINE
                 if not learn and stop < begin:
                     match = self._gate.search(text, begin)
@@ -262,7 +268,7 @@ class Prefilter:
                     learnt += 1
                     kept = tuple(index for index, _ in self._judge(line, left, most) or ())
             if kept:
-                # Lines of one shape share one tuple: nothing is gained by comparing what is in it.
+                # Lines of one shape share one tuple, so its identity is enough as a key.
                 if (group := groups.get(id(kept))) is None:
                     groups[id(kept)] = (kept, [(begin, end)])
                 else:
@@ -278,7 +284,7 @@ class Prefilter:
         return likely
 
     def _numbered_words(self, index: int) -> tuple[bytes, ...]:
-        """The wording's words, where each has a digit: one of them must stand in the text as it is, digits and all."""
+        """Return the wording's atoms if each has a digit: one of them must be in the text exactly. Else empty."""
         if (known := self._numbered.get(index)) is None:
             words = self._wordings[index].atoms or ()
             numbered = bool(words) and all(any(map(str.isdigit, word)) for word in words)
@@ -305,7 +311,8 @@ class Prefilter:
         return known
 
     def _open_gate(self) -> Any:
-        """One alternation: the atoms of wordings that have telling ones, the widened patterns of the others."""
+        """Compile the gate: one alternation of the atoms of wordings with rare atoms, and of the widened patterns of
+        the other wordings."""
         words: set[str] = set()
         whole: list[str] = []
         for wording in self._wordings:
@@ -316,7 +323,7 @@ class Prefilter:
                 words.update(found)
             else:
                 whole.append(widened(wording.pattern))
-        # A word that begins with another one stops nothing that the other lets through.
+        # A word that begins with another word is redundant.
         least: list[str] = []
         for word in sorted(words):
             if not (least and word.startswith(least[-1])):
@@ -324,14 +331,14 @@ class Prefilter:
         parts = [f"(?i:{'|'.join(map(re.escape, least))})"] if least else []
         self._gate = _bytes("|".join([*parts, *whole]) or _NEVER)
         if self._gate is None:
-            # One of the patterns is refused: it is left out, as it is named where its exact form is asked for.
+            # re2 refuses one of the patterns: leave it out. `Matcher.compiled` reports it.
             usable = [part for part in whole if _bytes(part) is not None]
             self._gate = _bytes("|".join([*parts, *usable]) or _NEVER)
         self._words = set(least)
         return self._gate
 
     def _learn(self, block: bytes) -> None:
-        """Words that a log turns out to be full of: their wordings are sought by their patterns instead."""
+        """Note the words that are common in this log: the next gate uses the patterns of their wordings instead."""
         if self._learnt == MOST_LEARNT:
             return
         stops = Counter(
@@ -348,7 +355,7 @@ _NEVER = r"[^\s\S]"
 
 
 def _bytes(pattern: str) -> Any:
-    """For raw bytes; None where re2 refuses it."""
+    """Compile a pattern for bytes; None if re2 refuses it."""
     try:
         return re2.compile(pattern.encode(), options())
     except re2.error:
@@ -356,7 +363,7 @@ def _bytes(pattern: str) -> Any:
 
 
 def _offset(pattern: Any, line: bytes) -> int:
-    """One more than the place in the line where the pattern matches; 0 where it does not."""
+    """Return 1 + the offset in bytes at which the pattern matches the line; 0: no match."""
     text = line.decode()
     match = pattern.search(text)
     if match is None:
@@ -365,7 +372,7 @@ def _offset(pattern: Any, line: bytes) -> int:
 
 
 def _valid(block: bytes) -> bytes:
-    """As long, with a question mark for every byte that is no UTF-8: re2's automata do not step over such a byte."""
+    """Replace every byte that is no UTF-8 by a question mark, because re2 cannot match across it. The length stays."""
     if block.isascii():
         return block
     try:
@@ -377,5 +384,5 @@ def _valid(block: bytes) -> bytes:
 
 
 def _marks(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)  # registered for decoding only
+    assert isinstance(error, UnicodeDecodeError)  # the handler is only used for decoding
     return "?" * (error.end - error.start), error.end

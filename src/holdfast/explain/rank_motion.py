@@ -1,4 +1,4 @@
-"""What one rank did between two looks: it moved, it stood, or it waited for the others."""
+"""Decides from a series of looks whether a rank moves, stands still, or waits for the other ranks."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from holdfast.explain.wait_rules import Wait, WaitFrame, WaitTarget, call_of, ch
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.model.noun_base import Noun
 
-#: CPU share over a look's gap below which a rank uses none: watchdogs and heartbeats of a waiting process use about 1
-#: %.
+#: CPU use between two looks, in cores, below which a rank counts as idle. The watchdogs and heartbeats of a waiting
+#: process use about 0.01.
 IDLE_CORES = 0.05
-#: Bytes per second through files above which a rank is at a download or a checkpoint, and does not hang.
+#: File input and output, in bytes per second, above which a rank moves: it downloads or writes a checkpoint.
 IO_MOVES_BYTES_PER_S = 256 * 1024
-#: A loop shows at most so many different stacks of functions over all looks.
+#: Limit on the different outlines of stacks that a loop shows over all looks.
 LOOP_OUTLINES = 3
 _STOPPED = ("T", "t")
 _ON_OTHERS = (WaitTarget.PEERS, WaitTarget.DEVICE)
 
 
 class Manner(enum.StrEnum):
-    """How a rank spends its time, from the surest sign of trouble to none."""
+    """The state of a rank, from the surest sign of a hang to none."""
 
-    #: Stopped by a signal or a debugger: it cannot continue by itself.
+    #: A signal or a debugger has stopped the rank: it cannot continue by itself.
     STOPPED = "stopped"
-    #: No CPU use, the same place, and that place is in its own code.
+    #: Uses no CPU, always at the same place, which is not a wait for peers.
     ASLEEP = "asleep"
-    #: No CPU use; no stack shows the place.
+    #: Uses no CPU; no stack shows the place.
     IDLE = "idle"
-    #: No CPU use, inside a collective or a receive.
+    #: Uses no CPU, inside a collective or a receive.
     IN_PEERS = "waits for peers"
-    #: Burns CPU, inside a collective, at the same place in every look.
+    #: Uses the CPU inside a collective, at the same place in every look.
     SPINS_IN_PEERS = "spins for peers"
-    #: Burns CPU at the same place in every look; it may well compute.
+    #: Uses the CPU at the same place in every look; it may be computing.
     SAME_LINE = "same line"
-    #: Burns CPU in the same few functions in every look; it may well compute.
+    #: Uses the CPU in the same few functions in every look; it may be computing.
     LOOPS = "loops"
-    #: Waits for one child that burns CPU, moves no byte and starts no process; the child may well compute.
+    #: Waits for a child that uses the CPU, without input, output or new processes; the child may be computing.
     CHILD_LOOPS = "child loops"
-    #: Burns CPU; no stack shows the place.
+    #: Uses the CPU; no stack shows the place.
     BUSY = "busy"
     MOVING = "moving"
 
 
 class View(Noun, frozen=True, kw_only=True):
-    """One rank over a series of looks."""
+    """The state of one rank over a series of looks."""
 
     rank: int
     manner: Manner
-    #: Seconds since its last output or step, at the last look.
+    #: Seconds from the rank's last output or step to the last look.
     silent_s: float
-    #: It printed a line or reported a step between the looks.
+    #: Whether the rank printed a line or reported a step between the looks.
     spoke: bool
-    #: It has printed a line or reported a step at all in this attempt.
+    #: Whether the rank has printed a line or reported a step in this attempt.
     heard: bool
     step: int | None
-    #: The thread that shows the rank's place, at the last look.
+    #: The thread that shows the rank's place in the last look.
     main: ThreadState
-    #: For a rank whose child loops: the child, `612 (python)`.
+    #: The looping child of the rank, such as `612 (python)`; else empty.
     child: str = ""
-    #: What it waits for, as far as its frames and the kernel show.
+    #: The target of the rank's wait, if its frames or the kernel show one.
     wait: Wait | None = None
 
     @property
@@ -76,7 +76,8 @@ class View(Noun, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """`all_reduce (train.py:20)`, `load (data.py:12), in the system call read`, as far as it is known."""
+        """The place in words, as far as known: `all_reduce (train.py:20)`, `load (data.py:12), in the system call
+        read`."""
         at = peer_wait(self.frames)
         own = own_frame(self.frames[at + 1 :] if at is not None else python_only(self.frames) or self.frames)
         if at is not None:
@@ -95,13 +96,13 @@ class View(Noun, frozen=True, kw_only=True):
 
     @property
     def _of_file(self) -> str:
-        """` (/data/shard.bin)`: the file of the kernel's own words."""
+        """The file of the system call, such as ` (/data/shard.bin)`; empty: none."""
         name = self.main.file.partition(" ")[2]
         return f" ({name})" if name.startswith("/") else ""
 
     @property
     def doing(self) -> str:
-        """In words, for one rank: `is stopped (state T)`."""
+        """The rank's state as a predicate: `is stopped (state T)`."""
         state = self.main.state
         match self.manner:
             case Manner.STOPPED if state == "t":
@@ -130,12 +131,13 @@ class View(Noun, frozen=True, kw_only=True):
 
 
 def last_word(shot: RankSnapshot, started_at: float) -> float:
-    """When the rank last printed a line or reported a step; the attempt's start before the first one."""
+    """Return when the rank last printed a line or reported a step; before the first, the attempt's start."""
     return max(at for at in (shot.last_output_at, shot.last_step_at, started_at) if at is not None)
 
 
 def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
-    """One rank's looks in time order, at least one. A single look can only show whether the rank is stopped."""
+    """Return the view of one rank from its looks in time order. A single look only shows whether the rank is
+    stopped."""
     first, last = shots[0], shots[-1]
     word_at = last_word(last, started_at)
     main = telling(last)
@@ -155,7 +157,8 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
 
 
 def telling(shot: RankSnapshot) -> ThreadState:
-    """The thread that shows the rank's place: a stopped one, the main thread, or a child's main thread with a stack."""
+    """Return the thread that shows the rank's place: a stopped thread of a child, the main thread, or another thread
+    with a stack."""
     own = _own(shot)
     for thread in shot.threads:
         if thread.state in _STOPPED and thread not in own:
@@ -185,7 +188,7 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
         return Manner.MOVING
     if (last.io_bytes - first.io_bytes) / span_s > IO_MOVES_BYTES_PER_S:
         return Manner.MOVING
-    # A thread that is runnable in every look wants the CPU: on a crowded machine it just does not get it.
+    # A thread that is runnable in every look is not idle: on a busy machine it may get little CPU time.
     starved = all(telling(shot).state == "R" for shot in shots)
     idle = not starved and (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
     stacks = [telling(shot).frames for shot in shots]
@@ -209,25 +212,26 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
 def _without_stacks(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> Manner:
     if not idle:
         return Manner.BUSY
-    # One stack only, taken right before the end: with no CPU used it is where the rank was all along.
+    # There is only one stack. Since the rank used no CPU, it was at that place all the time.
     if known:
         return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
     return Manner.IN_PEERS if _peers(_called(last)) else Manner.IDLE
 
 
 def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:
-    """Whether it waits for other ranks: in every look, or in the closest, which has frames of machine code."""
+    """Whether the rank waits for other ranks: in every look; or in the last look with native frames, if there is
+    one."""
     close = [frames for frames in known if len(python_only(frames)) < len(frames)]
     waits = [wait_of(frames) for frames in (close[-1:] or known)]
     if all(waits) or not idle:
         waiting = all(wait is not None and wait.waits in _ON_OTHERS and (idle or wait.spins) for wait in waits)
         return waiting or (idle and _by_a_thread(last, waits[-1]))
-    # No frame is known: the kernel tells more than none.
+    # No frame shows the wait, so use the system call.
     return _peers(_called(last))
 
 
 def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
-    """Whether all stacks are in one function, which calls few others, and no collective is among them."""
+    """Whether the stacks differ only below one function, which calls few others, and none is in a collective."""
     if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
         return False
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
@@ -238,7 +242,7 @@ def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
-    """Whether it waits for a thread of its own that waits for other ranks."""
+    """Whether the rank waits for one of its threads, and a thread of it waits for other ranks."""
     if wait is None or wait.waits is not WaitTarget.THREAD:
         return False
     main = telling(shot)
@@ -256,7 +260,7 @@ def _called(shot: RankSnapshot) -> Wait | None:
 
 
 def _wait(shot: RankSnapshot) -> Wait | None:
-    """What the rank waits for: by the kernel in state D, by its frames, by its system call."""
+    """Return the rank's wait: in state D from the kernel's wait channel, else from its frames or its system call."""
     main = telling(shot)
     if main.state == "D":
         return channel_of(main.waits_in) or call_of(main.waits_in, main.file)
@@ -269,19 +273,19 @@ def _wait(shot: RankSnapshot) -> Wait | None:
 
 
 def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
-    """Whether the kernel held its thread in every look (state D): then its frames do not count, and no other rank
-    blocks it."""
+    """Whether the rank's thread was blocked in the kernel (state D) in every look: its frames do not count then, and no
+    other rank blocks it."""
     return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
 
 
 def _short(function: str) -> str:
-    """A C++ function without its arguments and return type."""
+    """Return the name of a C++ function without its arguments, cut to 80 characters."""
     name = function.partition("(")[0] if not function.startswith("(") else function
     return name if len(name) <= 80 else f"{name[:77]}…"
 
 
 def _children_work(first: RankSnapshot, last: RankSnapshot) -> bool:
-    """Whether most of the CPU was used by descendants: data loaders at work, not a spin in the rank itself."""
+    """Whether child processes, such as data loaders, used most of the CPU time: the rank itself does not spin then."""
     before = sum(thread.cpu_s for thread in _own(first))
     own_s = sum(thread.cpu_s for thread in _own(last)) - before
     return 0 <= own_s < (last.cpu_s - first.cpu_s) / 2

@@ -1,8 +1,8 @@
-"""Where only logs are known: finds the rank of each file and its exit, from the caller or its launcher.
+"""Finds the rank of each log file, and each rank's exit, if only logs are known.
 
-`holdfast explain rank*.log launcher.log dmesg.txt`: each rank's own file, the launcher's account of all ranks, and the
-kernel log. The launcher's summary has the ends that the operating system would have reported; with them the culprit is
-found as in a job of holdfast's own.
+Example: `holdfast explain rank*.log launcher.log dmesg.txt`, with one file for each rank, the launcher's log and the
+kernel log. The launcher's summary lists the exits that the operating system would have reported. With them the culprit
+is found as in a job that holdfast ran.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _NAME = Lazy(
 _STOPS = Lazy(r"Sending process \d+ closing signal SIG[A-Z]+")
 _WORDS_CHARS = 8192
 _SIGTERM = 15
-#: Launchers whose numbers are ranks; Slurm's tasks may each be a launcher.
+#: Launchers whose numbers are ranks. Slurm is missing: each of its tasks may be a launcher itself.
 _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")
 
 
 def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
-    """The files of single ranks, each with its rank; the files of a launcher or of the kernel are left out.
+    """Return the readings of the files of single ranks, each with its rank, without those of a launcher or the kernel.
 
-    A file's rank is in its name or in the tags of its lines; where not all files have one, it is the file's place.
+    A file's rank comes from its name or from the tags of its lines. If these do not identify the files, each file keeps
+    the rank that it has: its position on the command line.
     """
     ended = [reading for reading in readings if reading.worker.exit is not None]
     if len(ended) > 1:
@@ -49,9 +50,9 @@ def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
 def ranks_with_ends(
     readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
 ) -> tuple[list[Reading], AttemptEvidence] | None:
-    """The ranks with their ends, and their evidence alone; None where the ends of the ranks are not known.
+    """Return the readings of the ranks with their exits, and the evidence for them; None if the exits are unknown.
 
-    None too where a scheduler's statement is better than that of any rank.
+    The result is also None if a scheduler's line is better evidence than any rank.
     """
     ranks = ranks_alone(readings)
     mine = {id(each.worker.log) for each in ranks}
@@ -66,14 +67,14 @@ def ranks_with_ends(
             elif clue.weight is Weight.EVENT:
                 return None
     if _raised(others) and not _raised(ranks):
-        return None  # a launcher's file holds what a rank without a file of its own said
+        return None  # the launcher's log contains the output of a rank that has no file of its own
     if any(each.worker.exit is None for each in ranks):
         known = {each.worker.rank for each in ranks}
         ends = _ends(others, known)
         if not ends:
             return None
         ranks = [_ended(each, ends.get(each.worker.rank)) for each in ranks]
-        # A rank that wrote nothing has no file, or none that was given.
+        # Add the ranks that have no file among the arguments.
         ranks += [_without_log(end) for rank, end in sorted(ends.items()) if rank not in known]
     if len(ranks) < 2:
         return None
@@ -83,7 +84,7 @@ def ranks_with_ends(
 
 
 def rank_of_name(source: str) -> int | None:
-    """`rank3.log`, `attempt_0/3/stderr.log` → 3; None where the name tells no rank."""
+    """Return the rank in a file's name: 3 for `rank3.log` or `attempt_0/3/stderr.log`; None if it has none."""
     name = _NAME.search(source)
     return int(name["a"] or name["b"]) if name is not None else None
 
@@ -94,7 +95,7 @@ def _rank_of(reading: Reading) -> int | None:
 
 
 def _of_others(reading: Reading) -> bool:
-    """Whether a text is about several ranks, as a launcher's is, or about none, as the kernel's is."""
+    """Whether the file is about several ranks, as a launcher's log is, or about none, as the kernel log is."""
     if reading.said.tagged is not None:
         return False
     of_kernel = bool(reading.said.clues) and all(clue.weight is Weight.EVENT for clue in reading.said.clues)
@@ -106,14 +107,14 @@ def _as_rank(reading: Reading, rank: int) -> Reading:
 
 
 def _ends(others: Sequence[Reading], ranks: set[int]) -> Mapping[int, WorkerExit]:
-    """How each rank ended, from a launcher's summary; empty where no summary names one of these ranks as the first."""
+    """Return the exit of each rank from a launcher's summary; empty if a torchrun summary names no first failure."""
     notes = [note for each in others for note in each.said.notes if note.by in _SUMMARIES and note.rank is not None]
     boxed = [note for note in notes if note.host] or notes
     told: dict[int, EndNote] = {note.rank: note for note in boxed if note.rank is not None}
     if not ranks or not any(note.root or note.by != "torchrun" for note in told.values()):
         return {}
     ends = {rank: _exit(rank, note) for rank, note in told.items()}
-    # torchrun lists every rank that failed or that it stopped: a rank of which it says neither had ended well.
+    # torchrun lists every rank that failed or that it stopped, so a rank that is not listed exited with status 0.
     silent = ranks - set(told)
     stopped = sum(_stops(each) for each in others)
     listed = sum(1 for note in told.values() if note.signal == _SIGTERM and not note.root)
@@ -154,7 +155,7 @@ def _worker_exit(
 
 
 def _raised(readings: Sequence[Reading]) -> bool:
-    """Whether any of them has an exception that ended its program."""
+    """Whether any of the readings has an exception that ended its program."""
     return any(raised_by(clue) is not None for each in readings for clue in each.said.clues)
 
 
@@ -168,7 +169,7 @@ def _ended(reading: Reading, end: WorkerExit | None) -> Reading:
 
 
 def _with_own_words(reading: Reading) -> Reading:
-    """Whether its end has evidence of its own, from the end of its log."""
+    """Return the reading with `first_hand` set from the end of the rank's log."""
     worker = reading.worker
     if worker.exit is None or worker.log is None:
         return reading

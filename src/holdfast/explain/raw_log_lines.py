@@ -1,5 +1,4 @@
-"""Turns raw log text into lines as the program meant them: without colours, progress bars folded, joined lines
-separated."""
+"""Splits raw log text into the program's lines: removes colours, folds progress bars, separates joined lines."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-#: Characters of a line that are read: both ends of a longer one.
+#: Limit on a line in characters; of a longer line, both ends are kept.
 MOST_LINE = 32_768
-#: At most so many lines are made from one line that holds a whole traceback.
+#: Limit on the lines that are made from one line with a whole traceback.
 _MOST_UNFOLDED = 400
 
 _ANSI = re.compile(
@@ -19,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
 _TRACEBACK = "Traceback (most recent call last):"
 _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
-#: The place where another writer's line begins, behind a progress bar without a line end.
+#: The beginning of another writer's line after a progress bar that has no line end.
 _AFTER_BAR = re.compile(
     r"(?<=[\]%|=)])\s*(?=(?:\[[Rr]ank\d+\]:\s*)?(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b"
     r"|slurmstepd: |srun: |terminate called |Fatal Python error|Segmentation fault|Bus error|Killed$|\*\*\* "
@@ -28,9 +27,9 @@ _AFTER_BAR = re.compile(
 _MPI_INSIDE = re.compile(
     r"(?<=\S)\s*(?=\[(?:(?:[\w.-]{1,80}@)?(?:job)?\d+,(?:mpirank:)?)?\d{1,9}(?:,[\w.-]{1,80})?\]<std(?:out|err)>:)"
 )
-#: What mpirun writes before its tag.
+#: The date that mpirun writes before its tag.
 _MPI_DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}$")
-#: A line end inside a quoted traceback: before an indented line, another traceback, or the exception's own line.
+#: An escaped line end in a quoted traceback: before an indented line, another traceback, or the exception's line.
 _FOLDED = re.compile(
     r"\\n(?=\s|Traceback|During handling|The above exc|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b)"
 )
@@ -38,9 +37,9 @@ _JSON_TRACEBACK = re.compile(r'"\w+"\s*:\s*"((?:[^"\\]|\\.)*Traceback \(most rec
 _QUOTED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _PLAIN = {"n": "", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 
-#: Tags without a bracket: `POD CONTAINER words`, `HOST RANK: words` and pdsh's `HOST: words`.
+#: Tags without brackets: `POD CONTAINER words`, `HOST RANK: words`, and pdsh's `HOST: words`.
 #:
-#: They count only where most lines have one. A device name of the kernel is no host.
+#: They count only if most lines have one. Device names of the kernel are no hosts.
 _SHARED = (
     re.compile(r"(?P<tag>[a-z0-9][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*)(?: (?=.)|$)"),
     re.compile(r"(?P<tag>[A-Za-z][\w.-]*\d[\w.-]* (?P<rank>\d{1,6})):(?: (?=.)|$)"),
@@ -55,14 +54,14 @@ _MOST_TAGS = 4096
 
 
 def split(text: str) -> list[tuple[str, int]]:
-    """Raw lines without colours and control characters, each with its physical index; earlier states of a progress bar
-    are dropped."""
+    """Split a text into lines without colours and control characters, each with the index of its physical line. Earlier
+    states of a progress bar are dropped."""
     lines: list[tuple[str, int]] = []
     for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
         parts = [physical]
         if "\r" in physical:
             parts = [part for part in physical.split("\r") if part.strip()]
-            # Of a bar's states only the last one counts; a line that shares its row with a bar is kept.
+            # Keep only the last state of a bar, and other lines that share its row.
             parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)]
         for part in parts or [""]:
             if "\x1b" in part or "\\u001b" in part or "^[[" in part:
@@ -80,8 +79,8 @@ def split(text: str) -> list[tuple[str, int]]:
 
 
 def _unglued(line: str) -> Iterator[str]:
-    """A line of a progress bar, or of one rank, that continues with another process's words: each part is kept as its
-    own line."""
+    """Split a line in which another writer's line follows a progress bar, or another rank's line, without a line
+    end."""
     if "<std" in line and (found := _MPI_INSIDE.search(line)) and not _MPI_DATE.match(line[: found.start()]):
         for part in _MPI_INSIDE.split(line):
             yield from _unglued(part)
@@ -95,7 +94,7 @@ def _unglued(line: str) -> Iterator[str]:
 
 
 def _unfolded(line: str) -> list[str]:
-    """A traceback in one line, as JSON and `repr` write it: its lines; the text before it stays first."""
+    """Split a traceback that is quoted in one line, as JSON and `repr` write it; the text before it comes first."""
     found = _JSON_TRACEBACK.search(line)
     inside = found[1] if found else line
     before = line[: found.start(1)] if found else ""
@@ -108,14 +107,14 @@ def _unfolded(line: str) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-    """The text without JSON's escapes."""
+    """Return the text with JSON's escapes decoded, and line ends removed."""
     if "\\" not in text:
         return text
     return _QUOTED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]), text)
 
 
 def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
-    """The form of tag that most of the lines begin with, if that form alone would prove nothing."""
+    """Return the pattern of a tag without brackets with which most of the lines begin; None: there is none."""
     spoken = [raw for raw in raws if raw.strip()]
     for form in _SHARED:
         if len(spoken) < _SHARED_LEAST or not form.match(spoken[-1]):
@@ -128,5 +127,5 @@ def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def is_bar(text: str) -> bool:
-    """A progress bar's line."""
+    """Whether the line is a progress bar."""
     return _BAR.search(text) is not None

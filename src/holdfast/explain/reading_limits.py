@@ -1,7 +1,7 @@
-"""Cuts a reading so that it can travel: at most `READING_BYTES`, for a log of any size.
+"""Cuts a reading to at most `READING_BYTES`, so that it can be sent to the owner, for a log of any size.
 
-The strongest clue keeps the most. The first cuts remove what would only be further evidence in a report: the middles of
-long lines, the clues that were not believed, and the notes of launchers.
+The strongest clue keeps the most. The first cuts remove text that would only be further evidence in a report: the
+middles of long lines, the clues that do not count, and the notes of launchers.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from holdfast.model.worker_reading import (
     WorkerReading,
 )
 
-#: Larger ranks, line numbers and statuses are not valid and are dropped.
+#: Ranks, line numbers and statuses of at least this size are invalid and dropped.
 LARGEST = 2**31
-#: Characters that are kept of the name of a type, a host or a file.
+#: Limit on the name of a type, a host or a file, in characters.
 _NAME = 200
-#: Bytes by which a reading may grow in transit: a whole number in a field for fractions comes back as `3.0`.
+#: Bytes by which a reading may grow when it is sent: an integer in a float field is encoded as `3.0` again.
 _SLACK = 128
-#: Longer patterns of a user's rows are not sent.
+#: Limit on a pattern of a user's rows, in characters: matches of longer ones are not sent.
 _PATTERN = 400
 
 
 class _Limits(NamedTuple):
-    """How much of a reading is kept. Lengths are in characters."""
+    """Limits on the parts of a reading: lengths in characters, and numbers of items."""
 
-    #: Of each text of the strongest clue.
+    #: Length of each text of the strongest clue.
     best: int
-    #: Of each other text.
+    #: Length of each other text.
     text: int
     clues: int
     weaker: int
@@ -48,7 +48,7 @@ class _Limits(NamedTuple):
     fields: int
 
 
-#: The sizes to try: the first whose result is small enough is taken, and the last always is.
+#: The limits to try in order: the first whose result is small enough is used. The last always is.
 _STEPS = (
     _Limits(best=2000, text=2000, clues=16, weaker=8, notes=16, ranks=512, fields=16),
     _Limits(best=2000, text=600, clues=16, weaker=8, notes=16, ranks=512, fields=16),
@@ -60,8 +60,7 @@ _STEPS = (
 
 
 def bounded(said: WorkerReading) -> WorkerReading:
-    """The reading in at most `READING_BYTES` as JSON. A reading that is small enough keeps everything that a report
-    shows."""
+    """Cut the reading to at most `READING_BYTES` as JSON. A small reading keeps everything that a report shows."""
     small = said
     for limits in _STEPS:
         small = _within(said, limits)
@@ -94,7 +93,7 @@ T = TypeVar("T")
 
 
 def _ends(items: tuple[T, ...], most: int) -> tuple[T, ...]:
-    """The first items and the very last one: the last clue shows how the log ended."""
+    """Return the first items and the last one, which shows how the log ended."""
     return items if len(items) <= most else (*items[: most - 1], items[-1])
 
 
@@ -136,7 +135,7 @@ def _quote(line: QuotedLine, text: int, prefixed: int) -> QuotedLine:
 
 
 def _kept(text: str, limit: int) -> str:
-    """Short texts are kept as they are: their indentation has a meaning."""
+    """Return the text, shortened if it is longer than `limit`. A short text keeps its indentation, which matters."""
     return text if len(text) <= limit else shortened(text, limit)
 
 

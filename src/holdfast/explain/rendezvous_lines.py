@@ -1,6 +1,7 @@
-"""Reads a rank's log lines about the start of its group: the address it tried, and the rank it waited for. Pure.
+"""Parses a rank's log lines about the start of its group: the address it tried, and the rank it waited for. Pure.
 
-The wordings are torch's: c10d's sockets and store (gloo, NCCL), its store-based barrier, and gloo's full mesh.
+The patterns are for messages of torch: c10d's sockets and store (gloo, NCCL), its store-based barrier, and gloo's full
+mesh.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _ATOMS = (
     "Unable to find address for", "did not connect", "did not join", "not joined", "not connected",
 )  # fmt: skip
 _MOST = 4
-#: Bytes of a stream's end that are read: a failed start is near the end, or the job got further.
+#: Number of characters at the end of a log that are read. A failed start is near the end, since the job did not get
+#: further.
 _MOST_CHARS = 256 * 1024
 
 _TRIED = Lazy(
@@ -34,7 +36,7 @@ _BARRIER = Lazy(
     r"store based barrier on rank:? ?(?P<rank>\d{1,6})[^\n]{0,200}?world_size=(?P<of>\d{1,6}), "
     r"(?:num_)?workers?_(?:num_)?joined=(?P<joined>\d{1,6})"
 )
-#: A count that the program itself made. Whether it counts itself is not known, so it gives no world size.
+#: A count that the program itself printed. Whether it includes the rank is unknown, so it gives no world size.
 _SHORT = Lazy(
     r"\b(?P<missing>\d{1,6}) of (?P<of>\d{1,6}) (?:peers|ranks|workers|processes|clients|nodes|participants) "
     r"(?:did not|have not|has not|are not|is not) (?:connect|join|come|arrive|register)"
@@ -44,7 +46,7 @@ _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) 
 
 
 def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
-    """None where the rank wrote no line about a failed start."""
+    """Return what the rank's logs tell about a failed start of its group; None if they have no line about it."""
     said = "\n".join(text for text in _texts(worker) if any(atom in text for atom in _ATOMS))
     if not said:
         return None
@@ -80,10 +82,10 @@ def _joined(short: re.Match[str] | None) -> int | None:
 
 
 def _places(said: str) -> dict[tuple[str, str], str]:
-    """The addresses that the rank tried, with the system's error.
+    """Return the addresses that the rank tried, each with the system's error.
 
-    torch prints the address it was given as `(host, port)`. The resolved address may be wrong: torch may print memory
-    that it has already freed (`102.85.0.0:58723`).
+    torch prints the configured address as `(host, port)`, which is preferred here. The resolved address may be wrong:
+    torch may print memory that it has already freed (`102.85.0.0:58723`).
     """
     given: dict[tuple[str, str], str] = {}
     resolved: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""A report before its sentences, evidence and masking are added: the class, the culprit and the causes are decided."""
+"""The draft of a report, with phrase, culprit and cause, and its completion with sentences, evidence and masking."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, QuotedLine, RaisedException, UncaughtException, Weight
 
 MOST_ITEMS = 12
+#: Limit on the text of one evidence item, in characters: with the changes by masking it stays below 2 KiB.
 MOST_TEXT = 2000
 MOST_UNANSWERED = 4
-#: Characters of one evidence item: with the changes of the mask still under 2 KiB of mostly plain text.
+#: Exit code of a failure whose row has no valid code.
 UNEXPLAINED = 255
 
 
 class ReportDraft(msgspec.Struct):
-    """What the funnel decided."""
+    """The decision of the funnel, from which `finish` makes the report.
+
+    If reason, solution, code, blame or rerun is not set, `finish` takes it from `wording` or `row`.
+    """
 
     phrase: str
     row: ExitRow
@@ -50,10 +54,10 @@ class ReportDraft(msgspec.Struct):
     cause: Clue | None = None
     #: The wording that matched the cause's line.
     wording: Wording | None = None
-    #: The culprit's evidence, where one worker is to blame.
+    #: The culprit's evidence, if one worker is the culprit.
     worker: WorkerEvidence | None = None
     exit: WorkerExit | None = None
-    #: The culprit's end, where only a log names the culprit.
+    #: The culprit's rank, if the culprit has no exit.
     rank: int | None = None
     original: Original | None = None
     evidence: list[Evidence] = msgspec.field(default_factory=list)
@@ -63,15 +67,15 @@ class ReportDraft(msgspec.Struct):
     devices: tuple[str, ...] = ()
     hint: str | None = None
     fields: dict[str, str] = msgspec.field(default_factory=dict)
-    #: Added to the reason: why this rank was chosen.
+    #: A clause that is added to the reason, such as why this rank was chosen.
     remark: str = ""
     #: The conventional meaning of the status, as a clause: `as timeout(1) gives when its time is over`.
     meaning: str = ""
-    #: Ranks that ended in the same way at the same time: they are no culprits and no victims.
+    #: Ranks that failed in the same way at the same time: they are neither culprits nor victims.
     alike: tuple[int, ...] = ()
-    #: The rule that gave this answer. Empty: the function of `holdfast.explain.explanation_rules` that returns it.
+    #: The rule that gave this answer; empty: the function of `holdfast.explain.explanation_rules` that returns it.
     rule: str = ""
-    #: The line that decided, where `cause` has none.
+    #: The deciding line, if `cause` is None.
     line: DecidingLine | None = None
     #: The id of the wording that matches `line`.
     line_wording: str = ""
@@ -81,7 +85,7 @@ _UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)
 
 
 def who_of(role: str, rank: int | None, node: str) -> str:
-    """`rank 3 on node7`; `the program` where neither is known."""
+    """Name a worker: `rank 3 on node7`; `the program` if the rank is unknown."""
     if rank is None:
         return "the program"
     name = f"rank {rank}" if role in ("", "worker") else f"{role} {rank}"
@@ -93,9 +97,9 @@ def culprit_of(ended: WorkerExit) -> Culprit:
 
 
 def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
-    """For a culprit that did not end by itself (it hung, or never started): which rank it was, and when it ended.
+    """Return the culprit for a rank that did not exit by itself (it hung, or never started).
 
-    A line of a log never dates an end: it may belong to another rank, and its writer's clock is not this machine's.
+    Its time comes only from its exit, never from a log line, which may belong to another rank and another clock.
     """
     for worker in evidence.workers:
         if worker.rank == rank:
@@ -109,7 +113,7 @@ def quoted_line(line: QuotedLine) -> DecidingLine:
 
 
 def because_of(draft: ReportDraft) -> Because:
-    """The rule, row, wording and line that decided, with secrets masked."""
+    """Return the rule, row, wording and line that decided, with secrets masked."""
     line, wording = draft.line, draft.line_wording
     if draft.cause is not None:
         line = quoted_line(draft.cause.line)
@@ -121,7 +125,7 @@ def because_of(draft: ReportDraft) -> Because:
 
 
 def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
-    """The fields of the sentence templates: rank, time, line, the groups of the pattern, the row's further fields."""
+    """Return the fields for the templates: rank, time, line, the groups of the pattern, the row's further fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
     node = ""
@@ -159,14 +163,14 @@ def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
 
 
 def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
-    """The report with its sentences and evidence, secrets masked, and with the fingerprint."""
+    """Make the report: fill in sentences and evidence, and mask secrets. The caller adds the fingerprint."""
     fields = fields_of(draft, evidence.zone)
     wording = draft.wording
     row = draft.row
     reason = draft.reason or _reason(draft, fields)
     raised = draft.cause.raised if draft.cause is not None else None
     if raised is not None and not raised.message:
-        reason = reason.replace(f"{raised.type}: {raised.type}", raised.type)  # an exception without words of its own
+        reason = reason.replace(f"{raised.type}: {raised.type}", raised.type)  # the exception has no message
     if draft.remark:
         reason = f"{reason.rstrip('.')}; {draft.remark}"
     solution = draft.solution
@@ -186,9 +190,9 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
     code = draft.code if draft.code is not None else row.code
     if draft.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
-        code = UNEXPLAINED  # a failure must never look like success to a script, also with a user's catalogue
+        code = UNEXPLAINED  # a failure must never look like success to a script, even with a wrong code in a user's row
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
-        rerun = Rerun.UNKNOWN  # a guess must not end a job for good
+        rerun = Rerun.UNKNOWN  # an uncertain cause must not rule out a rerun
     exception = raised.type.split("(")[0] if raised is not None else ""
     if raised is None and (uncaught := _uncaught(draft, readings)) is not None:
         exception = uncaught.type
@@ -250,13 +254,13 @@ def _reason(draft: ReportDraft, fields: dict[str, str]) -> str:
 
 
 def _as_raised(raised: RaisedException) -> str:
-    """The exception that left the program, with its cause: `RuntimeError: bad config ← JSONDecodeError`."""
+    """Return the type of the exception; with an outer one: `RuntimeError: bad config ← JSONDecodeError`."""
     return f"{sentences.one_line(raised.outer, 160)} ← {raised.type}" if raised.outer else raised.type
 
 
 def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence]:
-    """The evidence in order, bounded: the cause's own, then the exit of the culprit, then the lines of the
-    other ranks."""
+    """Yield at most `MOST_ITEMS` items of evidence: the cause, the draft's items, the culprit's exit, the other ranks,
+    and further lines."""
     items: list[Evidence] = []
     cause = draft.cause
     if cause is not None:
@@ -319,7 +323,7 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
 
 
 def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
-    """The workers of which only the exits are known."""
+    """Yield evidence about the workers of which only the exits are known."""
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
         text = (
@@ -329,7 +333,7 @@ def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
 
 
 def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtException | None:
-    """The C++ exception that ended the culprit, where it aborted."""
+    """Return the uncaught C++ exception of the culprit, if it aborted."""
     aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
     if not aborted and draft.phrase != Phrase.NATIVE_CRASH:
         return None
@@ -338,13 +342,13 @@ def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtExcept
 
 
 def _with_signal(original: Original, draft: ReportDraft) -> Original:
-    """The signal for the report, where the signal decided; also where only a launcher or a shell named it."""
+    """Return `original` with the signal, if a signal decided and only a launcher or a shell reported it."""
     if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
     note = draft.cause.note if draft.cause is not None else None
     number = note.signal if note is not None and note.signal is not None else None
     if number is None and draft.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL):
-        number = 9  # nothing else is found by memory that grew before a bare "Killed"
+        number = 9  # a plain "Killed" in the log means SIGKILL
     return original if number is None else Original(signal=signal_name(number))
 
 

@@ -1,4 +1,4 @@
-"""Explains stops that were requested: stop requests with their reasons, and kill orders of `*.pai.error` files."""
+"""Explains requested stops: stop requests, and kill orders in `*.pai.error` files, each with its reason."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.model.phrases import Phrase
 
 
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """The stop that was requested, with the reason of the one who requested it."""
+    """Draft the report for a stop request, with the requester's reason."""
     request = evidence.stop
-    assert request is not None  # asked only where one is known
+    assert request is not None  # the caller has checked it
     row = row_of(request, matcher.catalogue)
     by = f" (asked by {request.who})" if request.who and request.who not in request.reason else ""
     trigger = Trigger.DISK_CLEANER if request.phrase == Phrase.KILLED_BY_DISK_CLEANER else Trigger.REQUEST
@@ -43,7 +43,7 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
         original=_original(evidence),
     )
     if request.source is StopSource.PLATFORM and not (request.final or request.requeue) and row.rerun in _ELSEWHERE:
-        # The platform has taken a node, and gives another in its place: the gang waits for that one by itself.
+        # The platform replaces a node that it has taken, and the gang waits for the new node by itself.
         draft.rerun = Rerun.NOW
     return draft
 
@@ -63,7 +63,8 @@ def _original(evidence: AttemptEvidence) -> Original:
 
 
 def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
-    """The words (ACTION, REASON …) of each `*.pai.error` file by its source; the last of each key counts."""
+    """Return the values of each `*.pai.error` file: by source, then by key (ACTION, REASON …). The last line of each
+    key counts."""
     found: dict[str, dict[str, str]] = {}
     for item in evidence.pai_errors:
         if word := line_of(item.text):
@@ -72,13 +73,13 @@ def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
 
 
 def _pai_line(evidence: AttemptEvidence, source: str, key: str) -> DecidingLine | None:
-    """The line of a component's file that has the value which counts for this key: the last one."""
+    """Return the last line of a component's file with this key; None: there is none."""
     lines = [item for item in evidence.pai_errors if item.source == source and (line_of(item.text) or ("",))[0] == key]
     return DecidingLine(text=lines[-1].text, source=f"{source}.pai.error") if lines else None
 
 
 def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
-    """A component wrote `ACTION "KILL"` with a reason: that is a stop request."""
+    """Draft the report for a component's kill order (`ACTION "KILL"` with a reason); None: there is none."""
     for source, said in pai_words(evidence).items():
         order = order_of(source, said, matcher.catalogue)
         if order is None:
@@ -103,7 +104,7 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | 
 
 
 def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """The REASON of a component, where the worker's own end gives no cause."""
+    """Use a component's REASON, if the worker's exit gives no cause; else return the draft unchanged."""
     if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
         return draft
     for source, said in pai_words(evidence).items():

@@ -1,4 +1,4 @@
-"""Finds mistakes in a user's rows before a job meets them. Lint changes nothing and loads no row for use."""
+"""Finds mistakes in a user's rows before a job uses them. Lint only reads the file."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from holdfast.untrusted import Malformed, convert, yaml_value
 
 
 class Grade(enum.StrEnum):
-    #: The row, or this part of it, is not used.
+    #: The row, or a part of it, is not used.
     ERROR = "error"
-    #: The row is used, and probably not as its author meant.
+    #: The row is used, but probably not as its author intended.
     WARNING = "warning"
 
 
 class RowProblem(Noun, frozen=True, kw_only=True):
-    """One mistake."""
+    """One mistake in a file of rows."""
 
     grade: Grade
-    #: bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing, matches-everything, shadowed,
+    #: One of bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing, matches-everything, shadowed,
     #: duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key, advice-alone, unknown-field
     rule: str
-    #: The row and the wording.
+    #: The place of the mistake: row and wording.
     where: str
     message: str
 
 
-#: Ordinary lines: a row that matches one of them would see deaths everywhere.
+#: Lines of healthy jobs: a pattern that matches several of them matches too much.
 ORDINARY = (
     "step 120 loss 2.3269 (0.02s)",
     "2026-11-20 22:02:33,186 [INFO] trainer: starting, 8 ranks",
@@ -48,7 +48,7 @@ ORDINARY = (
 
 
 def rows_of(text: str | bytes) -> list[Any]:
-    """The raw rows of a file: a list in YAML or JSON, or OpenPAI's object with `spec`. Raises ValueError."""
+    """Return the raw rows of a file: a list in YAML or JSON, or OpenPAI's object with `spec`. Raises ValueError."""
     try:
         loaded = yaml_value(text)
     except Malformed as error:
@@ -62,8 +62,10 @@ def rows_of(text: str | bytes) -> list[Any]:
 
 
 def usable(text: str | bytes, name: str) -> tuple[list[ExitRow], list[openpai_rows.PaiRow], list[str]]:
-    """The usable rows of a file, ours and OpenPAI's, and one sentence for each unusable part. Raises ValueError where
-    the file has no rows at all."""
+    """Return the usable rows of a file, holdfast's and OpenPAI's, and a message for each part that is skipped.
+
+    Raises ValueError if the file is no list of rows.
+    """
     ours: list[ExitRow] = []
     theirs: list[openpai_rows.PaiRow] = []
     said: list[str] = []
@@ -107,7 +109,7 @@ def _unusable(wording: Wording) -> str:
 
 
 def lint(text: str | bytes, name: str) -> list[RowProblem]:
-    """All mistakes in a file of rows, ours or OpenPAI's, in the order of the file."""
+    """Return all mistakes in a file of rows, holdfast's or OpenPAI's."""
     try:
         raws = rows_of(text)
     except ValueError as error:
@@ -211,7 +213,10 @@ _FLAGS = re.compile(r"^\(\?[a-zA-Z]+\)")
 
 
 def _never(pattern: str, literal: bool) -> str:
-    """Why a pattern can match no line at all; empty where it can."""
+    """Return why a pattern can match no line; empty: it can.
+
+    literal: check too whether unescaped brackets keep the pattern from matching its own text.
+    """
     compiled = Matcher(Catalogue(())).compiled(pattern)
     if compiled.programsize <= 1:
         return "it is made of nothing"
@@ -226,7 +231,7 @@ def _never(pattern: str, literal: bool) -> str:
         if re.search(r"\$[^)|$?*]", bare):
             return "`$` stands before something, and only a line's end matches it"
     if literal and re.search(r"(?<!\\)[(\[]", body) and not re.search(r"(?<!\\)[|*+?]|\(\?", body):
-        # Written like plain text: then it should at least match its own words.
+        # The pattern is written like plain text, so it should at least match its own text.
         said = re.sub(r"\\(.)", r"\1", body)
         if compiled.search(said) is None:
             return "brackets group here and match no bracket; write them as \\( and \\["
@@ -264,7 +269,7 @@ def _duplicate_ids(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
 
 
 def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[RowProblem]:
-    """Later rows that can never match: the first matching row decides, and an earlier pattern covers theirs."""
+    """Yield a problem for each pattern that can never decide, because an earlier pattern matches all its lines."""
     matcher = Matcher(Catalogue(()))
     earlier: list[tuple[str, openpai_rows.PaiPattern]] = []
     for where, spec in specs:
@@ -290,12 +295,12 @@ def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[
 
 
 def _plain(pattern: str) -> str:
-    """A text that the pattern should match, good enough to try another pattern on it."""
+    """Return a text that the pattern probably matches, to try another pattern on it."""
     return re.sub(r"\.\*", " ", re.sub(r"\\(.)", r"\1", _FLAGS.sub("", pattern.strip())))
 
 
 def _shadowed(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
-    """Runs each sample through the whole explainer, with these rows before the built-in ones."""
+    """Explain each sample with these rows before the built-in ones, and yield a problem if another row answers."""
     good = [
         msgspec.structs.replace(row, wordings=tuple(w for w in row.wordings if not _unusable(w)))
         for row in {row.phrase: row for row in reversed(rows)}.values()

@@ -1,6 +1,6 @@
-"""The catalogue as one machine: all patterns of all rows, in linear time for any text. Patterns are re2's.
+"""Matches text with all patterns of a catalogue, in linear time. Patterns are in re2's syntax.
 
-The sieve finds the wordings that a line or a block may hold; only those are then matched.
+The prefilter finds the wordings that a line or a block may contain; only those are matched exactly.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import re2
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Wording, load
 from holdfast.explain.prefilter import KNOWN_LINE, KNOWN_MOST, Prefilter, is_blind, options, shape
 
-#: What a program writes while its work goes on, as it stands in a block of raw text; the reader judges single lines
-#: more closely.
+#: Signs of progress in a block of raw text. `line_reader` has a stricter check for single lines.
 PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
     r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
@@ -23,19 +22,19 @@ PROGRESS = (
 
 
 class Hit(NamedTuple):
-    """A wording found in a line."""
+    """A match of a wording in a line."""
 
     row: ExitRow
     wording: Wording
     fields: dict[str, str]
-    #: Length of the match: of two wordings in one line the longer is the more specific.
+    #: Length of the match in characters: the longer of two matches in a line is the more specific.
     span: int = 0
-    #: A user's own row: it comes before the built-in ones.
+    #: Whether it is a user's own wording, which takes precedence over built-in ones.
     chosen: bool = False
 
 
 def refused(pattern: str) -> str:
-    """Why re2 refuses a pattern, in re2's words; empty where it does not."""
+    """Return re2's message if it refuses a pattern; empty: it accepts it."""
     try:
         re2.compile(pattern, options())
     except re2.error as error:
@@ -44,8 +43,7 @@ def refused(pattern: str) -> str:
 
 
 class Matcher:
-    """The matcher of one catalogue, compiled once. It omits a wording whose pattern re2 refuses, and names it in
-    `broken`."""
+    """The matcher of one catalogue. A pattern that re2 refuses never matches, and is listed in `broken`."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
@@ -53,12 +51,12 @@ class Matcher:
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
         self._known: dict[str, tuple[int, ...]] = {}
-        """The wordings that a line of this shape may hold."""
+        """The wordings that a line of this shape may contain."""
         self._blind: dict[str, bool] = {}
         self._sieve = Prefilter([wording for _, wording in self._wordings], self.compiled)
 
     def line(self, text: str) -> list[Hit]:
-        """All wordings in one bare line, in the catalogue's order."""
+        """Return all matches in a line without prefixes, in the catalogue's order."""
         if not self._wordings or not text:
             return []
         key = shape(text)
@@ -86,16 +84,17 @@ class Matcher:
         return told
 
     def places(self, block: bytes, most: int) -> list[tuple[int, Wording]]:
-        """(offset, wording), in order: for each wording the first `most` lines of these raw bytes that hold it."""
+        """Return sorted (offset, wording) pairs: for each wording the first `most` lines of the block that contain
+        it."""
         return [(place, self._wordings[index][1]) for place, index in self._sieve.places(block, most)]
 
     def progress(self, data: bytes, start: int = 0) -> int:
-        """Where the first sign of progress stands in these bytes from `start` on; -1 where there is none."""
+        """Return the offset of the first sign of progress in these bytes from `start` on; -1: there is none."""
         match = self.compiled(PROGRESS, data=True).search(data, start)
         return match.start() if match is not None else -1
 
     def last_progress(self, data: bytes) -> int:
-        """Where the last sign of progress stands in these bytes; -1 where there is none."""
+        """Return the offset of the last sign of progress in these bytes; -1: there is none."""
         pattern = self.compiled(PROGRESS, data=True)
         end = len(data)
         step = 16 << 10
@@ -111,12 +110,12 @@ class Matcher:
         return -1
 
     def has(self, pattern: str, texts: Sequence[str]) -> bool:
-        """Is the pattern in any of these lines?"""
+        """Whether the pattern matches any of these lines."""
         compiled = self.compiled(pattern)
         return any(compiled.search(text) for text in texts if text)
 
     def fields(self, pattern: str, texts: Sequence[str]) -> dict[str, str]:
-        """Named groups of the first of these lines that matches."""
+        """Return the named groups of the first line that matches; empty: none does."""
         compiled = self.compiled(pattern)
         for text in texts:
             if match := compiled.search(text):
@@ -124,8 +123,8 @@ class Matcher:
         return {}
 
     def compiled(self, pattern: str, *, data: bool = False) -> Any:
-        """The pattern for text, or for bytes, compiled once. A pattern that re2 refuses matches nothing and is in
-        `broken`."""
+        """Return the compiled pattern for text, or for bytes (`data`); it is compiled once. A pattern that re2 refuses
+        matches nothing and is listed in `broken`."""
         if (known := self._compiled.get((pattern, data))) is None:
             try:
                 known = re2.compile(pattern.encode() if data else pattern, options())
@@ -138,7 +137,7 @@ class Matcher:
 
 @functools.cache
 def built_in() -> Matcher:
-    """The matcher of the built-in catalogue, made once per process."""
+    """Return the matcher of the built-in catalogue, made once per process."""
     return Matcher(load())
 
 

@@ -1,4 +1,4 @@
-"""Masks secrets in everything that leaves a node or is written down."""
+"""Masks secrets in everything that leaves a node or is written to a file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.model.secret_hints import may_hold_anywhere
 
 T = TypeVar("T")
 
-#: A shorter secret is not masked: it would be found in words that have nothing to do with it.
+#: Least length of a secret that is masked: a shorter one would also occur in unrelated words.
 LEAST = 6
 _known: list[str] = []
 
 
 def hide(values: Iterable[str]) -> None:
-    """Mask these texts too from now on, in this process and those that it forks: the job file declares them secret."""
+    """Mask these texts too from now on, in this process and its forks. The job file declares them as secrets."""
     _known.extend(value for value in values if len(value) >= LEAST and value not in _known)
     _known.sort(key=len, reverse=True)
 
 
 def without_secrets(value: T) -> T:
-    """`value` with the secrets in its texts masked. Most events have none, and load no pattern."""
+    """Return `value` with the secrets in its texts masked. For the usual event without secrets no pattern is loaded."""
     if _known:
         value = _hidden(value)
     if not may_hold_anywhere(value):
@@ -55,7 +55,8 @@ def _hidden(value: Any) -> Any:
 
 
 def collected_without_secrets(event: EvidenceCollected) -> EvidenceCollected:
-    """The same for evidence. A node masks the texts before it reads them, so its findings stay as they are."""
+    """Mask the secrets in collected evidence. Readings are kept unchanged, because a node masks the texts before it
+    reads them."""
     workers = event.evidence.workers
     bare = replace(event.evidence, workers=tuple(replace(worker, reading=None) for worker in workers))
     kept = without_secrets(replace(event, evidence=bare))

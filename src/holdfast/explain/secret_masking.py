@@ -1,7 +1,7 @@
 """Masks secrets in text that leaves holdfast: tokens, keys, passwords, signed URLs.
 
-A report travels (mails, portals, tickets), a log line may hold what its program was given. What looks like a secret is
-replaced by `***`; the name in front of it stays, as that is what a reader needs.
+Reports are sent on (mails, portals, tickets), and a log line may contain a secret of its program. Text that looks like
+a secret is replaced by `***`; the name before it stays, because readers need it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HINTS = Lazy(
 
 
 def mask(text: str) -> str:
-    """The text without secrets. The same text where there is none; masking twice changes nothing."""
+    """Return the text with its secrets masked, unchanged if it has none. Masking twice changes nothing more."""
     if not text or not _HINTS.search(text):
         return text
     text = _SHAPES.sub(_MASK, text)

@@ -1,4 +1,4 @@
-"""Fills the templates of sentences with the evidence, and writes numbers with their units."""
+"""Fills the templates of sentences with fields, and formats numbers with their units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
 
 def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
-    """The template with its fields; None where a field is unknown and the template has no words for that."""
+    """Fill in the template's fields; None if a field is unknown and the template has no default for it."""
     missing = False
 
     def one(match: re.Match[str]) -> str:
@@ -31,19 +31,19 @@ def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
     return None if missing else text
 
 
-#: A smaller number of seconds counts from a boot: it is no date.
+#: A smaller number of seconds counts from a boot, so it is no date.
 _EARLIEST_S = 1_000_000.0
 
 
 def clock(at: float | None, zone: Zone = utc) -> str:
-    """The moment, as `in_words.clock`; empty where it is unknown or no date (a kernel's seconds since boot)."""
+    """Format a time with `human_format.clock`; empty if it is unknown or no date (a kernel's seconds since boot)."""
     if at is None or not _EARLIEST_S <= at <= LATEST_S:
         return ""
     return human_format.clock(at, zone)
 
 
 def size_in_words(count: float) -> str:
-    """`20.0 GiB`."""
+    """Format a number of bytes: `20.0 GiB`."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -55,7 +55,7 @@ seconds = duration
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters: the beginning and the end, since the important part of a message is at either."""
+    """Cut the middle of a text so that it has at most `limit` characters: the important part is at either end."""
     text = text.strip()
     if len(text) <= limit:
         return text
@@ -64,5 +64,5 @@ def shortened(text: str, limit: int) -> str:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """The text on one line, cut."""
+    """Return the text on one line, shortened to `limit` characters."""
     return shortened(" ".join(text.split()), limit)

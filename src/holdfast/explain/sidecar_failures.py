@@ -1,4 +1,4 @@
-"""Explains the failure of a process beside the workers: a hook, or a daemon that the job requires."""
+"""Explains failures of sidecars: processes beside the workers, which are hooks or daemons that the job requires."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.runtime_plan import HookMoment
 from holdfast.model.sidecar_ends import SideFailure, SideKind
 
-#: Characters of the output that are kept.
+#: Number of last lines of the output that are kept.
 LAST_LINES = 10
 
 
 def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> ReportDraft | None:
-    """The first process whose failure ends the attempt. `finished`: every worker exited with status 0."""
+    """Draft the report for the first sidecar whose failure ended the attempt; None: there is none.
+
+    finished: whether every worker exited with status 0.
+    """
     failure = next((one for one in evidence.beside if _counts(one, evidence, finished=finished)), None)
     if failure is None:
         return None
@@ -52,7 +55,8 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 
 
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
-    """Whether it failed before every other known event of the attempt's end."""
+    """Whether the failure explains the attempt's end. A later hook counts only if all workers had succeeded; any other
+    sidecar only if nothing else requested a stop."""
     if failure.kind is SideKind.HOOK and failure.when is not HookMoment.BEFORE:
         return finished
     return evidence.stop is None or evidence.stop.source is StopSource.DAEMON

@@ -1,7 +1,7 @@
-"""Reads a stack: whether it waits for other ranks, where the user's code is, whether two looks are the same.
+"""Analyses a stack: whether it waits for other ranks, its frame in the user's code, and keys to compare stacks.
 
-Frames are text, innermost first: `function (file:line)`; native frames have no line. `holdfast.explain.wait_rules`
-knows what a frame waits for.
+Frames are text, innermost first: `function (file:line)`; native frames have no line number.
+`holdfast.explain.wait_rules` decides for what a frame waits.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from holdfast.explain.wait_rules import WaitFrame, WaitTarget, wait_of
 
 
 def peer_wait(frames: Sequence[str]) -> int | None:
-    """The index of the frame in which the stack waits for other ranks or its device; None where it does not."""
+    """Return the index of the frame in which the stack waits for other ranks or its device; None: it does not."""
     wait = wait_of(frames)
     return wait.index if wait is not None and wait.waits in (WaitTarget.PEERS, WaitTarget.DEVICE) else None
 
 
 def python_only(frames: Sequence[str]) -> tuple[str, ...]:
-    """The stack without its native frames, which only a closer look has."""
+    """Return the stack without its native frames, which only some looks have."""
     return tuple(text for text in frames if not WaitFrame(text).native)
 
 
 def own_frame(frames: Sequence[str]) -> WaitFrame | None:
-    """The innermost frame of the user's code; else the innermost of all."""
+    """Return the innermost frame in the user's code; if there is none, the innermost of all."""
     for text in frames:
         if (frame := WaitFrame(text)).ours:
             return frame
@@ -31,7 +31,7 @@ def own_frame(frames: Sequence[str]) -> WaitFrame | None:
 
 
 def signature(frames: Sequence[str]) -> tuple[str, ...]:
-    """Whether two stacks are at the same place: inside a collective its own inner frames do not count."""
+    """Return a key that is equal for two stacks at the same place; frames inside a collective do not count."""
     frames = python_only(frames)
     at = peer_wait(frames)
     if at is None:
@@ -40,5 +40,5 @@ def signature(frames: Sequence[str]) -> tuple[str, ...]:
 
 
 def outline(frames: Sequence[str]) -> tuple[str, ...]:
-    """The functions without their lines: equal for two looks at one loop that sleeps and checks."""
+    """Return the functions without line numbers: equal for two looks at a loop that sleeps and polls."""
     return tuple(f"{frame.function} ({frame.file})" for frame in map(WaitFrame, python_only(frames)))

@@ -1,15 +1,15 @@
-"""Reads statuses as launchers and schedulers write them: a plain one, or a signal in one of several forms."""
+"""Decodes exit statuses as launchers and schedulers write them: a plain status, or a signal in one of several forms."""
 
 from __future__ import annotations
 
-#: Windows' statuses of crashes, and the signal with the same meaning on Linux.
+#: Statuses of crashes on Windows, each with the corresponding signal on Linux.
 _NT = {0xC0000005: 11, 0xC00000FD: 11, 0xC0000374: 6, 0xC0000409: 6, 0xC000001D: 4, 0xC0000094: 8, 0xC000013A: 2}
-#: The largest number of a signal.
+#: The largest signal number.
 _REAL_TIME = 64
 
 
 def signal_of(code: int) -> int | None:
-    """The signal that a status stands for; None for a plain status.
+    """Return the signal that a status encodes; None for a plain status.
 
     137 and -9 → 9 (shells, Python); 265 → 9 (PBS and Torque add 256); 3221225477 → 11 (Windows).
     """
@@ -23,7 +23,7 @@ def signal_of(code: int) -> int | None:
 
 
 def plain_of(code: int) -> int | None:
-    """The plain status from 0 to 255 that it stands for, 256 → 1 (as wait(2) gives it); None where it is none."""
+    """Return the plain status from 0 to 255 that a code encodes, such as 1 for 256 (from wait(2)); None: none."""
     if 0 <= code <= 255:
         return code
     return code >> 8 if 0 < code <= 0xFF00 and code % 256 == 0 else None

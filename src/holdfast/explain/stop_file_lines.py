@@ -1,4 +1,4 @@
-"""Kill orders of `<component>.pai.error` files: their lines, and what they ask for. Pure.
+"""Parses the kill orders in `<component>.pai.error` files. Pure.
 
 ```
 234346457 ERROR ACTION "KILL"
@@ -8,7 +8,7 @@
 234346457 ERROR CODE "195"
 ```
 
-The last line of each kind counts. An order has ACTION KILL (or STOP) and a REASON; the rest may be left out.
+The last line of each key counts. An order needs ACTION KILL (or STOP) and a REASON; the other keys are optional.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _LINE = Lazy(
     r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION|PHRASE|CODE)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL
 )
-#: The exit code of a stop where the commands on two nodes do not fit together.
+#: Exit code of a stop because the commands on two nodes do not match.
 BAD_USAGE = 2
-#: Characters of a reason or a solution that are kept.
+#: Limit on a reason or a solution, in characters.
 MOST_TEXT = 2000
 
 
 class KillOrder(Noun, frozen=True, kw_only=True):
-    """The request of a component. `trouble`: the parts of it that holdfast cannot use, in a sentence."""
+    """A component's order to stop the job. `trouble`: message about a phrase or code that holdfast cannot use."""
 
     component: str
     reason: str
@@ -47,13 +47,13 @@ class KillOrder(Noun, frozen=True, kw_only=True):
 
 
 def line_of(text: str) -> tuple[str, str] | None:
-    """The key (`ACTION`, `REASON` …) and its value; None for any other line."""
+    """Parse a line into its key (`ACTION`, `REASON` …) and value; None for any other line."""
     found = _LINE.match(text)
     return (found["what"], found["text"]) if found else None
 
 
 def words_of(lines: Iterable[str]) -> dict[str, str]:
-    """The last value of each key in the lines of one file."""
+    """Return the last value of each key in the lines of one file."""
     return dict(found for line in lines if (found := line_of(line)) is not None)
 
 
@@ -62,10 +62,9 @@ def asks_to_kill(said: dict[str, str]) -> bool:
 
 
 def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> KillOrder | None:
-    """The order in these words; None where they request nothing, or give no reason.
+    """Make the order from a file's values; None if they have no kill action or no reason.
 
-    A phrase or a code that is not allowed does not spoil the order: it gets the default one, and `trouble` explains
-    why.
+    An invalid phrase or code does not invalidate the order: it is replaced by the default, and `trouble` explains why.
     """
     reason = said.get("REASON", "").strip()[:MOST_TEXT]
     if not asks_to_kill(said) or not reason:
@@ -93,9 +92,9 @@ def _number(text: str) -> int | None:
 
 
 def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
-    """The row for the stop's report: a component's own phrase has none in the catalogue."""
+    """Return the row for the stop's report. A component's own phrase has no row in the catalogue, so one is made."""
     if request.code == BAD_USAGE and (wrong := special(BAD_USAGE)) is not None:
-        return wrong  # no worker was started: what was typed on the nodes does not fit together
+        return wrong  # no worker was started: the commands on the nodes do not match
     row = catalogue.row(request.phrase)
     if request.code is None or (row.phrase == request.phrase and row.code == request.code):
         return row

@@ -1,4 +1,5 @@
-"""Explains ends that holdfast or the system saw itself: success, checks, faults, hangs, lost nodes, deadlines."""
+"""Explains ends that holdfast or the system observed itself: success, failed checks, device faults, hangs, failed
+starts, a lost store, deadlines."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKi
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
-#: The reason quotes the last line of at most so many late workers.
+#: Limit on the late workers about which the reason quotes a line.
 LATE_TOLD = 2
-#: The reason names at most so many nodes.
+#: Limit on the nodes that the reason names.
 _NODES = 6
 
 
@@ -40,7 +41,7 @@ def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> ReportDraft:
-    """A failed check: before the start no worker ran, so the hint names the job and no logs."""
+    """Draft the report for a failed check. The hint names the job and no logs, since no worker ran before the start."""
     if check.phrase:
         return _not_fetched(check, matcher, job)
     row = matcher.catalogue.row(Phrase.CHECK_FAILED)
@@ -57,7 +58,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
         row,
         Trigger.CHECK,
         blame=blame,
-        # Where the machine is not known to be bad, another one is not known to help.
+        # Unless the check blames the machine, another machine may not help.
         rerun=None if check.elsewhere or blame in _ELSEWHERE_HELPS else Rerun.UNKNOWN,
         reason=f"{'check' if check.running else 'pre-check'} {check.check} {how}{during}{where}: {check.message}",
         solution=check.solution
@@ -70,13 +71,13 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
 
 
 def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft:
-    """A prerequisite that holdfast could not fetch has an exit of its own, which has its own blame."""
+    """Draft the report for a prerequisite that holdfast could not fetch: its phrase has a row with its own blame."""
     row = matcher.catalogue.row(check.phrase)
     return ReportDraft(
         check.phrase,
         row,
         Trigger.CHECK,
-        # The disk of a node is that node's: another one may have room.
+        # If the cause is the node's own, such as a full disk, another node may help.
         rerun=Rerun.ELSEWHERE if check.elsewhere else None,
         reason=f"{check.check} could not be had on {check.message}",
         solution=check.solution or row.solution,
@@ -90,7 +91,10 @@ _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blam
 
 
 def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> ReportDraft:
-    """`fell`: the ranks that died first; the fault killed the first of them that used the device."""
+    """Draft the report for a device fault.
+
+    fell: the ranks that died first; the first of them that used the device is the victim in the report.
+    """
     event = fault.event
     phrase = phrase_of(fault)
     row = matcher.catalogue.row(phrase)
@@ -135,7 +139,7 @@ _WITHOUT_STACKS = (
 )
 
 
-#: Candidates that a report lists.
+#: Limit on the further culprits that a report lists.
 MOST_ALSO = 16
 
 
@@ -144,7 +148,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
     who = sentences.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
     last = hang.looks[-1] if hang.looks else ()
-    # Where all ranks are candidates, none is the first.
+    # If every rank is a candidate, the report names no first culprit.
     stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return ReportDraft(
@@ -162,7 +166,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
 
 
 def stacks(hang: HangEvidence) -> list[Evidence]:
-    """One entry for each distinct place, with the ranks at it: the ranks that differ come first."""
+    """Return one item of evidence for each distinct stack, with its ranks; the culprits' stacks come first."""
     places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
     last = hang.looks[-1] if hang.looks else ()
     for shot in sorted(last, key=lambda shot: shot.rank not in hang.culprits):
@@ -186,13 +190,13 @@ def stacks(hang: HangEvidence) -> list[Evidence]:
 _NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
-#: A name in a command that holdfast fills in when the worker starts.
+#: An error in a template of a command, which holdfast fills in when the worker starts.
 _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 
 def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
-    """A worker that could not be started at all: the reason has the system's own error."""
+    """Draft the report for a worker that could not be started, with the system's error; None: there is none."""
     worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
     if worker is None:
         return None
@@ -231,7 +235,8 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
 
 
 def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """The workers' store ended before them, and the lines of those that failed only report a lost peer."""
+    """Draft the report if the workers' store ended before them, and the failed workers only report a lost peer; else
+    None."""
     if not evidence.store or who.culprit is None or who.culprit.kind is not EvidenceStrength.PEERS:
         return None
     row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
@@ -252,7 +257,7 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
 
 
 def _with_nodes(workers: Sequence[WorkerEvidence], evidence: AttemptEvidence, did: str) -> str:
-    """`ranks 2 and 3 on gpu-2 were not started in time`: by node, where the gang has several."""
+    """Return a clause such as `ranks 2 and 3 on gpu-2 were not started in time`; by node, if the gang has several."""
     nodes: dict[str, list[int]] = {}
     for worker in workers:
         nodes.setdefault(worker.node, []).append(worker.rank)
@@ -265,13 +270,13 @@ def _with_nodes(workers: Sequence[WorkerEvidence], evidence: AttemptEvidence, di
 
 
 def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
-    """What the first of them has printed so far, from its node."""
+    """Return the command that shows the worker's logs."""
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt} --rank {worker.rank}"
 
 
 def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
-    # Who was late is known from before the stop; afterwards every worker has an exit.
+    # `late` was recorded before the stop; after it every worker has an exit.
     unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
     late = set(evidence.late or unstarted)
     missing = [w for w in evidence.workers if w.rank in late]
@@ -283,7 +288,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
     if evidence.late_words:
-        # The first ones by role and index; the evidence has more of them, and the report the ranks of all.
+        # The reason quotes only the first ones; the evidence has all of them.
         reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
     return ReportDraft(
         Phrase.GANG_START_TIMEOUT,

@@ -1,8 +1,8 @@
-"""Turns a line's time stamp into seconds since the epoch, as far as the stamp and its file allow.
+"""Converts a line's time stamp to seconds since the epoch, as far as the stamp and its file allow.
 
-Most stamps are incomplete: glog, torch, NCCL and syslog write no year, and few loggers write their zone. Both come from
-the text's origin: a line is not younger than the last write to its file, and its writer's clock showed local time. A
-clock time without a date gets no date.
+Most stamps are incomplete: glog, torch, NCCL and syslog write no year, and few loggers write their time zone. The
+missing parts come from the file: a line is not newer than the last write to its file, and its clock showed local time.
+A clock time without a date stays without a date.
 """
 
 from __future__ import annotations
@@ -11,39 +11,38 @@ import datetime
 import re
 from typing import NamedTuple
 
-#: Seconds by which a stamp may be later than the last write to its file: another zone, or a clock that is ahead.
+#: Seconds by which a stamp may be later than the last write to its file, because of another zone or a fast clock.
 SLACK_S = 86_400.0
 
 MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-#: The prefixes of the pattern's groups: one for each way to write a date.
+#: Prefixes of the groups in the pattern of stamps, one for each format of a date.
 _FORMS = ("", "g", "s", "c", "a", "v", "n")
 
 
 class Origin(NamedTuple):
-    """The origin of a text."""
+    """The file of a text, with the facts that complete its time stamps."""
 
-    #: `worker-1 stderr`, or a file's name.
+    #: Name of the log, such as `worker-1 stderr`, or of the file.
     source: str = ""
-    #: When the file was last written, in seconds since the epoch; None where it is not known, and then the year is not
-    #: known either.
+    #: When the file was last written, in seconds since the epoch; None: unknown, so that the year is unknown too.
     written_at: float | None = None
-    #: Local time minus UTC at that moment, in seconds.
+    #: Local time minus UTC at that time, in seconds.
     utc_offset_s: float = 0.0
 
 
 class Stamp(NamedTuple):
-    """The content of a time stamp."""
+    """A parsed time stamp."""
 
-    #: Seconds since the epoch where `dated`; otherwise only differences between stamps of one kind mean something.
+    #: Seconds since the epoch if `dated`; otherwise only differences between stamps of the same kind have a meaning.
     at: float
     dated: bool
-    #: The level's letter of a glog stamp.
+    #: The level letter of a glog stamp; else empty.
     level: str = ""
 
 
 def read_stamp(match: re.Match[str], origin: Origin) -> Stamp | None:
-    """The moment of a match of `lines`' time pattern; None where its numbers are no date."""
+    """Convert a match of the time pattern in `log_lines`; None if its numbers are no date."""
     g = match.groupdict()
     if g["ep"]:
         fraction = g["ef"] or ""
@@ -78,9 +77,9 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _newest(month: int, day: int, seconds: float, limit: float) -> float:
-    """The last time before `limit` that a calendar showed this day. `seconds`: the time of day, as UTC."""
+    """Return the latest time up to `limit` with this month and day. `seconds`: the time of day in UTC."""
     year = datetime.datetime.fromtimestamp(limit, datetime.UTC).year + 1
-    for tried in range(year, year - 9, -1):  # the 29th of February comes once in eight years at least
+    for tried in range(year, year - 9, -1):  # two 29ths of February are at most eight years apart
         try:
             datetime.date(tried, month, day)
         except ValueError:

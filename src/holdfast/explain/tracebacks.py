@@ -1,6 +1,6 @@
-"""Python's tracebacks in a log: chains of exceptions with their types, messages and frames.
+"""Parses Python's tracebacks in a log into chains of exceptions with types, messages and frames.
 
-Lenient, as logs are: the head may be cut away, frames may be missing, an exception may stand alone on its line.
+The parser is lenient: the header may be cut off, frames may be missing, and an exception may have no traceback.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
 _GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
-#: Lines of launchers, shells and trackers: they come after an exception, and are no part of its message.
+#: Lines of launchers, shells and trackers, which follow an exception but are no part of its message.
 _SOMEBODY_ELSE = Lazy(
     r"^(?:srun|slurmstepd|salloc|sbatch|scontrol|mpirun|mpiexec|prterun|orterun|wandb|pdsh@\S+|kubectl|bash|sh|g?make)"
     r"(?:\[\d+\])?: "
     r"|^(?:mpirun|prterun|Primary job) |^\+ |^-{20,}$|^={20,}$|^\[entrypoint\]|^\S+: line \d+: |^\(raylet\)"
 )
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
-#: Beginnings of lines that continue the message above them, in the libraries of this field.
+#: Beginnings of lines that continue the message above them, in messages of common libraries.
 _CONTINUES = Lazy(
     r"CUDA kernel errors might|For debugging,? (?:consider|set|use)|Compile with|Device-side assert"
     r"|Exception raised from|frame #\d|C\+\+ CapturedTraceback|Search for `|nccl[A-Z]\w+Error|Last error:"
@@ -43,7 +43,7 @@ _CONTINUES = Lazy(
     r"|To (?:fix|resolve|suppress|avoid) |(?:HINT|Hint|Tip|NOTE|Note): |Did you mean|Of the allocated|Make sure "
     r"|\[(?:ERROR|PID)|E[A-Z]\d{4}|EI\d{4}|\^+$"
 )
-#: What no exception's line looks like: code from a traceback that was pasted without its indentation.
+#: Code from a traceback that was pasted without its indentation: such a line names no exception.
 _CODE = Lazy(r"^(?:self|cls)\.|^\w+: *[\w.\[\], |]+ = |[({\[,]$|^\w[\w.]*\(")
 _RAISE = Lazy(r"^\s*raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\((?P<rest>.*)$")
 _LITERAL = Lazy(r"""[rRbBfF]{0,2}(?P<quote>\"\"\"|'|\")(?P<text>.*?)(?:(?P=quote)|$)""")
@@ -57,7 +57,7 @@ _LIBRARY = Lazy(
 
 
 def is_users(file: str) -> bool:
-    """Whether a frame's file is the user's own, and no library's."""
+    """Whether a frame's file belongs to the user's code and not to a library."""
     return _LIBRARY.search(file) is None
 
 
@@ -66,17 +66,17 @@ class Raised(msgspec.Struct):
 
     type: str
     message: str
-    #: The line that names it.
+    #: The line that names the exception.
     line: Line
-    #: Index of its first line in the stream, its header's where it has one.
+    #: Index of the first line in the stream: of the traceback's header if there is one.
     first: int
-    #: Index of the last line of its message.
+    #: Index of the last line of the message.
     last: int
-    #: Outermost first: file, line, function.
+    #: Frames as (file, line, function), outermost first.
     frames: list[tuple[str, int, str]] = msgspec.field(default_factory=list)
-    #: The naming line and the rest of the message.
+    #: The line that names the exception, and the other lines of the message.
     lines: list[Line] = msgspec.field(default_factory=list)
-    #: The type is read from the source line that raises it: the log ends before the exception's own line.
+    #: Whether the type comes from the `raise` line of the source, because the log ends before the exception's line.
     guessed: bool = False
 
     @property
@@ -85,8 +85,8 @@ class Raised(msgspec.Struct):
 
     @property
     def told(self) -> list[Line]:
-        """The naming line, and the lines that surely belong to its message: a log does not show where a long message
-        ends."""
+        """The line that names the exception, and the lines that surely belong to its message: a log does not mark the
+        end of a long message."""
         kept = self.lines[:1]
         text = kept[0].text if kept else ""
         for line in self.lines[1:]:
@@ -99,7 +99,8 @@ class Raised(msgspec.Struct):
 
     @property
     def unwrapped(self) -> str:
-        """The naming line with the parts that a terminal's width broke off it; empty where there were none."""
+        """The line that names the exception, joined with the following lines if a terminal wrapped it; empty: it was
+        not wrapped."""
         whole = self.line.text
         for before, line in zip(self.lines, self.lines[1:6], strict=False):
             text = line.text.strip()
@@ -120,23 +121,23 @@ class Raised(msgspec.Struct):
 
     @property
     def words(self) -> str:
-        """The message, as far as it surely belongs to the exception."""
+        """The lines of the message that surely belong to the exception."""
         rest = [_ungroup(line.text) for line in self.told[1:]]
         return "\n".join([self.message.split("\n", 1)[0], *rest]).strip()
 
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
-        """The innermost frame of the user's own code; empty where all frames are libraries'."""
+        """The innermost frame in the user's code; None if all frames are in libraries."""
         return next((frame for frame in reversed(self.frames) if is_users(frame[0])), None)
 
 
 class Chain(msgspec.Struct):
-    """Exceptions that belong together, the original one first."""
+    """Linked exceptions, the original one first."""
 
     raised: list[Raised]
-    #: For each link: True where the later one happened while the earlier was handled, False for a direct cause.
+    #: For each link: True if the later exception happened while the earlier one was handled, False for a direct cause.
     during: list[bool] = msgspec.field(default_factory=list)
-    #: Python itself states that the program went on ("Exception ignored in").
+    #: Whether Python ignored the exception and the program continued ("Exception ignored in").
     ignored: bool = False
     thread: bool = False
 
@@ -154,7 +155,7 @@ class Chain(msgspec.Struct):
 
 
 def exception_name(text: str) -> tuple[str, str] | None:
-    """Type and message of a line that names an exception at its start, or nothing."""
+    """Return type and message of a line that begins with the name of an exception; else None."""
     match = _TYPE.match(text)
     if match is None:
         return None
@@ -167,7 +168,7 @@ def exception_name(text: str) -> tuple[str, str] | None:
 
 
 def chains(lines: Sequence[Line]) -> list[Chain]:
-    """All chains of one stream, in the order of its lines."""
+    """Return all chains of one stream, in the order of its lines."""
     found: list[Chain] = []
     index = 0
     pending: bool | None = None
@@ -181,7 +182,7 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
         elif _LINK.match(text):
             pending = "During handling" in text
         elif raised := _foreign(lines, index):
-            # Java tells the outer exception first, and then what caused it.
+            # Java prints the outer exception first, and then its cause.
             if found and text.startswith("Caused by: ") and index - found[-1].last <= _FAR:
                 found[-1].raised.insert(0, raised)
                 found[-1].during.insert(0, False)
@@ -206,19 +207,19 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
                 index = raised.last
             else:
                 pending = None if HEADER.match(text) else pending
-                # Frames that lead nowhere: none of them need be tried again.
+                # These frames lead to no exception, so skip all of them.
                 while index + 1 < len(lines) and _FRAME.match(lines[index + 1].text):
                     index += 1
         index += 1
     return found
 
 
-#: Lines between an exception of Java and its cause, at most.
+#: Limit on the number of lines between a Java exception and its cause.
 _FAR = 200
 
 
 def _foreign(lines: Sequence[Line], index: int) -> Raised | None:
-    """An exception of Java, or a panic of Go."""
+    """Parse a Java exception or a Go panic that begins at this line; None: there is none."""
     text = lines[index].text
     if match := _JAVA.match(text):
         named = exception_name(match["rest"])
@@ -234,7 +235,7 @@ def _bare_exception(text: str) -> bool:
 
 
 def _open(text: str) -> bool:
-    """Whether a bracket is open: then the next line is inside it."""
+    """Whether the text has an unclosed bracket, so that the next line belongs to it."""
     return sum(map(text.count, "([{")) > sum(map(text.count, ")]}"))
 
 
@@ -243,7 +244,7 @@ def _ungroup(text: str) -> str:
 
 
 def _one(lines: Sequence[Line], start: int) -> Raised | None:
-    """The exception whose traceback (or bare line) starts here."""
+    """Parse the exception whose traceback, or only line, begins at `start`; None: there is none."""
     frames: list[tuple[str, int, str]] = []
     index = start
     headed = HEADER.match(lines[start].text) is not None
@@ -255,7 +256,7 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
     while index < len(lines):
         text = _ungroup(lines[index].text)
         if inside and text[:inside].isspace():
-            text = text[inside:]  # all of the traceback is indented, as in a launcher's summary
+            text = text[inside:]  # the whole traceback is indented, as in a launcher's summary
         if frame := _FRAME.match(text):
             frames.append((frame["file"], int(frame["line"]), frame["func"] or ""))
             raising = -1
@@ -264,7 +265,7 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
         elif raising >= 0 and (named := exception_name(text.lstrip())) and _indent(text) < _indent(lines[raising].text):
             return _message(lines, index, named, start, frames)
         elif frames and text.strip() and text[0] not in " \t" and _is_source(lines, index, text):
-            pass  # pasted without its indentation
+            pass  # a source line of a traceback that was pasted without its indentation
         elif not text.strip() or text[0] in " \t" or text.lstrip().startswith(("File ", "[Previous line repeated")):
             if HEADER.match(lines[index].text) and index != start:
                 return None
@@ -273,7 +274,7 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
         elif HEADER.match(text):
             return None
         else:
-            # Another writer's line in between: a few are stepped over, as two writers share one stream.
+            # A line of another writer in the same stream: skip up to 12 of them.
             seen += 1
             if seen > 12 or not (headed or frames):
                 return _raising(lines, start, raising, frames)
@@ -288,7 +289,7 @@ def _indent(text: str) -> int:
 
 
 def _is_source(lines: Sequence[Line], index: int, text: str) -> bool:
-    """Whether this is a line of code below its frame: then the next line is a frame, or the exception itself."""
+    """Whether the line is source code between a frame and either another frame or the exception."""
     if exception_name(text) is not None and not _CODE.search(text):
         return False
     above, below = lines[index - 1].text, lines[index + 1].text if index + 1 < len(lines) else ""
@@ -298,7 +299,7 @@ def _is_source(lines: Sequence[Line], index: int, text: str) -> bool:
 
 
 def _raising(lines: Sequence[Line], start: int, at: int, frames: list[tuple[str, int, str]]) -> Raised | None:
-    """A traceback that ends at its `raise X(…)`: the exception as the source names it."""
+    """Make the exception of a traceback that ends at its line `raise X(…)`, from that line; None: there is none."""
     if at < 0 or not (match := _RAISE.match(_ungroup(lines[at].text))):
         return None
     literal = _LITERAL.match(match["rest"].strip())
@@ -316,7 +317,7 @@ def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
         and ("." in match["type"] or match["type"][0].isupper())
         and not _CODE.search(text)
     ):
-        # After frames any `Name: text` names the exception, with any ending of its name.
+        # After frames, any `Name: text` names the exception, even if the name does not end in Error or the like.
         return match["type"] + (match["arg"] or ""), match["message"] or ""
     return None
 
@@ -339,10 +340,10 @@ def _message(
             continue
         if HEADER.match(line.text) or _LINK.match(text) or _IGNORED.match(text) or _FRAME.match(text):
             break
-        # A time, or a level, that the naming line has not: a logger wrote this line, it is not the message's.
+        # A line with a time or a level that the first line lacks comes from a logger, so the message has ended.
         stamped = (line.at is not None and naming.at is None) or (line.level and line.level != naming.level)
         if stamped and index + 4 >= offset and _TORCH_NPU.match(text):
-            stamped = False  # torch_npu stamps the lines of its own message
+            stamped = False  # torch_npu writes time stamps into its own messages
         if stamped or (
             blank and text[0] not in " \t" and not text.startswith(("Exception raised from", "frame #", "Compile with"))
         ):
@@ -359,7 +360,7 @@ def _message(
 
 
 def _asserted(lines: Sequence[Line], index: int, name: str) -> str:
-    """What a plain AssertionError asserted: the source line above it, as the traceback shows it."""
+    """Return the source line of an AssertionError without a message, from the traceback; else empty."""
     if name != "AssertionError":
         return ""
     for line in reversed(lines[max(0, index - 2) : index]):

@@ -1,9 +1,9 @@
-"""A gang whose group never formed: finds the ranks that did not come, or could not reach rank 0, in the logs of all
-ranks. Pure.
+"""Explains a gang whose process group never formed: finds the ranks that did not join, from the logs of all ranks.
+Pure.
 
-It looks in this order for: a rank that tried an address without a peer, while others found theirs; a rank that waits
-for a rank that the job does not have; a rank that waits under other names in the store than most; ranks without a line
-about the start of the group while the others waited for one of them.
+It searches in this order for: a rank without the network interface that it should use; a rank that reached no peer at
+the address it tried; a rank that waits for a rank that the job does not have; a rank that uses other names in the store
+than most; ranks without a line about the start of the group while others waited for one of them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Words = Mapping[int, FailedRendezvous]
 
 
 def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
-    """The same answer, with the ranks for which the others waited, where the group did not form."""
+    """Return the draft with the ranks for which the others waited, if the group did not form; else unchanged."""
     if draft.phrase not in _MEETING:
         return draft
     ended = all(reading.worker.exit is not None for reading in readings)
     if not ended and all(reading.said.given for reading in readings):
-        readings = ranks_alone(readings)  # files: those of a launcher never were to come
+        readings = ranks_alone(readings)  # log files: leave out those of launchers, which join no group
     elif not ended:
         return draft
     if len(readings) < 2:
@@ -67,7 +67,7 @@ def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Read
 def _no_interface(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
 ) -> ReportDraft | None:
-    """Ranks that were to use a network interface that their node does not have."""
+    """Find ranks that should use a network interface that their node does not have."""
     names = {rank: word.interface for rank, word in said.items() if word.interface}
     if not names:
         return None
@@ -83,7 +83,7 @@ def _no_interface(
 def _strayed(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
 ) -> ReportDraft | None:
-    """Ranks that found no peer at the address that they tried."""
+    """Find ranks that reached no peer at the address that they tried."""
     tried = {rank: word for rank, word in said.items() if word.tried and word.awaits is None and not word.at}
     if not tried:
         return None
@@ -114,7 +114,7 @@ def _strayed(
 def _too_many(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
 ) -> ReportDraft | None:
-    """Ranks that wait for a rank, or count on a world, that the job does not have."""
+    """Find ranks that wait for a rank that the job does not have, or that have another world size."""
     world = len(readings)
     awaits = {rank: word.awaits for rank, word in said.items() if word.awaits is not None and word.awaits >= world}
     counts = {rank: word.of for rank, word in said.items() if word.of is not None and word.of != world}
@@ -138,7 +138,7 @@ def _too_many(
 def _other_names(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
 ) -> ReportDraft | None:
-    """Ranks whose names in the store differ from those of the others."""
+    """Find ranks that wait under other names in the store than most ranks."""
     if draft.phrase not in _WAITING:
         return None
     names = {rank: word.key for rank, word in said.items() if word.key}
@@ -166,7 +166,7 @@ def _other_names(
 def _silent(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
 ) -> ReportDraft | None:
-    """Ranks without a line about the start of the group, where others waited for one of them."""
+    """Find ranks without a line about the start of the group, while others waited for one of them."""
     counted = next((word for word in said.values() if word.joined is not None), None)
     if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
         return None
@@ -177,7 +177,7 @@ def _silent(
     elif awaited - set(said):
         missing = tuple(sorted(awaited - set(said)))
     elif len(awaited) == 1 and not quiet:
-        missing = tuple(awaited)  # it came, and too late: it waits for the others now
+        missing = tuple(awaited)  # this rank came too late, and now waits for the others itself
     else:
         return None
     waiting = tuple(sorted(rank for rank in said if rank not in missing))
@@ -222,12 +222,12 @@ def _address(met_at: str) -> str:
 
 
 def _had_come(reading: Reading) -> bool:
-    """It lost a connection that it had: it waited with the others until rank 0 ended, and the store with it."""
+    """Whether the rank lost a connection that it had: it had joined, until rank 0 and its store ended."""
     return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
 
 def _failed(reading: Reading) -> bool:
-    """For a file alone: it has a line that the start of the group failed."""
+    """Whether the rank failed: its exit is not 0; without an exit, whether its log has a line about a failed start."""
     ended = reading.worker.exit
     return reading.said.meeting is not None if ended is None else not ended.ok
 

@@ -1,4 +1,4 @@
-"""Explains, on a node, that the owner of its job never answered, or has stopped answering."""
+"""Makes a node's report if the job's owner never answered, or has stopped answering."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from holdfast.model.phrases import Phrase
 def explain_owner_lost(
     job: str, node: str, owner: str, *, silent_s: float, waited_s: float, attempt: int, workers: int
 ) -> ExitReport:
-    """The report of a node whose job has no owner any more. Times are in seconds; `workers`: how many workers it has
-    ended."""
+    """Return the report of a node whose job has lost its owner.
+
+    job: the job's id.
+    node: the name of this node.
+    owner: the host name of the owner's machine.
+    silent_s: seconds since the owner's last answer.
+    waited_s: seconds for which the node waited for an owner.
+    attempt: the number of the attempt.
+    workers: number of workers that the node has ended.
+    """
     row = load().row(Phrase.OWNER_LOST)
     ended = f"its {workers} worker{'s'[: workers != 1]} ended with its lease, and " if workers else ""
     return ExitReport(
@@ -37,7 +45,12 @@ def explain_owner_lost(
 
 
 def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitReport:
-    """The report of a node that found no owner. `place`: the address it dialled; `last`: the error of its last try."""
+    """Return the report of a node that found no owner.
+
+    place: the address that the node dialled.
+    waited_s: seconds for which it tried.
+    last: the error of its last try.
+    """
     row = load().row(Phrase.GANG_START_TIMEOUT)
     host, _, port = place.rpartition(":")
     last = last.removeprefix(f"no owner answers at {place}: ")

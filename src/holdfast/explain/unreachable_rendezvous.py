@@ -1,8 +1,8 @@
-"""A gang over several nodes whose group never formed: names the ranks that did not reach rank 0's port, and a test
-command.
+"""Explains a multi-node gang whose group never formed: names the ranks that did not reach rank 0's port, and a command
+to test the link.
 
-torch names the address and the port that it tried when it stops trying (`timed out … while trying to connect to`), and
-where the other side refuses or there is no route (`failed to connect to … (errno: 113 - No route to host)`).
+torch prints the address and the port when it gives up (`timed out … while trying to connect to`), and when the other
+side refuses or there is no route (`failed to connect to … (errno: 113 - No route to host)`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue
 
 CONFIDENCE = 0.8
-#: The reason names at most so many nodes.
+#: Limit on the nodes that the reason names.
 NAMED = 6
 _MEETING = frozenset(
     {Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST}
@@ -36,9 +36,9 @@ Place = tuple[str, str]
 
 
 def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft | None:
-    """The same answer, with all ranks that did not reach the port, where the group has ranks on several nodes.
+    """Return the draft with all ranks that did not reach rank 0's port, if the gang has several nodes.
 
-    None where every rank reached it.
+    None if no rank reports this, or if the gang has one node.
     """
     nodes = dict.fromkeys(reading.worker.node for reading in readings)
     if len(nodes) < 2 or draft.phrase not in _MEETING:
@@ -49,7 +49,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
         return None
     (host, port), _ = counted.most_common(1)[0]
     if evidence.meeting and f"{host}:{port}" != evidence.meeting:
-        return None  # not where holdfast had them meet: that is another question
+        return None  # not the address that holdfast set, so another module explains it
     by_node: dict[str, list[int]] = {}
     why = ""
     for rank, (reading, places) in tried.items():
@@ -76,7 +76,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
     worker = first.worker
     draft.worker, draft.exit, draft.rank = worker, worker.exit, worker.rank
     if worker.exit is not None and worker.exit.after_stop:
-        draft.exit = None  # it was still trying when it was stopped: its end says nothing
+        draft.exit = None  # the stop interrupted it while it still tried, so its exit tells nothing
     draft.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
     draft.wording, draft.rule = None, ""
     named = {rank for ranks in by_node.values() for rank in ranks}

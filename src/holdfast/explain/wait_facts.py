@@ -1,8 +1,8 @@
-"""The facts behind `holdfast.explain.wait_rules`: frames, system calls, kernel wait channels, and the argument for
-each.
+"""The tables for `holdfast.explain.wait_rules`: frames, system calls and kernel wait channels, with a reason for each.
 
-Row: function, file, what it waits for, the end of "it waits for …", flags, why. Flags: `weak`, `idle` (counts only
-for a rank that uses no CPU), `through` (counts also with the user's frames further in). The first row that fits counts.
+Columns of `ROWS`: pattern of the function, pattern of the file, target of the wait, the end of "it waits for …", flags,
+reason for the row. Flags: `weak`; `idle` (counts only for a rank that uses no CPU); `through` (counts also if the
+user's frames are further in). The first row that matches counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HTTP = (
 _TORCH_SAVE = r"torch/serialization\.py$|safetensors/|torch/distributed/checkpoint/(?:filesystem|_fsspec)"
 
 ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
-    # A person, before what the interpreter does to hear one.
+    # Waits for a person. They come before the reads and system calls by which the interpreter waits for input.
     (r"^(?:interaction|cmdloop|_cmdloop|user_line|user_exception|set_trace)$", r"(?:pdb|bdb|cmd)\.py$", "person",
      "a person at its debugger", "", "pdb reads its next command"),
     (r".", r"IPython/(?:terminal|core/(?:debugger|interactiveshell))|ipdb/|pudb/|rpdb|debugpy/|/code\.py$", "person",
@@ -28,7 +28,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "a person at its stdin", "", "input() reads a line of the standard input"),
     (r"^(?:PyOS_Readline|my_fgets|rl_getc|readline_until_enter_or_signal)", "", "person",
      "a person at its stdin", "", "the interpreter's prompt"),
-    # Device, before the collectives: a synchronize is no collective, though it may wait for one.
+    # Waits for the device. They come before collectives: a synchronize is no collective, though it may wait for one.
     ((r"^(?:cu(?:da)?|hip)(?:Stream|Event|Ctx|Device)Synchronize|^cu(?:da)?Mem(?:cpy|set|Free)|^hipMem(?:cpy|Free)"
      r"|^aclrtSynchronize|^aclrtMemcpy|_local_scalar_dense(?:_cuda)?|c10::(?:cuda|hip)::.*[sS]ynchronize|^xla::|^xrt"),
      "", "device", "its device", "", "the host waits for work that it has queued on the accelerator"),
@@ -36,7 +36,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "device", "its device", "", "torch.cuda.synchronize and its like"),
     (r"^(?:block_until_ready|_single_device_array_to_np_array_did_copy|mark_step|wait_device_ops)", "", "device",
      "its device", "", "JAX and XLA wait for queued work there"),
-    # Other ranks.
+    # Waits for other ranks.
     (r"^c10d::Reducer::|^c10d::.*[rR]educer", "", "peers", "the other ranks' gradients", "",
      "DDP's reducer ends a backward pass when all ranks have given their gradients"),
     (r"^c10d::(?:detail::|TCPStore|TCPClient|FileStore|HashStore|PrefixStore|Store)", "", "peers",
@@ -66,7 +66,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
     (r"^(?:_engine_run_backward|run_backward)$|^torch::autograd::(?:python::)?(?:Python)?Engine::execute",
      r"torch/autograd|\.so", "peers", "the end of its backward pass", "weak idle",
      "a backward pass that uses no CPU waits for its device, or for other ranks' gradients"),
-    # An answer from outside of the job.
+    # Waits for a service outside the job.
     (r".", r"(?:^|/)(?:wandb|mlflow|comet_ml|neptune|clearml|aim)/", "service", "its tracking service", "",
      "a tracking service that does not answer"),
     (r".", _HTTP, "service", "an answer over HTTP", "", "no collective goes over HTTP"),
@@ -76,7 +76,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "service", "an answer of a database or broker", "", "a client of a service outside the job"),
     (r"^(?:getaddrinfo|gethostbyname\w*|res_n?query|res_nsend|__libc_res_n?send|_nss_dns_)", "", "service",
      "the answer of a name server", "", "a name is resolved"),
-    # Its own children.
+    # Waits for child processes.
     (r"^(?:_next_data|_get_data|_try_get_data|_process_data|_shutdown_workers|_next_index)$",
      r"utils/data/dataloader\.py$", "child", "its data loader's workers", "idle",
      "the loader's processes fill that queue"),
@@ -90,7 +90,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "torch.multiprocessing.spawn"),
     (r"^(?:os_wait\w*|wait[34p]\w*|waitid|waitpid|__wait4|__GI___wait4|__waitpid)$", "", "child",
      "a process that it has started", "weak", "wait4 and its like"),
-    # A lock that others hold.
+    # Waits for a lock.
     (r".", r"(?:^|/)(?:filelock|fasteners|portalocker|zc/lockfile)/|utils/file_baton\.py$", "lock",
      "a file lock that another process holds", "", "libraries that lock by files"),
     (r"^(?:flock|fcntl_flock\w*|fcntl_lockf\w*|lockf|__flock|__GI___flock)$", "", "lock",
@@ -102,7 +102,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "a mutex or semaphore below Python"),
     (r"^(?:acquire|__enter__|_acquire_restore)$", r"multiprocessing/synchronize\.py$|threading\.py$", "lock",
      "a lock", "weak", "the lock's own methods"),
-    # A thread or task of its own.
+    # Waits for a thread or task of the same process.
     (r"^(?:join|_wait_for_tstate_lock)$", r"(?:^|/)threading\.py$", "thread", "a thread of its own", "weak",
      "Thread.join"),
     (r"^result$|^wait$|^as_completed$|^shutdown$", r"concurrent/futures/\w+\.py$", "thread", "a task of its executor",
@@ -121,7 +121,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "a plain socket links ranks, unless a frame says that it is a service's"),
     (r"^(?:sock_accept|sock_recv\w*|sock_send\w*|sock_connect|internal_connect|sock_call\w*)$", "", "peers", "", "weak",
      "the same in machine code, where the user's own code calls it"),
-    # The disk.
+    # Waits for the disk.
     (r".", _TORCH_SAVE, "disk", "the disk of a checkpoint", "idle", "writing or reading a checkpoint"),
     (r"^(?:caffe2::serialize::|PyTorchStream|torch::serialize|mz_zip_|H5[A-Z]+)", "", "disk",
      "the disk of a checkpoint", "idle", "torch.save writes through these"),
@@ -129,7 +129,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "fsync returns when the disk has the bytes"),
     (r"^(?:_io_open|_io_FileIO___init__\w*|_Py_open\w*|open64|__open64\w*|openat\w*)$", "", "disk",
      "a file that does not open", "weak", "an open that blocks: a FIFO or a file system that does not answer"),
-    # Itself.
+    # Sleeps, or waits for a signal.
     (r"^(?:time_sleep|pysleep|sleep|usleep|nanosleep|clock_nanosleep|__nanosleep|clock_nanosleep\w*)$", "", "itself",
      "", "weak", "it sleeps because its own code asked for it"),
     (r"^(?:pause|sigwait\w*|sigsuspend|signal_pause|signal_sigwait\w*)$", "", "itself", "a signal", "weak",
@@ -137,7 +137,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
 )  # fmt: skip
 
 CALLS: tuple[tuple[str, str, str, str, str], ...] = (
-    # System call, file, what it waits for, the end of "it waits for …", why.
+    # Columns: system call, file, target of the wait, the end of "it waits for …", reason for the row.
     (r"p?read|readv|ioctl", r"^0 (?!.*\.(?:bin|pt|json)$)", "person", "a person at its stdin", "descriptor 0 is stdin"),
     (r"flock|fcntl", r"", "lock", "a file lock that another process holds", "blocking locks of files"),
     (r"wait4|waitid", r"", "child", "a process that it has started", "they return when a child ends"),
@@ -151,7 +151,7 @@ CALLS: tuple[tuple[str, str, str, str, str], ...] = (
 )  # fmt: skip
 
 CHANNELS: tuple[tuple[str, str, str, str], ...] = (
-    # Kernel function in which a thread in state D sleeps, what it waits for, the end of "it waits for …", why.
+    # Columns: kernel function in which a thread in state D sleeps, target, the end of "it waits for …", reason.
     (r"nfs|rpc_(?:wait|execute)|__rpc", "disk", "an NFS server", "NFS and SUNRPC"),
     (r"fuse|request_wait_answer", "disk", "a FUSE file system's own process", "FUSE asks a process"),
     (r"ll_|cl_sync|ldlm|ptlrpc|obd_|osc_|lov_", "disk", "a Lustre server", "Lustre's client"),

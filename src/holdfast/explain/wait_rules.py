@@ -1,9 +1,9 @@
-"""What a frame waits for: a table of facts about libraries, and the rules by which a stack is read with it.
+"""Decides for what a stack waits, with a table of frames of known libraries.
 
-A row has a frame's function and file, what it waits for, and the argument. Rows are searched from the innermost frame
-outwards. A weak row (a lock, a sleep) gives way to a strong one in the library's frames around it: a collective that
-polls sleeps too. The search ends at the first frame of the user's own code, since a wait that the user's code makes
-inside a library's call (a hook in the backward pass) is not the library's; only a collective's name counts beyond it.
+A row of the table matches a frame's function and file. Frames are searched from the innermost outwards. A strong row in
+an outer frame of the library takes precedence over a weak row (a lock, a sleep), because a collective that polls sleeps
+too. The search ends at the first frame of the user's own code: a wait in user code that a library calls (a hook in the
+backward pass) is not the library's. Beyond that frame only the name of a collective counts.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from holdfast.explain.wait_facts import CALLS, CHANNELS, ROWS
 from holdfast.model.noun_base import Noun
 
-#: Innermost frames of Python in which a collective's name counts: wrappers and loggers lie between it and the wait.
+#: Number of innermost Python frames that are searched: wrappers and loggers may lie between a collective and its wait.
 DEPTH = 8
 
 
 class WaitTarget(enum.StrEnum):
-    """What a rank that stands waits for."""
+    """The target of a rank's wait."""
 
-    #: Other ranks: it stands because they do not come.
+    #: Other ranks, which do not come.
     PEERS = "peers"
-    #: Work queued on an accelerator, which may be a collective: alone it does not distinguish a rank from the others.
+    #: Work that is queued on an accelerator. It may be a collective, so it does not distinguish a rank from the others.
     DEVICE = "device"
     DISK = "disk"
     CHILD = "child"
@@ -32,35 +32,35 @@ class WaitTarget(enum.StrEnum):
     PERSON = "person"
     #: An answer from outside the job.
     SERVICE = "service"
-    #: A thread or task of its own process.
+    #: A thread or task of the same process.
     THREAD = "thread"
-    #: It sleeps, or waits for an event that only its own code can bring.
+    #: A sleep, or an event that only the rank's own code can cause.
     ITSELF = "itself"
 
 
 class WaitPattern(Noun, frozen=True, kw_only=True):
-    """One fact about a frame."""
+    """One row of the table."""
 
     function: re.Pattern[str]
     file: re.Pattern[str] | None
     waits: WaitTarget
-    #: `a row of its data loader's workers`: the end of "it waits for …".
+    #: The end of the sentence "it waits for …", such as `its data loader's workers`.
     what: str
-    #: The argument for the row.
+    #: The reason for the row.
     why: str
     weak: bool = False
-    #: Counts also for a rank that burns CPU at the frame in every look; else only for one that uses none.
+    #: Whether it also counts for a rank that uses the CPU at the frame in every look, and not only for an idle rank.
     spins: bool = True
-    #: Counts also with frames of the user's code further in.
+    #: Whether it also counts if frames of the user's code are further in.
     through: bool = False
 
 
 class Wait(Noun, frozen=True, kw_only=True):
-    """What a stack waits for."""
+    """The wait that a stack shows."""
 
     waits: WaitTarget
     what: str
-    #: The index of the frame that shows it; -1 where the kernel shows it.
+    #: The index of the frame that shows the wait; -1: the kernel shows it.
     index: int = -1
     spins: bool = False
     weak: bool = False
@@ -72,7 +72,7 @@ _NATIVE = re.compile(r"\.so(?:[.\d]*)?$|^[^/.]*$|/[^/.]+$|/python[\d.]*$|^python
 
 
 class WaitFrame:
-    """One frame, taken apart."""
+    """One frame, parsed into function, file and line."""
 
     __slots__ = ("file", "function", "line", "text")
 
@@ -85,18 +85,18 @@ class WaitFrame:
 
     @property
     def place(self) -> str:
-        """`train.py:12`."""
+        """File name and line number: `train.py:12`."""
         name = self.file.rpartition("/")[2]
         return f"{name}:{self.line}" if self.line else name
 
     @property
     def native(self) -> bool:
-        """Whether it is a native frame: a library's or the interpreter's."""
+        """Whether it is a frame of machine code, in a library or the interpreter."""
         return not self.line and bool(_NATIVE.search(self.file))
 
     @property
     def ours(self) -> bool:
-        """It is of the user's code, not of a library or the interpreter."""
+        """Whether it is a frame of the user's code, not of a library or the interpreter."""
         return bool(self.file) and not self.native and not _LIBRARY.search(self.file)
 
 
@@ -120,15 +120,15 @@ _rows: tuple[WaitPattern, ...] = ()
 
 
 def rows() -> tuple[WaitPattern, ...]:
-    """The table, compiled at its first use."""
+    """Return the table, which is compiled at its first use."""
     global _rows  # compiled once
     _rows = _rows or _made()
     return _rows
 
 
 def row_of(frame: WaitFrame) -> WaitPattern | None:
-    """The first row that matches the frame."""
-    # Python's frames may have their class before them: `Condition.wait`.
+    """Return the first row that matches the frame; None: none does."""
+    # The function of a Python frame may have a class before it: `Condition.wait`.
     name = frame.function if frame.native else frame.function.rpartition(".")[2]
     for row in rows():
         if row.function.search(name) and (row.file is None or row.file.search(frame.file)):
@@ -137,7 +137,7 @@ def row_of(frame: WaitFrame) -> WaitPattern | None:
 
 
 def wait_of(frames: Sequence[str]) -> Wait | None:
-    """What a stack waits for, innermost frame first; None where no row matches."""
+    """Return the wait that a stack shows, its innermost frame first; None if no row matches."""
     weak: Wait | None = None
     index, python, inside = -1, 0, True
     found: Wait | None = None
@@ -150,10 +150,10 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
         if row is not None and (inside or row.through):
             wait = Wait(waits=row.waits, what=row.what, index=index, spins=row.spins, weak=row.weak)
             if row.weak:
-                # `Future.result` says more than the `Condition.wait` inside of it.
+                # The outermost weak row of the same target tells more: `Future.result` than its `Condition.wait`.
                 weak = wait if weak is None or weak.waits is row.waits else weak
             elif found is None or (found.waits is WaitTarget.PEERS and row.through):
-                # Of a collective's own frames the outermost is the one that the user's code calls.
+                # The outermost frame of a collective is the one that the user's code calls.
                 found = wait if found is None or row.waits is WaitTarget.PEERS else found
         if frame.ours:
             inside = False
@@ -161,7 +161,7 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
 
 
 def call_of(waits_in: str, file: str) -> Wait | None:
-    """What the kernel shows: the system call with its wait channel, and its file."""
+    """Return the wait that a system call (`waits_in`, with its wait channel) and its file show; None: unknown."""
     for call, target, waits, what, _ in CALLS:
         if re.match(call, waits_in) and re.search(target, file):
             return Wait(waits=WaitTarget(waits), what=what)
@@ -169,7 +169,7 @@ def call_of(waits_in: str, file: str) -> Wait | None:
 
 
 def channel_of(waits_in: str) -> Wait | None:
-    """What a thread in state D waits for, by the kernel's function."""
+    """Return the wait of a thread in state D, from the kernel function in which it sleeps; None: unknown."""
     for channel, waits, what, _ in CHANNELS:
         if re.search(channel, waits_in):
             return Wait(waits=WaitTarget(waits), what=what)

@@ -1,4 +1,4 @@
-"""Finds the cause in one worker's logs and exit, or, where only logs are known, in all logs together."""
+"""Finds the cause in the culprit's logs and exit; if only logs are known, in all logs together."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from holdfast.model.worker_reading import Clue, LinePlace, Weight, WorkerReading
 def of_worker(
     who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
 ) -> ReportDraft:
-    """The report for one culprit whose end the operating system reported."""
+    """Draft the report for a culprit whose exit the operating system reported."""
     suspect = who.culprit
-    assert suspect is not None  # asked only once a suspect is found
+    assert suspect is not None  # the caller has checked it
     reading, ended = suspect.reading, suspect.exit
     if who.left_early and ended is not None:
         draft = left_early(ended, who, matcher)
@@ -85,17 +85,16 @@ def of_worker(
 
 
 def _passed_on(ended: WorkerExit) -> tuple[str, str]:
-    """Reason and solution where the signal came through holdfast, and the worker had no handler for it."""
+    """Return reason and solution for a signal that holdfast passed on to a worker without a handler for it."""
     name, who = signal_name(ended.signal or 0), who_of(ended.role, ended.rank, ended.node)
     reason = f"{who}: ended by {name}, which holdfast had got and passed on to the workers; it has no handler for it"
     return reason, f"Handle it (signal.signal(signal.{name}, …)), or have the scheduler send none (Slurm: --signal)."
 
 
 def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidence) -> None:
-    """All other ranks stopped waiting, and one still ran without such a line: the others waited for it.
+    """Change the draft to blame the only rank that still ran when all others had given up waiting.
 
-    This is likely, not certain: a watchdog that looks only now and then may have been about to report the same of that
-    rank.
+    This is likely, not certain: that rank's watchdog may have been about to report the same wait.
     """
     waited = [
         worker.rank
@@ -113,7 +112,7 @@ def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidenc
 
 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """The report where only logs are known: the strongest cause in all of them, the earliest among equals."""
+    """Draft the report if only logs are known: the strongest cause in all of them; among equals, the earliest."""
     causes = [(cause, reading) for reading in readings for cause in with_notes(reading.said)]
     kernel_log = Reading(WorkerEvidence(), WorkerReading())
     causes += [(clue, kernel_log) for clue in _kernel_clues(evidence.kernel, matcher)]
@@ -139,7 +138,9 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     )
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
-        return unexplained(readings, matcher)  # a launcher's "a process failed" says less than which one, and how
+        return unexplained(
+            readings, matcher
+        )  # the launcher's note names the rank and its status, so it tells more than "a process failed"
     draft = _draft(best, matcher)
     draft.worker = reading.worker
     draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
@@ -180,7 +181,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
 
 
 def _name_signal(draft: ReportDraft, best: Clue, reading: Reading) -> None:
-    """The rank of the signal, and the status that stands for it, where a launcher's box or a shell has them."""
+    """Add the code, the signal and the rank to the draft, if a launcher's or shell's note has them."""
     if best.phrase not in (Phrase.NATIVE_CRASH, Phrase.KILLED_BY_SIGNAL):
         return
     crash = best.phrase == Phrase.NATIVE_CRASH
@@ -203,7 +204,7 @@ def _name_signal(draft: ReportDraft, best: Clue, reading: Reading) -> None:
 
 
 def _rank_of_file(reading: Reading) -> int:
-    """The rank in the tags of a file's lines, where there is one; else the file's place on the command line."""
+    """Return the rank in the tags of a file's lines; else the file's position on the command line."""
     return reading.said.tagged if reading.said.tagged is not None else reading.worker.rank
 
 
@@ -212,7 +213,7 @@ def _original_of(ended: WorkerExit) -> Original:
 
 
 def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: bool, stopped: bool) -> bool:
-    """Whether the status that the user gave is better evidence than the best clue in the logs."""
+    """Whether the status that the user typed is better evidence than the strongest clue in the logs."""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
@@ -222,7 +223,7 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
     if sig == 6:
         return strongest is None or (strongest >= Weight.ABORT and not gave_up)
     if sig == 15 and stopped:
-        return False  # the one who cancelled a job tells more of its SIGTERM
+        return False  # the log line about the cancellation tells more than SIGTERM
     return strongest is None or strongest > Weight.PEERS
 
 
@@ -233,7 +234,7 @@ _CONFIDENCE = {
 
 
 def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, LinePlace]:
-    """The strongest standing; then the earliest by time where every file has times, then by place."""
+    """Return the sort key of a cause: its strength; then its time, if there are several files; then file and line."""
     at = cause.line.moment if several else None
     weight, tier, hint, place = key(cause)
     return (weight, tier, hint, at or 0.0, reading, place)
@@ -248,12 +249,12 @@ def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
 
 
 def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
-    """The clue with the moment at which the watch read its line: the line may only have the seconds since boot."""
+    """Return the clue with the time at which holdfast read its line: the line may only have the seconds since boot."""
     at = next((item.at for item in items if item.at is not None and clue.line.raw in item.text), None)
     return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
 
-#: What a program reports when the device under it has failed.
+#: Phrases that a program may report if its device has failed.
 _BYHARDWARE = frozenset({
     Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
     Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,
@@ -265,7 +266,8 @@ _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 def kernel_knows_better(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
 ) -> ReportDraft:
-    """A live worker's signal or vague line, where the kernel log of the same attempt has the cause."""
+    """Replace the draft by a cause from the kernel log, if the worker's exit or line is vague; else return it
+    unchanged."""
     ended = draft.exit
     if ended is None or not evidence.kernel:
         return draft
@@ -278,7 +280,8 @@ def kernel_knows_better(
         if named and ended.pid is not None and int(named[1]) != ended.pid:
             continue
         if cause.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED:
-            # Who called the killer need not be who was killed; where the log names victims, they are what counts.
+            # The process that triggered the memory killer need not be the victim: if lines name victims, only they
+            # count.
             if not (killed and bare) or (victims and named is None):
                 continue
         elif not bare and (
@@ -314,7 +317,7 @@ def _draft(cause: Clue, matcher: Matcher) -> ReportDraft:
 
 
 def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> ReportDraft | None:
-    """Codes 200 to 219 are the worker's own statement, and holdfast believes them."""
+    """Draft the report for a contract code (200 to 219), by which the worker itself tells whether a rerun helps."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
         return None
@@ -354,14 +357,14 @@ def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> 
 
 
 def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
-    """The cause in the worker's own log, where that is better evidence than its exit."""
+    """Draft the report from the worker's own log, if that is better evidence than its exit; else None."""
     best = reading.best
     if best is None:
         return None
-    # After our stop the signal was ours: what it said before is all that counts.
+    # After holdfast's stop the signal is holdfast's own, so only the log counts.
     ours = ended is not None and ended.after_stop
     signalled = ended is not None and ended.signal is not None and best.weight >= Weight.OWN and not ours
-    # A signal that nothing narrow explains is reported as the signal; what was said before an abort is its cause.
+    # A signal that no specific line explains is reported as the signal. A line before an abort is its cause.
     if signalled and ended is not None and (ended.signal != 6 or best.weight is Weight.ABORT):
         return None
     draft = _draft(best, matcher)
