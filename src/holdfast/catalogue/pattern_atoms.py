@@ -1,6 +1,6 @@
 """Computes the atoms of a pattern, by which most rows are ruled out before their patterns are compiled.
 
-A pattern's atoms are lower-case strings; every text that the pattern matches contains at least one of them, in any
+A pattern's atoms are lower-case strings; every text that the pattern matches contains at least one of them, ignoring
 case. A pattern without atoms is always tried. The atoms save time: compiling a thousand patterns takes longer than
 reading a small log, and running them all takes longer than reading a big one. They are computed when rows are stored.
 """

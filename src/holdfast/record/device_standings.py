@@ -184,7 +184,7 @@ class Standings:
     def prune(self, upto: int, *, before: float, most: int, at_a_time: int, left: bytes) -> int:
         """Remove old events; return how many entries were removed. A failure is ignored: it only costs space.
 
-        Releases are kept, and so is the newest policy among the removed entries.
+        Releases are kept, and the newest policy up to the last removed entry.
 
         upto: remove no entry after this sequence number; a snapshot must include all entries up to it.
         before: remove events that were received before this time, in seconds.

@@ -28,7 +28,7 @@ _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
 class Key:
-    """A job's key. Its `repr` shows only the file's name, and it cannot be pickled."""
+    """A job's key. Its `repr` shows only the file's path, and it cannot be pickled."""
 
     __slots__ = ("_secret", "path")
 

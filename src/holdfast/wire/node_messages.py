@@ -64,7 +64,7 @@ class Hello(Message, frozen=True, kw_only=True):
     job: str
     #: Random id of the agent; it stays the same as long as the node's guard is alive.
     agent: str
-    #: How many agents the guard has started; a restarted agent has a higher number.
+    #: Number of this start of the agent by its guard; it is higher after each restart.
     boot: int
     user: str
     #: Facts about the node. Its `name` is the machine's host name; the owner may choose another name.

@@ -199,7 +199,7 @@ class Channel:
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
                 self._sock.getpeername()  # raises OSError if the peer has left: TLS cannot wrap such a socket
-                # TLS starts at the first byte, so that a silent peer costs only a descriptor.
+                # Wrap the socket only when it is ready, so that a silent peer costs only a descriptor.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
         except ssl.SSLWantReadError:
