@@ -16,12 +16,12 @@ CONTRACT = range(200, 220)
 #: Codes 128 + N for the signals N = 1 to 31. Real-time signals have no code: it would be one of the hardware block.
 SIGNALS = range(128 + 1, 128 + 32)
 
-#: The codes that a row may have, by its blame.
+#: The codes that a row may have, by the row's blame.
 BLOCKS: dict[Blame, tuple[range, ...]] = {
     Blame.HARDWARE: (range(160, 180),),
     Blame.NETWORK: (range(180, 190),),
     Blame.STORAGE: (range(180, 190),),
-    # A service outside the job may be the site's own: a licence server, a registry.
+    # A service outside the job may belong to the site, such as a licence server or a registry.
     Blame.EXTERNAL: (range(180, 190), range(190, 200)),
     Blame.PLATFORM: (range(190, 200), range(251, 255)),
     Blame.WORKLOAD: (range(220, 250),),

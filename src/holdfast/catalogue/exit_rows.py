@@ -1,6 +1,6 @@
-"""The catalogue of exits: rows of data that say what a line in a log means. `exits/*.yaml` holds the rows.
+"""The catalogue of exits: rows of data that map lines of a log to their meaning. The rows are in `exits/*.yaml`.
 
-One row a phrase over all files; a file is a YAML list of rows:
+Each phrase has one row in one of the files. A file is a YAML list of rows:
 
 ```yaml
 - phrase: AcceleratorOutOfMemory     # identity
@@ -17,46 +17,47 @@ One row a phrase over all files; a file is a YAML list of rows:
       samples: ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has …"]
 ```
 
-**Patterns** are in re2's syntax and see one line at a time, without its prefixes (rank tags, timestamps, ANSI). `^`
-and `$` stand for the ends of that bare line. Named groups become fields. Case matters unless the pattern starts with
+**Patterns** are in re2's syntax and match one line at a time, without its prefixes (rank tags, timestamps, ANSI). `^`
+and `$` match the ends of that bare line. Named groups become fields. Case matters unless the pattern starts with
 `(?i)`. A pattern that can match the empty string is refused.
 
 **Fields** that every reason and solution may use: `{who}` (`rank 3 on node7`, or `the program`), `{rank}`, `{node}`,
 `{time}`, `{line}` (the matched line, cut), `{message}` (the exception's message), `{exception}` (its type),
-`{signal}`, `{exit}`, `{source}`, and the named groups of the wording's pattern, and those of `fields`. A reason or
-solution of a wording that uses an unknown field is not used: the row's is. In the row's own, unknown fields leave
-a plain phrase out (`{asked?an unknown amount}`).
+`{signal}`, `{exit}`, `{source}`, and the named groups of the wording's pattern and of `fields`. If a reason or solution
+of a wording uses an unknown field, the row's is used instead. A field may have a default for the case that it is
+unknown: `{asked?an unknown amount}`.
 
-**fields** (optional, on a row): further patterns with named groups that are looked for in the lines around a hit (the
-block of its exception, 10 lines either side): `fields: ['GPU (?P<gpu>\\d+) has a total capacity of (?P<total>[\\d.]+
-\\w+)']`.
+**fields** (optional, on a row): further patterns with named groups, which are searched in the lines around a hit (the
+block of its exception, and 10 lines before and after it): `fields: ['GPU (?P<gpu>\\d+) has a total capacity of
+(?P<total>[\\d.]+ \\w+)']`.
 
 **strength** of a wording:
-- `first_hand` (default): says why. In a chain of exceptions the innermost first-hand one is the cause.
-- `hint`: a broad text (`Connection refused`, `Permission denied` without a path …) that explains only when nothing
-  first-hand does.
-- `consequence`: says that something else went away or gave up. Never a cause while anything better exists.
+- `first_hand` (default): gives the cause. In a chain of exceptions the innermost first-hand one is the cause.
+- `hint`: a general text (`Connection refused`, `Permission denied` without a path …) that counts only if there is no
+  first-hand line.
+- `consequence`: reports that something else was lost or gave up. It counts only if there is nothing better.
 - `advice`: counts only together with its `beside`.
 
-`beside` (optional, any strength): re2 that must also match somewhere in the same worker's evidence.
-`within` (optional, any strength): re2 that must match within the chain of exceptions (its frames too) that the hit is
-part of; for any other line, anywhere in the same worker's evidence.
-`unless` (optional, any strength): re2 that must not match there.
+`beside` (optional, any strength): a pattern that must also match somewhere in the same worker's text.
+`within` (optional, any strength): a pattern that must match in the chain of exceptions (with its frames) to which the
+hit belongs; for any other line, anywhere in the same worker's text.
+`unless` (optional, any strength): a pattern that must not match in the text in which `within` is searched.
 
-**where** the line must stand: `any` (default: an exception's line, or a line in the end of the log) | `exception`
-(the final line of a traceback only) | `kernel` (a kernel log line: believed above what the program says) |
-`scheduler` (a statement of Slurm, the kubelet, a container engine or another scheduler: the same).
+**where** is the place of the line: `any` (default: an exception's line, or a line in the end of the log) | `exception`
+(only the final line of a traceback) | `kernel` (a line of the kernel log, which takes precedence over the program's
+own lines) | `scheduler` (a line of Slurm, the kubelet, a container engine or another scheduler, with the same
+precedence).
 
 **blame**, **rerun**, **solution**, **reason** on a wording override the row's for this wording. The code is the
 row's: one phrase has one code.
 
-**samples**: a line or a block for which the whole explainer must answer this phrase; every wording has at least one.
+**samples**: lines or blocks for which the whole explainer must give this phrase; every wording has at least one.
 
-Codes: `holdfast.catalogue.exit_codes` has the blocks, and refuses a row that lies outside the block of its blame.
+Codes: `holdfast.catalogue.exit_codes` has the blocks, and refuses a row whose code is outside the block of its blame.
 
-Loading: YAML is slow to parse, so rows are kept as JSON under a key made of the files' content: beside the rows
-(`exits/rows.json`, written when a wheel is built: `python -m holdfast.catalogue.exit_rows`) or else in the user's cache
-directory. Where neither can be had the YAML is parsed each time; nothing but speed depends on it.
+Loading: YAML is slow to parse, so the rows are stored as JSON with a key made from the files' content: beside the rows
+(`exits/rows.json`, written when a wheel is built: `python -m holdfast.catalogue.exit_rows`), or else in the user's
+cache directory. If neither can be read, the YAML is parsed each time, which is only slower.
 """
 
 from __future__ import annotations

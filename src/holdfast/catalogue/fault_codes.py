@@ -1,9 +1,9 @@
-"""Catalogues of fault codes: which code means which remedy, one folder a vendor.
+"""Catalogues of fault codes, one folder per vendor: each code with its remedy.
 
-A vendor is `<vendor>/codes.csv` and, where it has rules of its own, `<vendor>/rules.yaml`. The columns of a
-`codes.csv`: `code`, `remedy` (a `Remedy`'s name; empty: judged by severity), `name`, and where a vendor knows them
-`plane` (`network`: a plane of its own), `severity` (what a source should say of it), `assertion` (`occur`: it lasts
-until something clears it; `once`: it is over when it is seen) and `advice` (the vendor's own word for what to do).
+A vendor has `<vendor>/codes.csv` and, optionally, its own rules in `<vendor>/rules.yaml`. The columns of a `codes.csv`:
+`code`, `remedy` (a `Remedy`'s name; empty: the severity decides), `name`, and optionally `plane` (`network` or the
+default `chip`), `severity` (which a source should report for it), `assertion` (`occur`: the fault lasts until an event
+clears it; `once`: it is momentary) and `advice` (the vendor's advice).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 #: Ascend codes of the network plane, in canonical form.
 NETWORK_CODES = frozenset({"81078603", "81078607", "110000002", "110001024"})
 
-#: The link fault with defaults and limits of its own.
+#: The code of the link fault, which has its own defaults and limits.
 LINK_DOWN = "81078603"
 
 _CANONICAL: dict[str, str] = {}

@@ -65,7 +65,7 @@ class Attribution(msgspec.Struct):
     also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
-    #: The culprit exited with status 0 while the other ranks still waited for it.
+    #: Whether the culprit exited with status 0 while the other ranks still waited for it.
     left_early: bool = False
     #: The only rank that still ran, and had blamed no other, when all other ranks gave up waiting for a peer.
     missing: Suspect | None = None

@@ -1,4 +1,4 @@
-"""Maps the fault code of a device or node to its phrase, and decides whether a fault explains a death."""
+"""Maps the fault code of a device or node to its phrase, and decides whether a fault explains an exit."""
 
 from __future__ import annotations
 

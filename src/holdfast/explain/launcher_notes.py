@@ -31,7 +31,7 @@ class ExitNote(NamedTuple):
     shell: bool = False
     #: The program that logged the exit, such as `Slurm`.
     by: str = ""
-    #: The launcher names this process as the first that failed.
+    #: Whether the launcher names this process as the first that failed.
     root: bool = False
     #: Path of the file with the worker's exception.
     error_file: str = ""

@@ -55,7 +55,7 @@ _WENT_ON_ORDINARY = 3
 _WENT_FAR = 10
 
 
-#: Outer exceptions that only state that there were inner ones.
+#: Outer exceptions that only report that there were inner ones.
 _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
 
 

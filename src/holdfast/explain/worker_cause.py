@@ -138,9 +138,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     )
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
-        return unexplained(
-            readings, matcher
-        )  # the launcher's note names the rank and its status, so it tells more than "a process failed"
+        return unexplained(readings, matcher)  # the launcher's note tells more: the rank and its status
     draft = _draft(best, matcher)
     draft.worker = reading.worker
     draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
@@ -325,7 +323,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
     row = matcher.catalogue.row(Phrase.USER_EXCEPTION)
     last = "Its last line is in the evidence" if said is not None else "It printed nothing"
     says = "trying again is useless" if permanent else "trying again may help"
-    assert ended is not None  # it has a code
+    assert ended is not None  # `code` is not None
     who = who_of(ended.role, ended.rank, ended.node)
     return ReportDraft(
         Phrase.USER_EXCEPTION,

@@ -108,8 +108,8 @@ def _specs(db: sqlite3.Connection, wanted: set[str]) -> dict[str, JobSpec]:
     try:
         for job, spec in _of_jobs(db, "SELECT id, spec FROM jobs{}", "id", wanted):
             if job in wanted and spec:
-                with contextlib.suppress(Malformed):  # as above
+                with contextlib.suppress(Malformed):  # skip only the damaged spec
                     found[job] = json_as(spec, JobSpec)
     except sqlite3.Error:
-        pass  # as above
+        pass  # a damaged page: keep the specs that were read before it
     return found

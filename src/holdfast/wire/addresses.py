@@ -21,7 +21,8 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _ANSWER_BYTES = 1 << 18
 _WITHIN_S = 5.0
 
-#: Bridges to containers on the same machine: other machines use the same addresses on their own bridges.
+#: Interfaces that are bridges to local containers. Their addresses are useless to other machines, which may use the
+#: same addresses for their own bridges.
 _OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]{12}")
 
 
@@ -73,7 +74,7 @@ def _interface(body: bytes) -> Interface | None:
     try:
         name = socket.if_indextoname(index)
     except OSError:
-        return None  # the interface was removed a moment ago
+        return None  # the interface has just been removed
     return Interface(name=name, address=str(ipaddress.ip_address(packed)))
 
 

@@ -41,7 +41,7 @@ class AdmissionContext(Noun, frozen=True, kw_only=True):
 
 
 class KnownAgent(Noun, frozen=True, kw_only=True):
-    """An agent that was admitted before."""
+    """An agent that the owner has admitted."""
 
     agent: str
     boot: int

@@ -109,7 +109,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
     #: Why the agent is refused, for the user.
     reason: str
-    #: The command to type.
+    #: A command for the user to type.
     hint: str
     #: The exit status of the agent's run.
     code: int
@@ -152,7 +152,7 @@ class RemoteLogFile(Noun, frozen=True, kw_only=True):
     """One file of a log, on the node that has the log."""
 
     path: str
-    #: In bytes.
+    #: Size of the file, in bytes.
     size: int
 
 
@@ -169,7 +169,7 @@ class LogPiece(Noun, frozen=True, kw_only=True):
     file: int = 0
     #: Times at which the lines were read: records of `model/log_time_format.py`, their offsets relative to `data`.
     times: bytes = b""
-    #: Bytes of the log, where `files` are given.
+    #: Whether any byte of the log has a recorded time; only with `files`.
     has_times: bool = False
     #: The files of the log, oldest first; only if `LogFrom.most` is 0.
     files: tuple[RemoteLogFile, ...] = ()
@@ -204,7 +204,7 @@ class Answered(Message, frozen=True, kw_only=True):
     ok: bool
     message: str
     log: LogRead | None = None
-    #: The job is over.
+    #: Whether the job is over.
     ended: bool = False
     #: The tag of the command.
     tag: int = 0
@@ -241,7 +241,7 @@ class ReadLog(Message, frozen=True, kw_only=True):
 
     id: int
     rank: int
-    #: 0: the rank's last attempt on this node.
+    #: Number of the attempt; 0: the rank's last attempt on this node.
     attempt: int = 0
     streams: tuple[LogFrom, ...]
     wait: bool = False

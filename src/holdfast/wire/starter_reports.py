@@ -19,11 +19,11 @@ class StarterReport(Noun, frozen=True, kw_only=True):
 
     #: The event as a clause, for the user.
     words: str
-    #: A command to type.
+    #: A command for the user to type.
     hint: str = ""
     #: Nodes that will get no agent any more.
     nodes: tuple[str, ...] = ()
-    #: The platform has taken these nodes out of the job; `hint` shows it.
+    #: Whether the platform has taken these nodes out of the job; the command in `hint` shows it.
     lost: bool = False
     #: Number of further nodes, not listed in `nodes`, that get none either.
     more: int = 0

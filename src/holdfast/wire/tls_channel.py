@@ -105,14 +105,14 @@ class Channel:
         self._watch: DescriptorWatch = reactor.watch(sock.fileno(), self._ready, writable=writable)
 
     def _opened(self, identity: Identity, now: float) -> News:
-        """The handshake is complete: the peer has the key."""
+        """Called when the handshake is complete: the peer has the job's key."""
         raise AssertionError("said by the subclass")
 
     def _on_message(self, message: Any, now: float) -> News:
         raise AssertionError("said by the subclass")
 
     def _ended(self, end: ChannelEnd, now: float) -> News:
-        """The connection has ended, but not by a call of `close`."""
+        """Called when the connection has ended, except by `close`."""
         raise AssertionError("said by the subclass")
 
     @property
