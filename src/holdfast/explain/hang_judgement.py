@@ -23,19 +23,19 @@ Look = tuple[RankSnapshot, ...]
 LOOKS = 2
 #: Looks needed if some ranks spin in a collective and another rank stands still.
 SPIN_LOOKS = 3
-#: Looks (and time-outs of silence) needed if every rank spins in a collective: a loop that mostly communicates looks
-#: like this for a while.
+#: Looks, and silence in multiples of the time-out, needed if every rank spins in a collective: a loop that mostly
+#: communicates looks like this for a while.
 ALL_SPIN_LOOKS = 6
 ALL_SPIN_FACTOR = 2.0
-#: Looks (and time-outs of silence) needed if the others wait in a collective for ranks that use the CPU at the same
-#: place: an endless loop.
+#: Looks, and silence in multiples of the time-out, needed if the others wait in a collective for ranks that use the
+#: CPU at the same place: an endless loop.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
-#: Time-outs of silence needed if the others wait for a rank whose child process uses the CPU: no stack shows whether
-#: the child moves.
+#: Silence in multiples of the time-out, needed if the others wait for a rank whose child process uses the CPU: no stack
+#: shows whether the child moves.
 CHILD_FACTOR = 3.0
-#: Looks, time-outs of silence, and seconds needed if ranks use the CPU at one line and no rank waits for them: an
-#: endless loop, or one long computation.
+#: Looks, and silence in multiples of the time-out and in seconds, needed if ranks use the CPU at one line and no rank
+#: waits for them: an endless loop, or one long computation.
 SAME_LINE_LOOKS = 10
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0

@@ -1,4 +1,4 @@
-"""Chooses the logs of an attempt that are read, and how much of each, if no node has read them."""
+"""Chooses the logs of an attempt that are read, and how much of each: on a node, or at the owner for unread logs."""
 
 from __future__ import annotations
 

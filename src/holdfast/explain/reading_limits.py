@@ -28,7 +28,7 @@ from holdfast.model.worker_reading import (
 LARGEST = 2**31
 #: Limit on the name of a type, a host or a file, in characters.
 _NAME = 200
-#: Bytes by which a reading may grow when it is sent: an integer in a float field is encoded as `3.0` again.
+#: Bytes by which a reading may grow when it is sent: an integer in a float field becomes `3.0` when it is decoded.
 _SLACK = 128
 #: Limit on a pattern of a user's rows, in characters: matches of longer ones are not sent.
 _PATTERN = 400

@@ -54,7 +54,7 @@ class JobPlace(msgspec.Struct, frozen=True):
 
 
 def new_job_id(now: float, suffix: str) -> str:
-    """Return an id such as `20261120-2341-k3f9`. The time is in UTC, so that ids sort by age even if local time changes."""
+    """Return an id such as `20261120-2341-k3f9`. It has the UTC time, so that ids sort by age even if clocks change."""
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
 
 

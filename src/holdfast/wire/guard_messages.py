@@ -31,7 +31,7 @@ def from_node(event: ev.Event, node: str) -> ev.Event:
 class GuardWords:
     """The child's end of the pipe from its guard.
 
-    heard: called as `heard(number, typed, now)` when the guard got signal `number`.
+    heard: called as `heard(number, typed, now)` when the guard got signal `number`; `typed`: at a terminal.
     over: called as `over(now)` when the guard's other child has ended by itself.
     gone: called as `gone(now)` when the guard has died: the child must end everything then.
     """
