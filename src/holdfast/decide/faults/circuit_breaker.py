@@ -1,27 +1,27 @@
-"""The circuit breaker: one rule may not take a whole fleet. Pure, judged in the order of arrival."""
+"""The circuit breaker: no single rule may exclude a whole fleet. Pure; it counts devices in the order of arrival."""
 
 from __future__ import annotations
 
 from holdfast.model.noun_base import Noun
 
 DEFAULT_SHARE = 0.25
-#: Below so many devices a share says nothing: one of three would already be too many.
+#: With fewer devices than this the breaker sets no limit: a share of so few means nothing.
 FEWEST = 8
 
 
 class Breaker(Noun, frozen=True, kw_only=True):
-    """At most `share` of the known devices may be kept out by one rule within the rule's own window."""
+    """The limit: one rule may exclude at most `share` of the known devices within the rule's own window."""
 
     share: float = DEFAULT_SHARE
     fewest: int = FEWEST
 
     def allowed(self, population: int) -> int | None:
-        """How many devices one rule may take out of so many; None: no limit."""
+        """Return how many of `population` devices one rule may exclude; None: no limit."""
         return None if population < self.fewest else max(1, int(self.share * population))
 
 
 class DevicesByRule:
-    """Which devices a rule has taken, and when (milliseconds)."""
+    """The devices that each rule has excluded, with the time of each (milliseconds)."""
 
     __slots__ = ("by_rule",)
 
@@ -29,7 +29,7 @@ class DevicesByRule:
         self.by_rule: dict[str, dict[str, int]] = {}
 
     def take(self, rule: str, device: str, at: int, window: int, allowed: int | None) -> bool:
-        """Note that the rule takes the device. False where the rule has taken its share already."""
+        """Record that the rule excludes the device. Return False if the rule has reached its limit already."""
         devices = self.by_rule.setdefault(rule, {})
         for name in [name for name, when in devices.items() if when < at - window]:
             del devices[name]
@@ -39,5 +39,5 @@ class DevicesByRule:
         return True
 
     def open(self, rule: str, allowed: int | None) -> bool:
-        """Whether the rule has used up its share."""
+        """Return whether the rule has reached its limit."""
         return allowed is not None and len(self.by_rule.get(rule, ())) >= allowed

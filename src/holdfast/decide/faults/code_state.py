@@ -1,8 +1,7 @@
-"""One code as an engine knows it: its rules now, and who showed it in passing.
+"""One fault code in an engine: its current rules, and the devices on which it was seen briefly.
 
-Most of a bad day's events are momentary ones of codes that ask for nothing and that no rule counts. All that such an
-event leaves is when it was seen; a device keeps no track of its own for that, and only the latest counts: whatever an
-earlier one changed, the later one changed again.
+On a bad day most events are momentary events of codes that ask for nothing and that no rule counts. Only the time of
+such an event matters. So the device gets no track for the code, and the engine keeps only the latest sighting.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from holdfast.decide.faults.compiled_rules import CompiledRules, judge_of
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.model.faults import Remedy
 
-#: (order of the event, until when it shows).
+#: (order of the event, time in milliseconds until which `codes` lists it).
 Sighting = tuple[int, int]
 
 
 class Code:
-    """`judge` holds the rules now. Sightings are in two generations: what is not seen again goes with the older."""
+    """One code's rules (`judge`) and sightings. `age` drops the sightings that are in the older of two generations."""
 
     __slots__ = ("bases", "earlier", "judge", "key", "passing", "seen", "spelled")
 
@@ -29,14 +28,14 @@ class Code:
         self.rule(judge_of(key, policy), policy)
 
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
-        """From now on these rules hold."""
+        """Use these rules from now on."""
         self.judge = judge
         self.bases = judge.bases()
         """The base level by severity."""
         self.spelled = policy.spell(self.key)
-        """As people know it."""
+        """The code as users write it."""
         self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
-        """Whether a momentary event only passes by."""
+        """Whether a momentary event of this code has no effect: it asks for nothing, and no rule counts it."""
 
     def see(self, device: str, order: int, until: int) -> None:
         known = self.seen.get(device)
@@ -45,7 +44,7 @@ class Code:
         self.seen[device] = order, until
 
     def sighting(self, device: str) -> Sighting | None:
-        """The latest sighting on the device that is kept."""
+        """Return the latest sighting on the device that is kept, or None."""
         new, old = self.seen.get(device), self.earlier.get(device)
         if new is None or old is None:
             return new or old
@@ -56,11 +55,11 @@ class Code:
         self.earlier.pop(device, None)
 
     def age(self) -> None:
-        """Forget what was not seen since the last time this was called."""
+        """Forget the sightings from before the last call of this method."""
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:
-        """Devices with a sighting that still shows after a moment, or happens after it."""
+        """Yield the devices with a sighting that still counts as seen after `moment`, or that happens after it."""
         for generation in (self.earlier, self.seen):
             for device, (_, until) in generation.items():
                 if until > moment:

@@ -12,28 +12,28 @@ from holdfast.decide.faults.fault_remedies import by_severity, remedy_of
 from holdfast.model.faults import FaultEvent, Remedy, Severity
 
 INF = 1 << 62
-#: Below every remedy: no fault at all.
+#: The level of a device without any fault; it is below every remedy.
 NOTHING = -1
 
 SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
 SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
 _BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
 
-# Order of what happens in one millisecond: occurrences, momentary ones, recoveries, then what people do. It makes the
-# result independent of the order of arrival. Below that, the graver severity last.
+# The order of events within one millisecond: occurrences, momentary events, recoveries, then reloads and releases.
+# It makes the result independent of the order of arrival. Among events of one kind the graver severity comes last.
 OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
 
-#: What people did: a reload (the rules before and after), or None for a release.
+#: An action of a person: a reload (the rules before and after it), or None for a release.
 Deed = tuple["CompiledRules", "CompiledRules"] | None
 
-#: The order of an event, which says it all (see `event_order`), or (order, deed) of what people did.
+#: The order of an event, which has its time, kind and severity (`event_order`), or (order, deed).
 Entry = int | tuple[int, Deed]
 
 
 def event_order(at: int, kind: int, severity: int) -> int:
-    """The place in time of an event; its parts can be read back."""
+    """Return the order of an event: one number from its time (milliseconds), kind and severity. Track splits it."""
     return at * STEP + kind * 4 + severity
 
 
@@ -42,9 +42,9 @@ def order_of(entry: Entry) -> int:
 
 
 class CompiledRules(msgspec.Struct, frozen=True):
-    """The rules for one code, ready for use. A struct: the fold reads its fields a dozen times an event."""
+    """The rules for one code. It is a struct because the fold reads its fields a dozen times an event."""
 
-    #: The listed base level, or `NOTHING` where the severity decides.
+    #: The code's base level, or `NOTHING` if no list has the code: then the event's severity decides.
     level: int
     window: int
     #: 0: no frequency rule.
@@ -62,11 +62,11 @@ class CompiledRules(msgspec.Struct, frozen=True):
     duration_entry: str
 
     def bases(self) -> tuple[int, ...]:
-        """The base level by an event's severity: the listed one, or what the severity says."""
+        """Return the base level for each severity: the code's own level, else the level of the severity."""
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
-        """Whether the two differ in nothing but the frequency rule: who has counted nothing stands where it stood."""
+        """Return whether only the frequency rules differ. Such a reload changes nothing for a track without counts."""
         return self._rest() == other._rest()
 
     def _rest(self) -> tuple[object, ...]:
@@ -74,13 +74,13 @@ class CompiledRules(msgspec.Struct, frozen=True):
 
 
 def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
-    """The event's canonical code, and what it asks for by itself, whatever else counts its repetitions."""
+    """Return the event's canonical code and its base remedy, without the rules that count repetitions."""
     code = canonical(event.code)
     return code, remedy_of(code, event.severity, levels)
 
 
 def judge_of(code: str, policy: Policy) -> CompiledRules:
-    """A policy's rules for one canonical code."""
+    """Return a policy's rules for one canonical code."""
     counted: FrequencyRule | None = policy.frequency.get(code)
     lasting: DurationRule | None = policy.duration.get(code)
     level = policy.levels.get(code)

@@ -1,4 +1,7 @@
-"""An engine's state as a value: what must survive a restart, and enough history to place late events after one."""
+"""The fault engine's state as a value.
+
+It has everything that must survive a restart, and enough history to sort late events in after the restart.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ FORMAT = 1
 
 
 class TrackState(Noun, frozen=True, kw_only=True):
-    """One code on one device. `folded` is a track's snapshot; `log` the entries since `checkpoint`."""
+    """The saved state of one code on one device.
+
+    `folded` is the track's snapshot. `log` has the entries since `checkpoint`. The others are as in `Track`.
+    """
 
     folded: list[Any]
     log: list[list[Any]] = []
@@ -34,20 +40,20 @@ class DeviceState(Noun, frozen=True, kw_only=True):
 
 
 class EngineState(Noun, frozen=True, kw_only=True):
-    """Everything an engine knows. `policy` are the rules it was judged by."""
+    """Everything an engine knows. `policy` has the rules that judged the events."""
 
     format: int = FORMAT
     policy: Policy = Policy()
     clock: int = 0
     ticked: int = 0
     devices: dict[str, DeviceState] = {}
-    #: Devices that exist and never had an event.
+    #: Known devices of which no event is kept.
     known: tuple[str, ...] = ()
     taken: dict[str, dict[str, int]] = {}
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
-    #: Code → device → what is left of a momentary event that asked for nothing.
+    #: Code → device → the sighting of a momentary event whose code asks for nothing.
     seen: dict[str, dict[str, tuple[int, int]]] = {}
 
 
@@ -78,7 +84,10 @@ def _plain(snapshot: tuple[object, ...]) -> list[Any]:
 
 
 def _saved(entry: Entry) -> list[Any]:
-    """An event is [order, a number], a reload [order, [before, after]], a release [order, null]."""
+    """Return an entry as JSON values.
+
+    An event becomes [order, 0], a reload [order, [rules before, rules after]], a release [order, null].
+    """
     if isinstance(entry, int):
         return [entry, 0]
     order, deed = entry

@@ -1,7 +1,8 @@
-"""The fault engine: events in, changes of level out. A fold over event time; `now` comes in, no clock is read.
+"""The fault engine turns fault events into changes of a device's level. It reads no clock: callers pass in `now`.
 
-The same events give the same state in any batches. An event that arrives late is put into its place and its
-code's short history is folded again; what is older than the kept history (`lateness_s`) is refused and counted.
+It is a fold over the events in the order of their own times: the same events give the same state in any batches. A
+late event is inserted at its place, and the code's short history is folded again. An event older than the kept
+history (`lateness_s`) is refused and counted.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
 
-#: An event from further ahead than this is refused: its source's clock is wrong.
+#: Seconds. An event whose time is further in the future is refused: its source's clock is wrong.
 FUTURE_S = 60.0
-#: A duration rule has no window of its own; the circuit breaker looks at one hour.
+#: The window of the circuit breaker for duration rules, which have none themselves: one hour, in milliseconds.
 _DURATION_WINDOW = 3_600_000
 _OLDEST = -1.0e12
 _AT = attrgetter("at")
@@ -44,16 +45,16 @@ _MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
 
 
 class FaultEngine(FaultState):
-    """The standing of every device. One thread; every method is total, nothing raises on bad events.
+    """Tracks the level of every device. Use it from one thread. No method raises on a bad event.
 
-    `handle`, `tick`, `reload` and `release` return the changes of level they caused. `next_wake` says when `tick` has
-    something to do. `refused` counts events that were not taken, by reason.
+    `handle`, `tick`, `reload` and `release` return the changes of level that they caused. `next_wake` returns the time
+    for the next `tick`. `refused` counts the refused events by reason.
     """
 
     # ---- what comes in
 
     def check(self, event: FaultEvent, now: float) -> str:
-        """Why an event would be refused; empty where it would be taken. Changes nothing."""
+        """Return why `handle` would refuse this event; empty if it would accept it. Changes nothing."""
         if not event.at < now + FUTURE_S:
             return f"its time lies {event.at - now:.0f} s in the future; more than {FUTURE_S:.0f} s is a wrong clock"
         device = self.devices.get(event.device)
@@ -65,26 +66,26 @@ class FaultEngine(FaultState):
         return ""
 
     def handle(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """One event, which arrives at `now` (seconds)."""
+        """Apply one event, which arrives at `now` (seconds)."""
         changes: list[LevelChange] = []
         self._take(event, self._arrive(now), now + FUTURE_S, changes)
         return changes
 
     def _arrive(self, now: float) -> int:
-        """`now` in milliseconds; the clock does not go back."""
+        """Return `now` in milliseconds, and move the clock forward to it. The clock never goes back."""
         arrived = int(now * 1000 + 0.5)
         if arrived > self.clock:
             self.clock = arrived
         return arrived
 
     def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[LevelChange]) -> None:
-        """One event of a batch. What it changes is added to `changes`: most change nothing."""
+        """Apply one event of a batch, and append the changes of level to `changes`. Most events change nothing."""
         seconds = event.at
         if not _OLDEST < seconds < future:
             self.refused["future"] += 1
             return
         at = int(seconds * 1000 + 0.5)
-        # Identity, not a table: an enum's hash is computed in Python each time.
+        # Compare by identity: a table would compute an enum's hash in Python each time.
         assertion = event.assertion
         kind = 0 if assertion is _OCCUR else 2 if assertion is _RECOVER else 1
         said = event.severity
@@ -122,7 +123,7 @@ class FaultEngine(FaultState):
         self._settle(track, before, at, changes)
 
     def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
-        """A batch that has arrived together: ordered by the events' own time, then the deadlines before `now` pass."""
+        """Apply a batch of events in the order of their own times, then pass the deadlines before `now`."""
         changes: list[LevelChange] = []
         arrived, future, take = self._arrive(now), now + FUTURE_S, self._take
         for event in sorted(events, key=_AT):
@@ -130,7 +131,7 @@ class FaultEngine(FaultState):
         return changes + self.tick(now)
 
     def tick(self, now: float) -> list[LevelChange]:
-        """Pass every deadline before `now`."""
+        """Apply every deadline before `now` (seconds)."""
         clock = self._arrive(now)
         if clock > self.ticked:
             self.ticked = clock
@@ -149,7 +150,7 @@ class FaultEngine(FaultState):
         return changes
 
     def next_wake(self) -> float | None:
-        """When `tick` has something to do next, in seconds; None: never, unless something comes in."""
+        """Return when `tick` has something to do next, in seconds; None: not before another call changes something."""
         alarms = self._alarms
         while (alarm := alarms.first()) is not None:
             due = alarm[0]
@@ -159,7 +160,7 @@ class FaultEngine(FaultState):
         return None
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """New rules: counts and timers go on, and are judged by them at once. Holds stay."""
+        """Use new rules. Counts and timers continue, and the new rules judge them at once. Holds stay."""
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
@@ -202,7 +203,7 @@ class FaultEngine(FaultState):
         return changes
 
     def release(self, name: str, now: float) -> list[LevelChange]:
-        """A person gives the device back: holds and other escalations by frequency end, counting begins from zero."""
+        """Release a device on a person's request: its holds and frequency escalations end, its counts become zero."""
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
@@ -228,7 +229,10 @@ class FaultEngine(FaultState):
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
-        """Take over an escalation that another record says of the device (`AUTOFILL` where it says no code)."""
+        """Add an escalation that another record has about the device.
+
+        `code`: `AUTOFILL` where that record has no code.
+        """
         device = self._device(name)
         known = self._code(canonical(code))
         track = device.tracks.get(known.key) or self._begin(device, known)
@@ -239,9 +243,9 @@ class FaultEngine(FaultState):
         device.level = max(device.level, track.asked(self.clock))
 
     def sweep(self) -> int:
-        """Forget what nothing depends on any more; call it now and then. How many codes of devices were forgotten.
+        """Delete the tracks that no rule needs any more, and return how many. Call it now and then.
 
-        It costs what there is to forget, not what there is.
+        Its cost grows with the number of tracks to delete, not with the number of tracks.
         """
         gone = 0
         clock, now = self.clock, self.clock // MINUTE
@@ -265,7 +269,7 @@ class FaultEngine(FaultState):
     # ---- inside
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
-        """A device's track of a code, with what is known of both so far: what people did lately, and what was seen."""
+        """Create a device's track of a code, with the recent reloads, releases and sightings in its log."""
         track = device.tracks[code.key] = Track(device, code)
         if self._reloads or self._releases:
             self._add_deeds(track)
@@ -280,7 +284,7 @@ class FaultEngine(FaultState):
         return track
 
     def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
-        """After a track changed: the breaker, its next alarm, and whether the device's level is another."""
+        """Finish a change of a track: ask the breaker, set the next alarm, report a change of the device's level."""
         judge = track.code.judge
         if track.escalated > before >> 1:
             self._escalated(track, 1, changes)
@@ -311,7 +315,10 @@ class FaultEngine(FaultState):
                 )
 
     def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
-        """A rule escalated (1: frequency, 2: duration). Dry runs are printed; the breaker may stop it."""
+        """Handle an escalation (`which` 1: by frequency, 2: by duration).
+
+        Report dry runs; the breaker may suppress it.
+        """
         device, judge = track.device, track.code.judge
         if which == 1:
             rule, remedy, at, window, dry = (
@@ -344,7 +351,10 @@ class FaultEngine(FaultState):
             )
 
     def _put_late(self, track: Track, entry: Entry, judge: CompiledRules) -> bool:
-        """Put an entry where it belongs in time and fold again. False where that place is already settled."""
+        """Insert a late entry by its time and fold the log again.
+
+        Return False if the checkpoint is later than the entry.
+        """
         if track.checkpoint is not None and order_of(entry) < track.checkpoint[-1]:  # type: ignore[operator]  # its order
             return False
         escalated_at, suppressed = track.escalated_at, track.suppressed
@@ -358,7 +368,7 @@ class FaultEngine(FaultState):
         return True
 
     def _add_deeds(self, track: Track) -> None:
-        """A code first heard of now: what people did lately belongs into its history, for later and late events."""
+        """Add the recent reloads and releases to the log of a new track, so that late events are judged correctly."""
         key, name = track.code.key, track.device.name
         for when, old, new in self._reloads:
             pair = judge_of(key, old), judge_of(key, new)

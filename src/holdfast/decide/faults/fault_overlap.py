@@ -1,4 +1,4 @@
-"""Which faults overlapped an attempt: what the explanation of an exit needs, and what a reset clears."""
+"""The faults that overlapped an attempt, to explain an exit, and the faults that a reset clears."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from holdfast.decide.faults.fault_remedies import remedy_of
 from holdfast.decide.faults.fault_state import FaultState
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
-#: Faults kept; a storm drops the mildest, then the oldest.
+#: Maximum number of ended faults that are kept. Beyond it the mildest are dropped first, then the oldest.
 MOST = 1000
 
 
 class Overlaps:
-    """The faults of a run, each with its end. `note` every event, then ask what overlapped an attempt."""
+    """The faults of a run, each with its end.
+
+    Call `note` for every event; `within` then returns the overlapping faults.
+    """
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], ActiveFault] = {}
         self._over: list[ActiveFault] = []
 
     def note(self, event: FaultEvent, engine: FaultState) -> None:
-        """Take in an event that the engine has handled: its remedy is the device's if that is graver."""
+        """Record an event that the engine has handled.
+
+        Its remedy is the code's, or the escalation's if that is graver.
+        """
         code = canonical(event.code)
         key = event.device, code
         if event.assertion is Assertion.RECOVER:
@@ -44,7 +50,7 @@ class Overlaps:
     def within(
         self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[ActiveFault, ...]:
-        """Faults that lay at least partly between `start` and `end`, the gravest first. `ranks`: device → its ranks."""
+        """Return the faults that overlapped `start` to `end` (seconds), gravest first. `ranks`: device → its ranks."""
         found = [
             msgspec.structs.replace(fault, ranks=(ranks or {}).get(fault.event.device, ()))
             for fault in (*self._open.values(), *self._over)
@@ -54,7 +60,7 @@ class Overlaps:
 
 
 def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float, source: str = "reset") -> list[FaultEvent]:
-    """The recoveries that a finished reset stands for: of every active code of these devices. Holds stay."""
+    """Return recovery events for every active code of these devices, after a finished reset. Holds stay."""
     return [
         FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source=source)
         for device in devices

@@ -1,6 +1,7 @@
 """The rules in force: levels of codes, frequency and duration rules, and the graceful-tolerance times.
 
-Ranges are those of the seed's fault configuration. Times inside are whole milliseconds: edges are exact.
+The ranges are those of the seed's fault configuration. The engine computes in whole milliseconds, so that a time at
+the limit is judged exactly.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, LINK_REMEDIES
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
-#: `ReleaseTimeWindow` of an escalation that only a person ends.
+#: The `ReleaseTimeWindow` of an escalation that only a person ends.
 NEVER_S = 4_294_967_296
 
 WINDOW_S = (60, 864_000)
@@ -26,9 +27,10 @@ LINK_RECOVER_S = 60
 
 
 class FrequencyRule(Noun, frozen=True, kw_only=True):
-    """`times` occurrences within `window_s` escalate to `remedy`.
+    """A rule that escalates to `remedy` when a code occurs `times` times within `window_s` seconds.
 
-    It ends when a person releases the device, or after the code has been quiet for longer than `release_s`.
+    The escalation ends when a person releases the device, or when the code has not occurred for over `release_s`
+    seconds.
     """
 
     window_s: int
@@ -36,7 +38,7 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
     remedy: Remedy
     release_s: int = NEVER_S
     dry_run: bool = False
-    #: Which entry of its file it came from: the rule that the circuit breaker watches.
+    #: The entry of the file that the rule comes from; the circuit breaker counts devices by it.
     entry: str = ""
 
     @property
@@ -49,7 +51,7 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
 
 
 class DurationRule(Noun, frozen=True, kw_only=True):
-    """A fault that lasts longer than `fault_s` asks for `remedy` too, until it has been gone for over `recover_s`."""
+    """A rule that asks for `remedy` when a fault lasts over `fault_s` s, until it has been gone for `recover_s` s."""
 
     fault_s: int
     recover_s: int
@@ -67,7 +69,10 @@ class DurationRule(Noun, frozen=True, kw_only=True):
 
 
 class GraceTimes(Noun, frozen=True, kw_only=True):
-    """Graceful tolerance, in seconds: to save and leave, to reset, and for a fault to heal by itself."""
+    """The times of graceful tolerance, in seconds.
+
+    `save_s`: workers may save and exit. `reset_s`: a reset may take. `heal_s`: a fault may heal by itself.
+    """
 
     save_s: int = 30
     reset_s: int = 150
@@ -75,22 +80,22 @@ class GraceTimes(Noun, frozen=True, kw_only=True):
 
 
 class Policy(Noun, frozen=True, kw_only=True):
-    """Everything that judges faults. Codes are canonical; `spelled` keeps how a file wrote them."""
+    """All rules that judge faults. Codes are canonical; `spelled` keeps the spelling of the user's file."""
 
     levels: dict[str, Remedy] = {}
     frequency: dict[str, FrequencyRule] = {}
     duration: dict[str, DurationRule] = {}
     grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
-    #: Whether people know levels by the seed's names here: a file of theirs uses them.
+    #: Whether messages use the seed's names of levels, because a file of the user has them.
     seed_names: bool = False
 
     def spell(self, code: str) -> str:
-        """A canonical code as people know it."""
+        """Return a canonical code in the spelling of the user's file."""
         return self.spelled.get(code, code)
 
     def flat(self) -> dict[str, int | str]:
-        """The rules in force under the seed's names: `FaultFrequency.80E18005.Times` → 3."""
+        """Return the rules in force under the seed's names: `FaultFrequency.80E18005.Times` → 3."""
         out: dict[str, int | str] = {
             "WaitProcessReadCMTime": self.grace.save_s,
             "WaitDeviceResetTime": self.grace.reset_s,
@@ -111,9 +116,9 @@ class Policy(Noun, frozen=True, kw_only=True):
 
 
 class PolicyProblem(Noun, frozen=True, kw_only=True):
-    """One thing in a file that does not count, and why.
+    """One part of a file that is ignored, and the reason.
 
-    `fatal`: because of it the whole file does not count. `harmless`: nothing that was asked for is lost.
+    `fatal`: the whole file is ignored because of it. `harmless`: the user loses nothing by it.
     """
 
     #: `FaultFrequency[2]`, `codes.79`, or empty for the file as a whole.
@@ -127,7 +132,7 @@ class PolicyProblem(Noun, frozen=True, kw_only=True):
 
 
 class Levels(Noun, frozen=True, kw_only=True):
-    """What a code list gave: levels by canonical code, and what in it did not count."""
+    """The result of reading a code list: levels by canonical code, and the ignored parts."""
 
     levels: dict[str, Remedy] = {}
     spelled: dict[str, str] = {}
@@ -135,7 +140,7 @@ class Levels(Noun, frozen=True, kw_only=True):
 
 
 class Rules(Noun, frozen=True, kw_only=True):
-    """What a rule file gave, and what in it did not count."""
+    """The result of reading a rule file: its rules, and the ignored parts."""
 
     frequency: dict[str, FrequencyRule] = {}
     duration: dict[str, DurationRule] = {}
@@ -149,7 +154,7 @@ class Rules(Noun, frozen=True, kw_only=True):
 
 
 class Spelling:
-    """Collects how codes were written; the first spelling of a code stays."""
+    """Collects the spellings of codes; the first spelling of a code stays."""
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
@@ -161,7 +166,7 @@ class Spelling:
 
 
 def policy_of(levels: Levels, rules: Rules) -> Policy:
-    """A code list and a rule file put together."""
+    """Combine a code list and a rule file into one policy."""
     return Policy(
         levels=levels.levels,
         frequency=rules.frequency,
@@ -172,14 +177,17 @@ def policy_of(levels: Levels, rules: Rules) -> Policy:
 
 
 def allowed_remedy(code: str, remedy: Remedy, *, hold: bool) -> Remedy:
-    """What a rule of this code may ask for: the link fault knows three policies (and HOLD by frequency), else NONE."""
+    """Return `remedy`, or NONE if a rule of this code may not ask for it.
+
+    A rule of the link fault may only ask for NONE, AVOID or ISOLATE, and for HOLD if `hold`.
+    """
     if code != LINK_DOWN or remedy in LINK_REMEDIES or (hold and remedy is Remedy.HOLD):
         return remedy
     return Remedy.NONE
 
 
 def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
-    """The built-in levels of every vendor but those in `without`."""
+    """Return the built-in levels of all vendors except those in `without`."""
     kept = {key: row for key, row in all_codes().items() if row.vendor not in without and row.remedy is not None}
     return Levels(
         levels={key: row.remedy for key, row in kept.items() if row.remedy is not None},
@@ -188,7 +196,7 @@ def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
 
 
 def merged(base: Levels, over: Levels) -> Levels:
-    """`over`'s codes, and below them `base`'s."""
+    """Merge two code lists; for a code that is in both, `over` wins."""
     return Levels(
         levels={**base.levels, **over.levels}, spelled={**base.spelled, **over.spelled}, problems=over.problems
     )

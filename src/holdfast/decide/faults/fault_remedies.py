@@ -1,6 +1,6 @@
-"""Which remedy one fault code asks for: code → `Remedy`, and the seed's names of the levels. Pure.
+"""Maps a fault code to its remedy, and remedies to the seed's names of levels. Pure.
 
-The tables are arguments; `holdfast.decide.faults.fault_policy` puts them together.
+Callers pass in the tables; `holdfast.decide.faults.fault_policy` builds them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ NORMAL = "NormalNPU"
 
 REMEDIES: dict[str, Remedy] = {name: remedy for remedy, name in LEVEL_NAMES.items()}
 
-#: What a policy for the link fault 81078603 may ask for; anything else counts as NONE.
+#: The remedies that a rule for the link fault 81078603 may have; any other counts as NONE.
 LINK_REMEDIES = frozenset({Remedy.NONE, Remedy.AVOID, Remedy.ISOLATE})
 
 _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESET_WHEN_IDLE, Remedy.RESET_NOW})
 
 
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
-    """The level of a code that is in these lists: the highest, after levels that its plane cannot carry out became
-    NONE."""
+    """Return the level of a code from its entries in code lists: the highest one.
+
+    A level that the network plane cannot carry out counts as NONE.
+    """
     if code not in NETWORK_CODES:
         return max(listed)
     useless = _RESTARTS | {Remedy.WATCH} if code == LINK_DOWN else _RESTARTS
@@ -44,30 +46,33 @@ def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
 
 
 def by_severity(severity: Severity) -> Remedy:
-    """The remedy for a code in no list: none for info and minor, and for anything graver the device is kept out."""
+    """Return the remedy for a code in no list: NONE for info and minor, ISOLATE for graver severities."""
     return Remedy.NONE if severity in (Severity.INFO, Severity.MINOR) else Remedy.ISOLATE
 
 
 def remedy_of(code: str, severity: Severity, levels: Mapping[str, Remedy]) -> Remedy:
-    """The base level of one canonical code."""
+    """Return the base level of one canonical code. `levels`: the listed levels by code."""
     known = levels.get(code)
     return by_severity(severity) if known is None else known
 
 
 def level_name(remedy: Remedy | None) -> str:
-    """The seed's word for a level; None is no fault."""
+    """Return the seed's name of a level. None: no fault."""
     return NORMAL if remedy is None else LEVEL_NAMES[remedy]
 
 
 def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
-    """The seed's health: RETRY_REQUEST and higher are unhealthy, AVOID only while no job uses the device."""
+    """Return whether a level is healthy by the seed's rule.
+
+    RETRY_REQUEST and higher are unhealthy; AVOID is unhealthy only while no job uses the device.
+    """
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return True
     return remedy is Remedy.AVOID and in_use
 
 
 def standing_of(remedy: Remedy | None) -> Standing:
-    """Where a level puts a device: whether new work may be placed on it, and what ends it."""
+    """Return the device's standing at this level: whether new work may be placed on it, and what ends that."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return Standing.HEALTHY
     if remedy is Remedy.HOLD:

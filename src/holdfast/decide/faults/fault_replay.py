@@ -1,7 +1,8 @@
-"""A fault case played: files, a timeline and checks in, the state at each check out. Pure, and free of clocks.
+"""Replays a fault case (files, a timeline, checks) and returns the state at each check. Pure; it reads no clock.
 
-The timing is that of the seed's own plugin: it looks once a tick. What has arrived by then is ordered by its own time,
-then deadlines are passed. A `recover` arrives a second late, as the driver's do, unless the case gives its delay.
+The timing is that of the seed's own plugin, which looks once a tick. Events that have arrived by then are applied in
+the order of their own times; then deadlines are passed. A `recover` arrives one second late, as the driver's do,
+unless the case gives its delay.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 from holdfast.untrusted import json_value
 
-#: t = 0 of every case.
+#: The time `t` = 0 of every case, in seconds since the epoch.
 EPOCH_S = 1_700_000_000
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
@@ -28,7 +29,7 @@ _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 
 
 
 class _Files:
-    """The two files in force; what a reload does not name stays as it is."""
+    """The two files in force. A file that a reload does not name stays as it is."""
 
     def __init__(self) -> None:
         self.levels: Levels = shipped_levels()
@@ -70,7 +71,7 @@ class _Files:
 
 
 def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One object a check, in the order of the checks, each with every key. Raises `BadUsage` on a malformed case."""
+    """Return one object for each check, in their order, with every key. Raises `BadUsage` on a malformed case."""
     try:
         tick = float(case.get("tick_seconds") or 1)
         timeline = list(case.get("timeline") or ())
@@ -80,7 +81,7 @@ def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def warnings(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """What in a case's files does not count, in the order in which they are read. Raises as `play` does."""
+    """Return what is ignored in a case's files, in the order of reading. Raises as `play` does."""
     files = _Files()
     try:
         files.take(case.get("config") or {})
@@ -164,9 +165,9 @@ def _do(engine: FaultEngine, files: _Files, op: Mapping[str, Any], at: float, ar
 
 
 def _take_over(engine: FaultEngine, initial: Any) -> None:
-    """Standings that another record hands over: names of held devices, and reasons by device.
+    """Add the holds and escalations of another record: names of held devices, and reasons by device.
 
-    Both as values, or as the texts that a cluster's records keep: names with commas between them, and JSON.
+    Each may be a value, or the text that a cluster's records keep: names with commas between them, and JSON.
     """
     if not initial:
         return
@@ -180,7 +181,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             kind, code, level, at = _reason(reason)
             remedy = REMEDIES[level]
             if remedy is Remedy.HOLD and held is not None and name not in held:
-                continue  # given back between two looks
+                continue  # a person has released the device meanwhile
             if kind == "FaultDuration":
                 continue  # judged anew from the fault itself
             engine.hold(name, code or engine.AUTOFILL, at, remedy)
@@ -219,7 +220,7 @@ def _reason(reason: Any) -> tuple[str, str, str, float]:
 
 
 def show(engine: FaultEngine, name: str) -> dict[str, Any]:
-    """A device's state with every key of the contract."""
+    """Return a device's state with every key that a check's result has."""
     chip, network = engine.plane_levels(name)
     chip_healthy, network_healthy = engine.healthy(name)
     level = max((remedy for remedy in (chip, network) if remedy is not None), default=None)

@@ -1,4 +1,4 @@
-"""What the engine knows, what can be asked of it, and how it survives a restart."""
+"""The state of the fault engine, its queries, and its dump and load for a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPOKEN_MOST = 65_536
 
 
 class FaultState:
-    """The standing of every device as of the latest `now`. `FaultEngine` adds what changes it."""
+    """The level of every device as of the latest `now`. `FaultEngine` adds the methods that change it."""
 
     #: The code of a hold whose reason was not kept.
     AUTOFILL = "AUTOFILLFAULTCODE"
@@ -41,40 +41,46 @@ class FaultState:
         self.policy = policy
         self.breaker = breaker
         self.devices: dict[str, TrackedDevice | None] = {}
-        """None: known, and nothing was ever wrong, or all of it is forgotten."""
+        """Known devices by name. None: the engine keeps nothing about the device but its name."""
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
         self.clock = 0
         """The latest `now`, in milliseconds."""
         self.ticked = 0
-        """Up to here deadlines have been passed. Between ticks a deadline waits: its end may be about to arrive."""
+        """The time of the latest tick (milliseconds): deadlines up to it were passed.
+
+        Later ones wait for the next tick.
+        """
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._codes: dict[str, Code] = {}
         self._spoken: dict[str, Code] = {}
-        """By the code as sources spell it."""
+        """Codes by the spelling of their sources."""
         self._alarms = Alarms()
-        """The tracks' deadlines, and the ends of what momentary events show."""
+        """The deadlines of tracks, and the times at which momentary events stop counting as active."""
         self._alarms_most = 1024
         self._fading: dict[int, list[Track]] = {}
-        """Tracks that can perhaps be forgotten, each once, by the minute of `fades`."""
+        """Tracks due for deletion, in buckets by the minute of their `fades`. Each track is in one bucket at most."""
         self._aged = 0
-        """When the older sightings were forgotten."""
+        """When sightings were last aged, in milliseconds."""
         self._last_deed = -INF
         """The order of the latest reload or release."""
         self._reloads: list[tuple[int, Policy, Policy]] = []
-        """(order, before, after) within the lateness: for codes first heard of by a late event."""
+        """Reloads within the lateness: (order, policy before, policy after).
+
+        Codes that are first seen late need them.
+        """
         self._releases: list[tuple[int, str]] = []
 
     # ---- what is known without any fault
 
     def register(self, devices: Iterable[str]) -> None:
-        """Devices that exist. The circuit breaker counts its share over what is known."""
+        """Add existing devices. The circuit breaker computes its share from the number of known devices."""
         for name in devices:
             self.devices.setdefault(name, None)
 
     def set_in_use(self, name: str, in_use: bool) -> None:
-        """Whether work runs on the device: it decides only whether AVOID counts as unhealthy."""
+        """Set whether a job uses the device. It only decides whether AVOID counts as unhealthy."""
         device = self._device(name)
         device.in_use = in_use
         self._forget_if_unused(device)
@@ -82,16 +88,16 @@ class FaultState:
     # ---- what can be asked
 
     def level(self, name: str) -> Remedy | None:
-        """The device's level as of the latest `now`: the highest of both planes. None: no fault."""
+        """Return the device's level as of the latest `now`: the highest of both planes. None: no fault."""
         return remedy_or_none(max(self._levels(name)))
 
     def plane_levels(self, name: str) -> tuple[Remedy | None, Remedy | None]:
-        """(chip, network)."""
+        """Return the levels of the two planes: (chip, network)."""
         chip, network = self._levels(name)
         return remedy_or_none(chip), remedy_or_none(network)
 
     def codes(self, name: str, *, network: bool | None = None) -> tuple[str, ...]:
-        """Active codes of one plane, or of both."""
+        """Return the active codes of one plane, or of both if `network` is None."""
         found = [track.code.key for track in self._tracks(name) if track.active or track.seen_until > self.clock]
         found += [code.key for code, _ in self._passing(name)]
         return tuple(
@@ -99,19 +105,19 @@ class FaultState:
         )
 
     def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
-        """(since, code) of every code whose own base level is this remedy now."""
+        """Return (since, code) for every active code whose base level is `remedy`; `since` in seconds."""
         found = [(track.since, track.code.key) for track in self._tracks(name) if track.shown(self.clock) == remedy]
         if remedy is Remedy.NONE:
             found += [(order // STEP, code.key) for code, order in self._passing(name)]
         return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
 
     def counts(self, name: str) -> dict[str, int]:
-        """Occurrences in each code's window, where there are any."""
+        """Return the number of occurrences in each code's window; codes without any are left out."""
         found = {track.code.spelled: track.counted(self.clock, track.code.judge) for track in self._tracks(name)}
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
-        """Escalations of the device, sorted as they print."""
+        """Return the escalations of the device, sorted by their text."""
         found = []
         for track in self._tracks(name):
             judge = track.code.judge
@@ -140,20 +146,20 @@ class FaultState:
         return tuple(sorted(found, key=str))
 
     def lasts(self, name: str) -> bool:
-        """Whether anything but a moment keeps the device where it stands: an active fault, or one that escalated."""
+        """Return whether the device has an active fault or an escalation, and not only a momentary event."""
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def given_back(self, name: str) -> bool:
-        """Whether a person has released it after all that it shows, and nothing of that lasts."""
+        """Return whether a person has released the device since its latest event, and nothing about it lasts."""
         released = max((order for order, device in self._releases if device == name), default=-INF)
         return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
 
     def held(self, name: str) -> bool:
-        """Whether only a person (or a code's own release window) can give the device back."""
+        """Return whether the device is held: only a person, or a code's own release window, ends that."""
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
 
     def healthy(self, name: str) -> tuple[bool, bool]:
-        """The seed's health of both planes: (chip, network)."""
+        """Return whether the planes are healthy by the seed's rule: (chip, network)."""
         device = self.devices.get(name)
         in_use = device is not None and device.in_use
         chip, network = self.plane_levels(name)
@@ -162,7 +168,7 @@ class FaultState:
     # ---- what survives
 
     def dump(self) -> EngineState:
-        """The whole state, for a later `load`."""
+        """Return the whole state, for a later `load`."""
         return EngineState(
             policy=self.policy,
             clock=self.clock,
@@ -186,7 +192,7 @@ class FaultState:
         )
 
     def load(self, state: EngineState) -> None:
-        """Take over a state; what this engine knew before is gone."""
+        """Replace the engine's state by a dumped one."""
         self.policy = state.policy
         self._codes.clear()
         self._spoken.clear()
@@ -218,7 +224,7 @@ class FaultState:
         return code
 
     def _meet(self, spelled: str) -> Code:
-        """A code in a spelling that is new."""
+        """Add a new spelling of a code. When there are too many spellings, forget them all, and the unused codes."""
         if len(self._spoken) >= _SPOKEN_MOST:
             self._spoken.clear()
             used = {track.code.key for device in self.devices.values() if device for track in device.tracks.values()}
@@ -233,16 +239,16 @@ class FaultState:
         return device
 
     def _forget_if_unused(self, device: TrackedDevice) -> None:
-        """Keep no more than the name of a device of which nothing else is left to know."""
+        """Keep only the name of a device that has no track, no user and no known node."""
         if not device.tracks and not device.in_use and not device.node:
             self.devices[device.name] = None
 
     def _set_alarms(self, track: Track) -> None:
-        """Have a track looked at when something ends by itself, and when it may be forgotten."""
+        """Set the alarm for the track's next deadline, and schedule the track's deletion."""
         due = track.due
         shown = track.seen_until - 1
         if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
-            # Who asks for nothing needs no one to notice its end.
+            # The end of a momentary event matters only for a code that asks for something.
             due = shown
         if due < track.wake:
             track.wake = due
@@ -268,7 +274,7 @@ class FaultState:
         return () if device is None else device.tracks.values()
 
     def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
-        """Codes that the device shows only in passing, each with the order of its event."""
+        """Yield the codes without a track that a momentary event still shows, each with the event's order."""
         for code in self._codes.values():
             seen = code.sighting(name)
             if seen is not None and seen[1] > self.clock:
@@ -295,10 +301,10 @@ def _wanted(alarm: Alarm) -> bool:
     return alarm[-1].wake == alarm[0]
 
 
-# The last one is that of `NOTHING`. An enum's call is made in Python, and this is asked twice a change.
+# A table, because calling an enum runs in Python, and each change does it twice. Index -1 (`NOTHING`) is None.
 _REMEDIES: tuple[Remedy | None, ...] = (*Remedy, None)
 
 
 def remedy_or_none(level: int) -> Remedy | None:
-    """A level as a remedy; below every remedy it is none."""
+    """Return a level as a remedy; None for `NOTHING`."""
     return _REMEDIES[level]

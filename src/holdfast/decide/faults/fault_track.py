@@ -1,12 +1,12 @@
-"""One code on one device: the fold over its events. Frequency, duration, hold and release live here.
+"""The state of one code on one device, folded from its events: frequency, duration, hold and release.
 
-A track is a value with four ways to change it (`occur`, `once`, `recover`, and `advance` past its deadlines) and no
-other input. Times are whole milliseconds. A deadline `due` fires for every moment strictly later than itself.
+Events change a track through `occur`, `once` and `recover`; `advance` passes its deadlines. It has no other input.
+Times are whole milliseconds. A deadline `due` fires at the first moment later than `due`.
 
-Where a code has no duration rule every occurrence counts. Where it has one, an occurrence counts when the fault times
-out, and a flap inside `recover` counts no second time:
+Without a duration rule every occurrence of the code counts for the frequency rule. With a duration rule an occurrence
+counts when the fault times out. A fault that goes away for less than `recover` and comes back counts once:
 
-    healthy ──longer than fault──▶ timed out ──gone for longer than recover──▶ healthy
+    healthy ──lasts longer than fault──▶ timed out ──gone for longer than recover──▶ healthy
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from holdfast.decide.faults.code_state import Code
 from holdfast.decide.faults.compiled_rules import DEED, INF, NOTHING, OCCUR, ONCE, STEP, CompiledRules, Entry, order_of
 from holdfast.model.faults import Remedy
 
-#: Entries of a log that are not worth shortening.
+#: A log with at most this many entries is not shortened.
 SHORT = 64
 
 
 class TrackedDevice:
-    """A device or node of which something is left to know: its node, that it is in use, or what its codes did."""
+    """A device or node about which the engine keeps more than its name: its node, its use, or tracks of its codes."""
 
     __slots__ = ("in_use", "level", "name", "node", "tracks")
 
@@ -33,7 +33,7 @@ class TrackedDevice:
         self.node = node
         self.tracks: dict[str, Track] = {}
         self.level = NOTHING
-        """As last told; a momentary NONE is not worth telling."""
+        """The level last reported. A momentary NONE is not reported."""
         self.in_use = False
 
 
@@ -68,7 +68,7 @@ class Track:
         "wake",
     )
 
-    #: What the fold of events makes, in the order of a snapshot. The rest follows from it or belongs to the engine.
+    #: The fields that the fold computes, in the order of a snapshot. The others follow from these or are the engine's.
     FOLDED = (
         "active",
         "since",
@@ -91,41 +91,41 @@ class Track:
         self.code = code
         self.active = False
         self.since = 0
-        """First occurrence of the spell that is active, or of the latest one."""
+        """When the current or latest occurrence of the fault began."""
         self.severity = 0
         self.counts: tuple[int, ...] = ()
         self.escalated = NOTHING
-        """The remedy that the frequency rule asks for, while it does."""
+        """The remedy of the frequency rule while it is escalated; else `NOTHING`."""
         self.escalated_at = 0
         self.last_fault = 0
         self.last_recover = 0
         self.quiet = False
-        """Recovered since the last counted occurrence; the release window runs from `last_recover`."""
+        """The fault has recovered since the last counted occurrence; the release window runs from `last_recover`."""
         self.pending = NOTHING
-        """Start of a fault that has not timed out yet (duration rule)."""
+        """When the fault began that has not timed out yet (duration rule); `NOTHING`: there is none."""
         self.timed_out = False
         self.timed_at = 0
         self.recovering = NOTHING
-        """When a timed-out fault went away."""
+        """When the timed-out fault went away; `NOTHING`: it has not."""
         self.order = NOTHING
-        """The place in time of the latest change: an event before it is late."""
+        """The order of the latest change; an event with a smaller order is late."""
 
         self.seen_until = 0
-        """A momentary event shows until then."""
+        """A momentary event counts as active until this time."""
         self.suppressed = 0
-        """What the circuit breaker stopped: 1 the escalation by frequency, 2 the one by duration."""
+        """Bits for escalations that the circuit breaker suppressed: 1 by frequency, 2 by duration."""
         self.level = NOTHING
         self.due = INF
         self.wake = INF
-        """The deadline that the engine has set an alarm for; never later than `due`."""
+        """The time of the alarm that the engine has set; never later than `due`."""
         self.fades = INF
-        """When the engine will see whether this track can be forgotten; `INF`: something holds it."""
+        """When the engine next tries to delete this track; `INF` while a rule needs the track."""
         self.log: list[Entry] = []
-        """What happened since the checkpoint, in order."""
+        """The entries since the checkpoint, in the order of their times."""
         self.checkpoint: tuple[object, ...] | None = None
-        """The state before the first entry of the log; None: blank."""
+        """The snapshot before the first entry of the log; None: a blank track."""
         self.full = SHORT
-        """So long may the log become before it is looked at for what is settled."""
+        """When the log has more entries than this, `settle` moves old ones into the checkpoint."""
 
     def snapshot(self) -> tuple[object, ...]:
         return _folded(self)
@@ -136,7 +136,7 @@ class Track:
         self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """The fault began, or was said again. True where it escalated."""
+        """Apply an event that the fault began or still lasts. Return whether the track escalated."""
         if not self.active:
             self.active = True
             self.since = at
@@ -150,12 +150,12 @@ class Track:
         return False
 
     def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """The fault came and went in one moment. True where it escalated."""
+        """Apply a momentary event. Return whether the track escalated."""
         self.severity = severity
         if not self.active:
             self.since = at
         if judge.fault >= 0:
-            # Of zero length: it never times out, and so never counts; but the code was not quiet.
+            # A momentary event never times out, so it does not count. But it restarts the recovery time.
             if self.recovering >= 0:
                 self.recovering = at
             return False
@@ -168,7 +168,7 @@ class Track:
         return escalated
 
     def recover(self, at: int, judge: CompiledRules) -> None:
-        """The fault is over."""
+        """Apply an event that the fault is over."""
         was_active = self.active
         self.active = False
         if judge.fault >= 0:
@@ -179,13 +179,13 @@ class Track:
             if self.pending >= 0:
                 self.pending = NOTHING
                 return
-            # Active without a timer: it began before there was a duration rule, and was counted at once.
+            # It is active without a timer: it began before there was a duration rule, and was counted at once.
         if was_active:
             self.last_recover = at
             self.quiet = True
 
     def deadline(self, judge: CompiledRules) -> int:
-        """The moment after which something changes by itself; `INF` if nothing does."""
+        """Return the time after which the track changes without an event; `INF` if it does not."""
         due = INF
         if judge.fault >= 0:
             if self.timed_out:
@@ -198,9 +198,10 @@ class Track:
         return due
 
     def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
-        """Pass every deadline before `to`, in the order of their times. True where it escalated.
+        """Apply every deadline before `to`, in order. Return whether the track escalated.
 
-        `floor`: nothing happens earlier than this, also with an earlier deadline (rules that are new at `floor`).
+        `floor`: changes are dated no earlier than this, even if their deadline was (the rules are in force from then
+        on).
         """
         escalated = False
         while True:
@@ -237,7 +238,10 @@ class Track:
         return self.judge_counts(at, judge)
 
     def judge_counts(self, at: int, judge: CompiledRules) -> bool:
-        """Escalate where there are enough occurrences. The counter restarts from zero."""
+        """Escalate if enough occurrences are counted; the count then restarts from zero.
+
+        Return whether it escalated.
+        """
         if len(self.counts) < judge.times:
             return False
         self.escalated = judge.frequency
@@ -246,13 +250,13 @@ class Track:
         return True
 
     def forget_before(self, moment: int) -> None:
-        """Drop occurrences that have left the window; one at its very edge stays."""
+        """Drop the occurrences before `moment`; one exactly at `moment` stays."""
         counts = self.counts
         if counts and counts[0] < moment:
             self.counts = counts[bisect_left(counts, moment) :]
 
     def counted(self, now: int, judge: CompiledRules) -> int:
-        """Occurrences in the window that ends now."""
+        """Return the number of occurrences in the window that ends at `now`."""
         if not judge.times:
             return 0
         return len(self.counts) - bisect_left(self.counts, now - judge.window)
@@ -263,15 +267,15 @@ class Track:
         self.suppressed &= 2
 
     def released(self, at: int) -> None:
-        """A person gave the device back: every escalation by frequency ends, counting begins again from zero."""
+        """Apply a person's release of the device: the frequency escalation ends, and counting restarts from zero."""
         self.end_escalation()
         self.counts = ()
         self.order = max(self.order, at * STEP + DEED * 4)
 
     def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
-        """New rules. Counts and timers go on and are judged by them at once; a removed rule's are gone, holds excepted.
+        """Apply new rules. Counts and timers continue, and the new rules judge them at once.
 
-        True where it escalated.
+        The counts and escalations of a removed rule end, except a hold. Return whether the track escalated.
         """
         if self.due < at:
             self.advance(at, old)
@@ -286,7 +290,7 @@ class Track:
             self.forget_before(at - old.window)
         if old.fault >= 0 and new.fault < 0:
             if self.timed_out and not self.active:
-                # Gone already, and now nothing waits for the end of a recovery time.
+                # The fault is gone already, and no recovery time has to pass any more.
                 self.last_recover = self.recovering if self.recovering >= 0 else at
                 self.quiet = True
             self.timed_out = False
@@ -301,7 +305,7 @@ class Track:
         return self.advance(at, new, floor=at) or escalated
 
     def refold(self, judge: CompiledRules) -> None:
-        """Fold the log again from its checkpoint: something was put into it that is not the latest."""
+        """Fold the log again from the checkpoint, after an entry was inserted that is not the latest."""
         self.restore(self.checkpoint)
         rules = self._first_rules(judge)
         self.due = self.deadline(rules)
@@ -320,11 +324,11 @@ class Track:
         self.due = self.deadline(judge)
 
     def _first_rules(self, judge: CompiledRules) -> CompiledRules:
-        """The rules at the log's beginning; those in force are `judge`."""
+        """Return the rules in force at the first entry of the log. `judge`: the rules in force now."""
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
     def settle(self, oldest: int, judge: CompiledRules) -> None:
-        """Make a checkpoint of the log's part before the order `oldest`: nothing can arrive there any more."""
+        """Move the log's entries before the order `oldest` into the checkpoint: events that old are not accepted."""
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
             past = Track(self.device, self.code)
@@ -335,7 +339,7 @@ class Track:
         self.full = max(SHORT, 2 * len(self.log))
 
     def apply(self, order: int, judge: CompiledRules) -> None:
-        """One event in its turn."""
+        """Apply one event that is not late. `order` has its time, kind and severity (see `event_order`)."""
         at = order // STEP
         if self.due < at:
             self.advance(at, judge)
@@ -351,15 +355,15 @@ class Track:
             self.due = self.deadline(judge)
 
     def uncounted(self) -> bool:
-        """Whether a frequency rule has nothing to judge here."""
+        """Return whether the track has no counts and no frequency escalation."""
         return not self.counts and self.escalated < 0
 
     def idle(self) -> bool:
-        """Whether rules have nothing to judge here: no count, no timer, no escalation."""
+        """Return whether the track has no counts, no timer and no escalation."""
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
     def forgettable(self, judge: CompiledRules, lateness: int) -> int:
-        """The moment after which forgetting this track changes nothing, as far as can be said now; `INF`: not yet."""
+        """Return the time after which the track can be deleted without any effect; `INF`: not in its present state."""
         if self.active or self.timed_out or self.escalated >= 0:
             return INF
         moment = self.order // STEP + lateness
@@ -370,11 +374,11 @@ class Track:
         return moment
 
     def shown(self, now: int) -> int:
-        """The base level while the code is active or was just seen, else `NOTHING`."""
+        """Return the base level while the code is active or was just seen; else `NOTHING`."""
         return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
     def asked(self, now: int) -> int:
-        """The highest of the base level and the escalations that count."""
+        """Return the highest of the base level and the escalations that are neither a dry run nor suppressed."""
         code = self.code
         judge = code.judge
         level = code.bases[self.severity] if self.active or self.seen_until > now else NOTHING

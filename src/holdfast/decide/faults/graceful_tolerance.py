@@ -1,15 +1,15 @@
-"""Graceful tolerance: a device that must be reset while a job uses it. A pure machine, events in, actions out.
+"""Graceful tolerance: resets a device that a job uses. A pure state machine: events come in, actions go out.
 
     IDLE ─ a fault asks for RESET_* ─▶ NOTIFIED ─ the workers have left ─▶ RESETTING ─ done ─▶ IDLE, workers restart
       └ RESTART_WORKERS ─▶ HEALING ─ it heals ─▶ IDLE                          │ failed, or too long
                               └ it does not ─▶ NOTIFIED ─ left ─▶ RETRIED      ▼ tried too often
                         still there `heal_s` after the restart ─▶ NOTIFIED … ISOLATED
 
-The workers get `save_s` to save and leave and are stopped after that. A reset runs only when no process uses any device
-of the reset group, has `reset_s`, and is tried `attempts` times; then the device is isolated. A RESTART_WORKERS fault
-gets `heal_s` to heal by itself before the workers are disturbed. One that is still there so long after the restart asks
-for a reset as well, and one that comes back so soon after that reset for isolation. Where there is no way to reset,
-isolation follows the restart.
+Workers get `save_s` seconds to save and exit, then they are stopped. A reset runs only while no process uses a device
+of the reset group. It may take `reset_s` seconds. After `attempts` failed resets the devices are isolated. A
+RESTART_WORKERS fault gets `heal_s` seconds to heal before the workers are disturbed. If it is still there `heal_s`
+seconds after the restart, it asks for a reset. If it comes back within `heal_s` seconds after that reset, the devices
+are isolated. Devices that cannot be reset are isolated after the restart.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
     #: A RESTART_WORKERS fault may heal by itself.
     HEALING = "healing"
-    #: RESET_WHEN_IDLE: until the work on the group ends by itself.
+    #: A RESET_WHEN_IDLE fault waits until the work on the group ends by itself.
     WAITING = "waiting"
-    #: The workers know, save and leave.
+    #: The workers are notified, save and exit.
     NOTIFIED = "notified"
-    #: Their time is over: they are being stopped.
+    #: The workers did not exit in time and are being stopped.
     STOPPING = "stopping"
     RESETTING = "resetting"
-    #: The workers were restarted for a RESTART_WORKERS fault that was still there: that may have ended it.
+    #: The workers were restarted for a RESTART_WORKERS fault that did not heal. The restart may have ended the fault.
     RETRIED = "retried"
-    #: A reset followed such a restart: a fault that comes back at once is one that no reset ends.
+    #: A reset followed such a restart. If the fault comes back soon, no reset can end it.
     PROVING = "proving"
     ISOLATED = "isolated"
 
 
 class LevelChanged(Message, frozen=True, kw_only=True):
-    """The level of a device of the group is another; None: no fault."""
+    """The level of a device of the group has changed. `remedy` None: no fault."""
 
     device: str
     remedy: Remedy | None
@@ -53,11 +53,11 @@ class GroupIdle(Message, frozen=True, kw_only=True):
 
 
 class GroupBusy(Message, frozen=True, kw_only=True):
-    """Work runs on the group."""
+    """A process uses a device of the group."""
 
 
 class ResetEnded(Message, frozen=True, kw_only=True):
-    """The reset plugin ended. `attempt` is the one it was started with; another one's end is ignored."""
+    """The reset plugin has ended. `attempt`: the number from `Reset`; any other number is ignored."""
 
     attempt: int
     ok: bool
@@ -72,7 +72,7 @@ ToleranceEvent = LevelChanged | GroupIdle | GroupBusy | ResetEnded | Moment
 
 
 class Notify(Message, frozen=True, kw_only=True):
-    """Tell the workers on these devices to save and leave within `seconds`."""
+    """Notify the workers on these devices: they have `seconds` to save and exit."""
 
     devices: tuple[str, ...]
     seconds: float
@@ -87,7 +87,7 @@ class StopGroup(Message, frozen=True, kw_only=True):
 
 
 class Reset(Message, frozen=True, kw_only=True):
-    """Reset these devices. Never while a process uses one of them. Ends with `ResetEnded` of this attempt."""
+    """Reset these devices, while no process uses one of them. Answer with `ResetEnded` of the same attempt."""
 
     devices: tuple[str, ...]
     attempt: int
@@ -95,7 +95,7 @@ class Reset(Message, frozen=True, kw_only=True):
 
 
 class ClearFaults(Message, frozen=True, kw_only=True):
-    """The reset is done: what these devices reported before is over, and workers may start on them again."""
+    """The reset succeeded: the earlier faults of these devices are over, and workers may use the devices again."""
 
     devices: tuple[str, ...]
 
@@ -108,7 +108,7 @@ class RestartWorkers(Message, frozen=True, kw_only=True):
 
 
 class Isolate(Message, frozen=True, kw_only=True):
-    """Resetting did not help: keep these devices out."""
+    """No reset or restart helped: isolate these devices."""
 
     devices: tuple[str, ...]
     reason: str
@@ -118,7 +118,7 @@ ToleranceAction = Notify | StopGroup | Reset | ClearFaults | RestartWorkers | Is
 
 
 class ToleranceSnapshot(Noun, frozen=True, kw_only=True):
-    """A group's tolerance as a value, for the journal."""
+    """The state of a `Tolerance` as a value, for the journal."""
 
     phase: TolerancePhase = TolerancePhase.IDLE
     deadline: float | None = None
@@ -129,7 +129,7 @@ class ToleranceSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class Tolerance:
-    """One reset group: devices that can only be reset together, and therefore are stopped together."""
+    """One reset group: devices that can only be reset together, and whose workers are therefore stopped together."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Tolerance:
         self.devices = devices
         self.resettable = resettable
         self.escalated = False
-        """A restart did not end a RESTART_WORKERS fault: it asks for a reset."""
+        """A restart did not end a RESTART_WORKERS fault, so the fault asks for a reset."""
         self.grace = grace
         self.attempts = attempts
         self.phase = TolerancePhase.IDLE
@@ -153,7 +153,7 @@ class Tolerance:
         self.levels: dict[str, Remedy] = {}
 
     def next_wake(self) -> float | None:
-        """When to send `Moment`; None: nothing is waited for by the clock."""
+        """Return when to send `Moment`, in seconds; None: no timer runs."""
         return self.deadline
 
     def snapshot(self) -> ToleranceSnapshot:
@@ -172,7 +172,7 @@ class Tolerance:
         self.escalated = snapshot.escalated
 
     def handle(self, event: ToleranceEvent, now: float) -> list[ToleranceAction]:
-        """What follows from one event at `now` (seconds)."""
+        """Handle one event at `now` (seconds), and return the resulting actions."""
         match event:
             case LevelChanged(device=device, remedy=remedy):
                 if device not in self.devices:
@@ -199,7 +199,7 @@ class Tolerance:
 
     @property
     def wanted(self) -> Remedy:
-        """The gravest that a reset or a restart can answer; keeping a device out is not this machine's work."""
+        """The gravest remedy that a reset or a restart can carry out. Other parts keep devices out of jobs."""
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
         most = max(answerable, default=Remedy.NONE)
         return Remedy.RESET_NOW if self.escalated and most is Remedy.RESTART_WORKERS else most
@@ -212,13 +212,13 @@ class Tolerance:
             TolerancePhase.RESETTING,
             TolerancePhase.ISOLATED,
         ):
-            # Once the workers know, it goes through: a fault that comes and goes must not leave them half stopped.
+            # Once the workers are notified the reset goes on: a fault that comes and goes must not stop them halfway.
             if self.phase is TolerancePhase.ISOLATED and not self.levels:
                 self._rest()
             return []
         if self.phase is TolerancePhase.PROVING:
             if wanted is Remedy.NONE:
-                return []  # the reset's own clearing, or the end of what came back
+                return []  # the reset has cleared the fault, or a milder fault has ended
             return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
         if wanted is Remedy.RESET_NOW:
             return self._notify(now, "a device must be reset at once")
@@ -234,7 +234,7 @@ class Tolerance:
         return []
 
     def _rest(self) -> None:
-        """Nothing is to be done. A group without any fault is trusted again, its failed resets are forgotten."""
+        """Go back to IDLE. Once the group has no fault, its failed resets are forgotten."""
         self._to(TolerancePhase.IDLE)
         self.escalated = False
         if not self.levels:
@@ -253,13 +253,13 @@ class Tolerance:
         if self.phase is TolerancePhase.WAITING:
             return self._reset(now)
         if self.phase in (TolerancePhase.HEALING, TolerancePhase.RETRIED):
-            self._to(TolerancePhase.RETRIED)  # they end by themselves: the next start is a restart as well
+            self._to(TolerancePhase.RETRIED)  # the workers ended by themselves: their next start is a restart as well
         elif self.phase is TolerancePhase.PROVING:
             self._to(TolerancePhase.PROVING)
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
-        """No process uses the group now."""
+        """No process uses the group any more: reset it, or restart the workers."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:
@@ -269,7 +269,7 @@ class Tolerance:
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
 
     def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
-        """The next try, or the end of trying: the only door to `Reset`, whichever way a group comes to it."""
+        """Reset once more, or isolate after too many tries. No other method emits `Reset`."""
         if self.attempt >= self.attempts:
             tried, last = self.attempt, last or "a process came back to a device that was reset"
             return self._isolate(f"{tried} resets did not help, the last: {last}")

@@ -6,20 +6,21 @@ codes:                     # code → remedy; a code has one level, twice is an 
   80E18005: RESET_NOW
 frequency:
   - codes: [80E18005]
-    times: 3               # so often …
-    window_s: 86400        # … within so many seconds
+    times: 3               # this many occurrences …
+    window_s: 86400        # … within this many seconds
     remedy: HOLD
-    release_s: 172800      # ends after so long a quiet; without it only a person ends it
-    dry_run: true          # only say what it would do
+    release_s: 172800      # it ends after this many seconds without the code; without it only a person ends it
+    dry_run: true          # only report what the rule would do
 duration:
   - codes: [81078603]
-    fault_s: 20            # longer than this …
-    recover_s: 60          # … until gone for longer than this
+    fault_s: 20            # a fault that lasts longer than this many seconds …
+    recover_s: 60          # … until it has been gone for longer than this
     remedy: AVOID
 grace: {save_s: 30, reset_s: 150, heal_s: 15}
 ```
 
-Ranges and what becomes of mistakes are the seed's: a value out of range drops its entry, a wrong format the file.
+Ranges and the handling of mistakes are the seed's: a value out of range drops its entry, a wrong format the whole
+file.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ _GRACE = {"save_s": SAVE_S, "reset_s": RESET_S, "heal_s": HEAL_S}
 
 
 class _WrongFormat(Exception):
-    """The file is not what its format says; caught in this file, and told as a fatal problem."""
+    """The file has the wrong format. This module catches it and reports a fatal problem."""
 
 
 def read_levels(data: bytes) -> Levels:
-    """The `codes` of a file. Never raises: what does not count is in `problems`."""
+    """Read the `codes` of a file. It never raises: `problems` lists what was ignored."""
     try:
         return _levels(_sections(data).get("codes"))
     except _WrongFormat as error:
@@ -72,7 +73,7 @@ def read_levels(data: bytes) -> Levels:
 
 
 def read_rules(data: bytes) -> Rules:
-    """The rules of a file. Never raises: what does not count is in `problems`."""
+    """Read the rules of a file. It never raises: `problems` lists what was ignored."""
     try:
         sections = _sections(data)
         reader = _PolicyReader()
@@ -94,7 +95,7 @@ def read_rules(data: bytes) -> Rules:
 
 
 def has_codes(data: bytes) -> bool:
-    """Whether the file says anything about levels."""
+    """Return whether the file has a section about levels."""
     try:
         return "codes" in _sections(data)
     except _WrongFormat:
@@ -102,7 +103,7 @@ def has_codes(data: bytes) -> bool:
 
 
 def has_rules(data: bytes) -> bool:
-    """Whether the file says anything about rules."""
+    """Return whether the file has a section about rules."""
     try:
         return bool({"frequency", "duration", "grace"} & set(_sections(data)))
     except _WrongFormat:
@@ -242,7 +243,7 @@ class _PolicyReader:
 
 def _sections(data: bytes) -> dict[str, yaml.Node]:
     try:
-        # Nodes, not values: `80E18005` and `0123` stay what was written, and a key given twice is seen.
+        # Parse to nodes, not to values: `80E18005` and `0123` keep their spelling, and a repeated key is noticed.
         root = yaml_nodes(data)
     except Malformed as error:
         at = f"line {error.line}, column {error.column}: " if error.line is not None else ""

@@ -1,4 +1,4 @@
-"""What the engine tells: changes of a device's level, and why a device stands where it stands."""
+"""What the engine reports: changes of a device's level, and the reasons for escalations."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from holdfast.model.noun_base import Noun
 
 class ChangeKind(enum.StrEnum):
     LEVEL = "level"
-    #: A dry-run rule escalated: what it would have done.
+    #: A dry-run rule escalated: the change reports what the rule would have done.
     WOULD = "would"
-    #: A rule has taken its share of devices: it did not take this one, a person must look.
+    #: The circuit breaker stopped a rule that has excluded its share of devices: a person must look.
     BREAKER = "breaker"
 
 
 class LevelChange(Noun, frozen=True, kw_only=True):
-    """A device's level is another. `before` and `after` are None where nothing is wrong."""
+    """A device's level has changed. `before` and `after` are None if the device has no fault."""
 
     device: str
     node: str
     before: Remedy | None
     after: Remedy | None
     at: float
-    #: The code whose event or deadline it was.
+    #: The code whose event or deadline caused the change.
     code: str = ""
     kind: ChangeKind = ChangeKind.LEVEL
     rule: str = ""
@@ -36,7 +36,7 @@ class LevelChange(Noun, frozen=True, kw_only=True):
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """The same, with the seed's names of levels for users who wrote their rules with them."""
+        """Return `reason`; with `seed_names` it has the seed's names of levels, for users whose rules have them."""
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:
@@ -55,14 +55,14 @@ def _word(level: Remedy | None) -> str:
 
 
 class Reason(Noun, frozen=True, kw_only=True):
-    """Why a device stands higher than the base level of its codes."""
+    """An escalation that puts a device above the base level of its codes."""
 
     #: FaultFrequency, FaultDuration, FaultAutofill
     kind: str
     code: str
     remedy: Remedy
     at: float
-    #: False: a dry run, or stopped by the circuit breaker.
+    #: False: the rule is a dry run, or the circuit breaker stopped it.
     counts: bool = True
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""The seed's own two files, `faultCode.json` and `faultCustomization.json`, unchanged.
+"""Reads the seed's own two files, `faultCode.json` and `faultCustomization.json`, unchanged.
 
-A value out of range drops its entry, with a problem that names it, and its codes stay free for a later valid entry. A
-wrong data format (broken JSON, a string where a number belongs, 2.5 for an integer) is fatal: such a file does not
-count at all. `null` is absent; keys and codes are case-insensitive, as they are where these files come from.
+A value out of range drops its entry, with a problem that names the entry; a later valid entry may use its codes. A
+wrong data format (broken JSON, a string in place of a number, 2.5 for an integer) is fatal: the whole file is ignored.
+`null` means absent. Keys and codes are case-insensitive, as in the seed.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _INT64 = 2**63
 
 
 class _WrongSeedFormat(Exception):
-    """The file is not what its format says; caught in this file, and told as a fatal problem."""
+    """The file has the wrong format. This module catches it and reports a fatal problem."""
 
 
 def read_codes(data: bytes) -> Levels:
-    """`faultCode.json` → levels. Never raises: what does not count is in `problems`."""
+    """Read the levels of `faultCode.json`. It never raises: `problems` lists what was ignored."""
     try:
         return _codes(_document(data), _repeated(data))
     except _WrongSeedFormat as error:
@@ -78,7 +78,7 @@ def read_codes(data: bytes) -> Levels:
 
 
 def read_rules(data: bytes) -> Rules:
-    """`faultCustomization.json` → rules. Never raises: what does not count is in `problems`."""
+    """Read the rules of `faultCustomization.json`. It never raises: `problems` lists what was ignored."""
     try:
         return _rules(_document(data), _repeated(data))
     except _WrongSeedFormat as error:
@@ -86,7 +86,7 @@ def read_rules(data: bytes) -> Rules:
 
 
 def encode(document: Any) -> bytes:
-    """A document that was parsed already, as the text that these readers take."""
+    """Return a parsed document as JSON text, which `read_codes` and `read_rules` accept."""
     return json.dumps(document).encode()
 
 
@@ -159,7 +159,7 @@ class _RuleReader:
         self.problems.append(PolicyProblem(where=where, what=what))
 
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-        """A misspelt name loses what stands under it, though nothing is out of range."""
+        """Report the unknown names in `item`: a misspelt name loses its value without any other error."""
         names = {name.lower() for name in known}
         for key in item:
             if key.lower() not in names:
@@ -259,7 +259,7 @@ def _document(data: bytes) -> dict[str, Any]:
 
 
 def _repeated(data: bytes) -> list[PolicyProblem]:
-    """Names that stand twice in one object: only the last of them counts, and what the others say is lost."""
+    """Return a problem for each name that one object has twice: only the last value counts."""
     found: list[PolicyProblem] = []
 
     def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _repeated(data: bytes) -> list[PolicyProblem]:
     try:
         json_leniently(data, pairs=look)
     except Malformed:
-        return []  # the reader that uses it reports what is wrong with it
+        return []  # `_document` reports the error
     return found
 
 

@@ -1,4 +1,4 @@
-"""The configuration that applies where the user gives no other: the built-in catalogues and their rules."""
+"""The default configuration of faults: the built-in catalogues and their rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.decide.faults.holdfast_format import read_rules
 
 @functools.cache
 def shipped_levels() -> Levels:
-    """The seed's `faultCode.json` as shipped."""
+    """Return the levels of the seed's `faultCode.json` as shipped."""
     rows = {key: row for key, row in shipped_codes().items() if row.remedy is not None}
     return Levels(
         levels={key: row.remedy for key, row in rows.items() if row.remedy is not None},
@@ -22,13 +22,13 @@ def shipped_levels() -> Levels:
 
 @functools.cache
 def shipped_rules() -> Rules:
-    """The seed's `faultCustomization.json` as shipped."""
+    """Return the rules of the seed's `faultCustomization.json` as shipped."""
     return read_rules(rules_text("ascend").encode())
 
 
 @functools.cache
 def default_rules() -> Rules:
-    """Every vendor's own rules together."""
+    """Return the rules of all vendors together."""
     frequency, duration, spelled = {}, {}, {}
     for vendor in vendors():
         text = rules_text(vendor)
@@ -42,10 +42,10 @@ def default_rules() -> Rules:
 
 @functools.cache
 def default_policy() -> Policy:
-    """What holds without any file."""
+    """Return the policy that applies if the user gives no file."""
     return policy_of(catalogue_levels(), default_rules())
 
 
 def with_catalogue(levels: Levels, *, of_seed: bool) -> Levels:
-    """A file's levels over the built-in ones. The seed's file is the whole list of its vendor, and replaces it."""
+    """Merge a file's levels over the built-in ones. A file of the seed replaces its vendor's whole list (`of_seed`)."""
     return merged(catalogue_levels(frozenset({"ascend"}) if of_seed else frozenset()), levels)

@@ -1,7 +1,7 @@
-"""When which track wants to be looked at. Setting costs the same however many wait; so, nearly, does taking.
+"""Alarms: the time at which each track must be looked at. The cost of an alarm hardly depends on how many are set.
 
-A heap of everything would be as slow as everything is large. Here only the alarms of the nearest second or so are in a
-heap; the others lie in buckets, unordered, until their turn comes.
+One heap of all alarms would be slow when there are many. So only the alarms of the next second or so are in a heap;
+the others are in unordered buckets, one for each 1.024 seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 
 from holdfast.decide.faults.fault_track import Track
 
-#: (moment in milliseconds, device, code, their track): of one moment they go by name, not as they were set.
+#: (time in milliseconds, device, code, track). Alarms of one time go in the order of their names.
 Alarm = tuple[int, str, str, Track]
 
 
@@ -20,7 +20,10 @@ _SHIFT = 10
 
 
 class Alarms:
-    """What is set stays until it is taken, or until `keep`: its track knows whether it is still wanted."""
+    """A priority queue of alarms.
+
+    An alarm stays until `pop` or `keep` removes it, even if its track has a newer one.
+    """
 
     __slots__ = ("_buckets", "_edge", "_near", "_order", "size")
 
@@ -35,11 +38,11 @@ class Alarms:
     def clear(self) -> None:
         self.size = 0
         self._near: list[Alarm] = []
-        """A heap of what comes before `_edge`."""
+        """A heap of the alarms before `_edge` (milliseconds)."""
         self._edge = -(1 << 62)
         self._buckets: dict[int, list[Alarm]] = {}
         self._order: list[int] = []
-        """A heap of the buckets' numbers."""
+        """A heap of the numbers of the buckets."""
 
     def put(self, moment: int, track: Track) -> None:
         self.size += 1
@@ -56,7 +59,7 @@ class Alarms:
             bucket.append(alarm)
 
     def first(self) -> Alarm | None:
-        """The earliest alarm, which stays; None where there is none."""
+        """Return the earliest alarm without removing it; None if there is none."""
         if not self._near:
             if not self._order:
                 return None
@@ -67,12 +70,12 @@ class Alarms:
         return self._near[0]
 
     def pop(self) -> None:
-        """Take what `first` showed."""
+        """Remove the alarm that `first` returned."""
         heappop(self._near)
         self.size -= 1
 
     def keep(self, wanted: Callable[[Alarm], bool]) -> None:
-        """Drop every alarm that is no longer wanted."""
+        """Drop every alarm for which `wanted` returns False."""
         kept = [alarm for alarm in self if wanted(alarm)]
         self.clear()
         for moment, *_, track in kept:
