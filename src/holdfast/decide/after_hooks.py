@@ -1,4 +1,4 @@
-"""The hooks after an attempt: the owner asks for them once the end is explained, and decides after them. Pure."""
+"""The hooks after an attempt: the owner requests them once the end is explained, and decides after them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exit_report import Outcome
 from holdfast.model.sidecar_ends import AttemptEnd, hooks_after_s
 
-#: How long the nodes may take to answer, beyond the time limits of their hooks.
+#: Seconds that the nodes may take to answer, in addition to the time limits of their hooks.
 ANSWER_S = 10.0
 
 
@@ -27,7 +27,7 @@ class AfterHooks:
         self._understand = understand
 
     def begin(self, now: float) -> bool:
-        """Ask the nodes to run their hooks; False where no hook has to run."""
+        """Ask the nodes to run their hooks. Return False if no hook has to run."""
         course, trial = self._course, self._course.trial
         found, limit_s = trial.found, hooks_after_s(course.spec.runtime)
         if found is None or not limit_s or trial.resumed:
@@ -57,7 +57,7 @@ class AfterHooks:
         return True
 
     def finished(self, event: ev.HooksFinished, now: float) -> None:
-        """The nodes have answered. A hook's failure that counts becomes the end of an attempt that had succeeded."""
+        """Handle the nodes' answers. A failed hook makes an attempt that had succeeded fail."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or trial.found is None or event.attempt != course.attempt:
             return
@@ -72,7 +72,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def hurry(self, request: StopRequest, now: float) -> None:
-        """A request to stop has arrived while the hooks run."""
+        """Shorten the running hooks because of a stop request."""
         trial, spec = self._course.trial, self._course.spec
         if trial.hooks is None or not request.final:
             return
@@ -83,7 +83,7 @@ class AfterHooks:
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
-        """A node is lost, and its hooks with it."""
+        """Continue without a lost node: its hooks are gone too."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return
@@ -97,7 +97,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
-        """The nodes have not answered in time: the owner decides without them."""
+        """Decide without the nodes that have not answered in time."""
         course = self._course
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)
@@ -105,7 +105,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
-        """The owner has restarted: ask the nodes again."""
+        """Ask the nodes again after a restart of the owner."""
         self._ask(now)
 
     def _say_unanswered(self, nodes: Sequence[str]) -> None:
@@ -120,7 +120,7 @@ class AfterHooks:
         course.emit(order)
 
     def _left(self, now: float) -> float | None:
-        """Seconds until the platform kills all processes of the attempt."""
+        """Return the seconds until the platform kills all processes of the attempt; None: no such time is known."""
         kill_by = self._course.trial.kill_by
         return None if kill_by is None else max(0.0, kill_by - now)
 

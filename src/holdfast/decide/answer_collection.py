@@ -1,10 +1,10 @@
-"""Collects the answers of several nodes to one question into one answer. Pure.
+"""Collects the answers of several nodes to one request and merges them into one answer. Pure.
 
-    roundup.ask(action, now)                 wait for the answers; `parts` is what to send
-    roundup.hear(node, answer, now)          the whole answer, once the last node has answered
-    roundup.due(now), roundup.next_wake()    names nodes that did not answer in time
+    collection.ask(action, now)                    wait for the answers; `parts` splits the request by node
+    collection.hear(node, answer, now)             returns the merged answer when the last node has answered
+    collection.due(now), collection.next_wake()    returns the merged answer without nodes that are late
 
-One question of a kind is open at a time: a new one replaces the one before. A job on one machine does not use this.
+At most one request of each kind is open: a new one replaces it. A job on one machine does not use this.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 
-#: How long the nodes may take for their evidence: well below the time after which the gang goes on without it.
+#: Seconds that the nodes may take to send evidence: well below the owner's own time limit for it.
 EVIDENCE_S = 10.0
-#: How long the nodes may take to answer, beyond the time limits of the hooks.
+#: Seconds that the nodes may take to answer, in addition to the time limits of the hooks.
 HOOKS_S = 5.0
-#: Readers see a running round change at most this often.
+#: Minimum seconds between two progress events of a running round.
 MOVED_S = 0.2
 
 Question = RunChecks | CollectEvidence | RunHooks
@@ -32,10 +32,10 @@ Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
 
 
 class _OpenQuestion(msgspec.Struct):
-    """A question that not all nodes have answered."""
+    """A request that not all nodes have answered."""
 
     question: Question
-    #: The nodes, in their order.
+    #: The nodes that have not answered, in order.
     waits_for: dict[str, None]
     limit_s: float
     due: float
@@ -45,20 +45,20 @@ class _OpenQuestion(msgspec.Struct):
 
 
 class AnswerCollection:
-    """The open questions of one job."""
+    """The open requests of one job. Times are seconds on the clock of `now`."""
 
     def __init__(self) -> None:
         self._open: dict[type[Question], _OpenQuestion] = {}
 
     def ask(self, question: Question, now: float) -> None:
-        """The owner asks the nodes now (seconds), and waits for their answers."""
+        """Start to wait for the nodes' answers to this request."""
         limit_s = _limit_s(question)
         nodes = _nodes_of(question.evidence) if isinstance(question, CollectEvidence) else question.nodes
         waits_for = dict.fromkeys(nodes)
         self._open[type(question)] = _OpenQuestion(question, waits_for, limit_s, now + limit_s)
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
-        """A node's answer. Returns the event for the owner, or None while other nodes have yet to answer."""
+        """Take a node's answer. Return the event for the owner, or None while other nodes have yet to answer."""
         match word:
             case ev.ChecksFinished():
                 asked = self._asked(RunChecks, node)
@@ -81,11 +81,11 @@ class AnswerCollection:
         return None if asked.waits_for else self._close(asked)
 
     def next_wake(self) -> float | None:
-        """When `due` has an event, in seconds; None: no question is open."""
+        """Return when `due` has an event; None: no request is open."""
         return min((asked.due for asked in self._open.values()), default=None)
 
     def due(self, now: float) -> Iterator[ev.Event]:
-        """The answers whose time is over, made of what has arrived."""
+        """Yield the merged answers of the requests whose time is over."""
         for asked in [asked for asked in self._open.values() if asked.due <= now]:
             yield self._close(asked)
 
@@ -142,7 +142,8 @@ def _number(question: Question) -> tuple[int, int]:
 def _limit_s(question: Question) -> float:
     match question:
         case RunChecks():
-            # Each node's own round ends a moment before its deadline; this one ends between that and the gang's.
+            # Each node's round ends just before `deadline_s`. This limit is later than that, and earlier than the
+            # gang's.
             return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
         case CollectEvidence():
             return EVIDENCE_S
@@ -156,14 +157,14 @@ def _limit_s(question: Question) -> float:
 def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
     silent = {lost.node for lost in evidence.lost if lost.silent_s > 0 or lost.gone}
     nodes = dict.fromkeys(worker.node for worker in evidence.workers)
-    # Where all nodes are silent, ask all: one may have come back.
+    # If all nodes are silent, ask them all: one may have come back.
     return [node for node in nodes if node not in silent] or nodes
 
 
 def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
-    """The question as each node needs it: what concerns other nodes is left out, however large the gang is.
+    """Yield (node, request for its evidence), without the data of other nodes: a request must not grow with the gang.
 
-    Faults are left out as well: each node knows its own.
+    Faults are left out as well, because each node knows its own faults.
     """
     known = question.evidence
     mine: dict[str, list[WorkerEvidence]] = {}

@@ -48,7 +48,7 @@ class AttemptRecorder:
         )
 
     def finish_between(self, request: StopRequest, now: float) -> None:
-        """A request to stop arrives between two attempts."""
+        """End the job for a stop request between two attempts, or queue the job again if the request allows that."""
         course = self._course
         left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
@@ -60,7 +60,7 @@ class AttemptRecorder:
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
-        """A user or a limit ended the job; the record of its last attempt says what that attempt died of."""
+        """Finish the job as stopped. The record of its last attempt keeps that attempt's own cause."""
         self.finish(self._stopped(request), DecisionKind.STOP)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
@@ -78,9 +78,10 @@ class AttemptRecorder:
         *,
         elsewhere: bool = False,
     ) -> None:
-        """The attempt ends during its checks: it has a report like any other. `cause`: of the job, if it is another.
+        """End the job, or queue it again, because an attempt ends during its checks. The attempt has a report as any other.
 
-        `elsewhere`: the job could go on with other nodes.
+        `trigger`, `kind`, `reason`: the transition and the decision if the job ends. `cause`: the job's report, if it
+        is not this attempt's. `elsewhere`: the job could continue with other nodes.
         """
         course = self._course
         if course.stop is not None:
@@ -115,7 +116,10 @@ class AttemptRecorder:
         return report
 
     def finish_without_places(self, now: float, why: str = "") -> None:
-        """Too few healthy places for the next attempt: the job keeps the last attempt's cause."""
+        """End the job, or queue it again, because the next attempt has too few healthy places. The last cause stays.
+
+        `why`: the reason, if it is not the lack of healthy places.
+        """
         course, failure, left = self._course, self.too_few(), self.requeues()
         report = course.records[-1].report if course.records else None
         if report is None:
@@ -125,7 +129,7 @@ class AttemptRecorder:
         if left.refusal is None:
             last = course.records[-1] if course.records else None
             if last is None or last.decision.charged or last.attempt <= course.began_after:
-                course.count_requeue()  # else the decision on that attempt has paid for it
+                course.count_requeue()  # otherwise the decision on that attempt has paid for it
             course.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
@@ -134,27 +138,27 @@ class AttemptRecorder:
         self.finish(report, DecisionKind.FAIL)
 
     def requeues(self) -> RequeueBudget:
-        """What the platform's budget leaves for another run of the job."""
+        """Return the platform's remaining budget for another run of the job."""
         return requeues(self._course.spec, self._course.records, self._course.unrecorded)
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
-        """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends if it refuses."""
+        """Ask the platform to start the job again (QUEUED). `report`, `kind`: how the job ends if it refuses."""
         course = self._course
         course.ask_requeue(PendingRequeue(reason, report, kind))
         course.arm(TimerKind.DEADLINE, now + ANSWER_S)
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
-        """Repeat the request in the same words: the platform takes both for one."""
+        """Send the request to the platform, or repeat it. The platform takes equal requests for one."""
         course = self._course
         names = {course.node_of(name) for name in course.avoid}
-        # Where all others fell silent at once, the link of the owner's machine failed, not these nodes.
+        # If all other nodes fell silent at once, the link of the owner's machine failed, not these nodes.
         names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
         course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
     def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
-        """Too few nodes joined for a first attempt."""
+        """End the job because too few nodes joined for a first attempt. `muster`: which nodes joined."""
         course = self._course
         said = tuple(course.trial.said)
         evidence = AttemptEvidence(
@@ -166,7 +170,7 @@ class AttemptRecorder:
         self.finish(report, DecisionKind.FAIL)
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
-        """Name the ranks that did not exit when they were asked to."""
+        """Print the ranks that did not exit within the grace period."""
         if ranks := outstayed(evidence):
             self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
 

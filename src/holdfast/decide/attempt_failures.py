@@ -1,4 +1,4 @@
-"""What ends an attempt besides the exit of a worker: silence, a request, a fault, a hang, a check, a deadline."""
+"""Handles all ends of an attempt except a worker's exit: silence, a request, a fault, a hang, a check, a deadline."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.phrases import Phrase
 from holdfast.model.sidecar_ends import hooks_before_s
 
-#: The report names the last reports about so many of the workers that were not ready in time.
+#: The report describes the last known state of up to this many workers that were not ready in time.
 LATE_NAMED = 8
-#: What the last report about a worker said.
+#: The last reported state of a worker, in words.
 _HEARD_OF = {
     None: "was not heard of",
     MemberState.NONE: "had not begun",
@@ -35,13 +35,16 @@ _HEARD_OF = {
 
 
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:
-    """Whether a request ends the job. The first one does; so does a final one after one that ends only this run."""
+    """Return whether this request becomes the one that ends the job.
+
+    The first request does. An operator's final request does too, after a request that only ends this run of the job.
+    """
     by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
     return before is None or (before.requeue and by_operator)
 
 
 class AttemptFailures:
-    """Each method keeps what the report needs about its trouble, and stops the attempt where it has to."""
+    """Each method records a failure for the report, and stops the attempt if it has to."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
@@ -60,13 +63,16 @@ class AttemptFailures:
         back: bool = False,
         memory_kill: MemoryKill | None = None,
     ) -> None:
-        """A node is lost, and with it the workers there. `why`: where it was not silent. `back`: its agent is new;
-        `memory_kill`: what the earlier agent died of."""
+        """Stop the attempt because a node and its workers are lost.
+
+        `reason`: for the user. `why`: the cause, unless it was silence. `back`: the node has a new agent.
+        `memory_kill`: the kill that ended the earlier agent.
+        """
         self._course.trial.lose(node, silent_s, why, back=back, memory_kill=memory_kill)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """The agent of a node has been silent for a whole lease."""
+        """Stop the attempt if it uses this node, whose agent has been silent for a whole lease."""
         course, trial, node = self._course, self._course.trial, event.node
         if course.phase is Phase.CHECKING and node in trial.asked:
             trial.lose(node, event.silent_s, words_s=event.words_s)
@@ -81,7 +87,7 @@ class AttemptFailures:
             self._draining.lose(node, event.silent_s, words_s=event.words_s)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """A node has left for good."""
+        """Stop the attempt if it uses this node, which has left and will not come back."""
         course = self._course
         course.trial.leave(event.node)
         if course.phase is Phase.CHECKING and event.node in course.trial.asked:
@@ -94,7 +100,7 @@ class AttemptFailures:
             self._draining.lose(event.node, 0.0, event.reason)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
-        """A user, a limit or a component asks to end the job, or this attempt."""
+        """Handle the request of a user, a limit or a component to end the job or this attempt."""
         course = self._course
         if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
             request = replace(request, requeue=False)
@@ -118,7 +124,7 @@ class AttemptFailures:
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Keep it as evidence: it explains an exit at the same time. Stop the attempt where its remedy says so."""
+        """Keep a fault as evidence, because it may explain an exit. Stop the attempt if the event asks for it."""
         course = self._course
         fault = event.fault
         if event.avoid:
@@ -141,7 +147,7 @@ class AttemptFailures:
             self._draining.stop_for(event.why, now, request)
 
     def hung(self, event: ev.HangFound, now: float) -> None:
-        """The gang hangs."""
+        """Stop the attempt because it hangs."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
             course.trial.hang_found(event.evidence)
@@ -149,14 +155,14 @@ class AttemptFailures:
             self._draining.stop_for(why, now)
 
     def check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
-        """A check during the job has failed."""
+        """Stop the attempt because a check during the job has failed."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
             course.trial.fail_check(event.failure)
             self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
 
     def overdue(self, now: float) -> None:
-        """The phase has lasted as long as it may."""
+        """Handle the deadline of the present phase."""
         course = self._course
         timers, roster = course.spec.timers, course.trial.roster
         if course.phase is Phase.CHECKING:
@@ -178,7 +184,10 @@ class AttemptFailures:
         self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
 
     def _last_word(self, rank: int, now: float) -> str:
-        """`ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`"""
+        """Return the last known state of a late rank.
+
+        `ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`
+        """
         trial = self._course.trial
         known = trial.roster.members[rank]
         seat, state = known.seat, _HEARD_OF.get(known.state, f"was {known.state}")

@@ -1,8 +1,8 @@
-"""An attempt's number means one attempt only: it is durable before use, and a forgotten attempt is stopped.
+"""Makes sure that no attempt's number is used twice: it is on disk before use, and a forgotten attempt is stopped.
 
-The record that begins an attempt must survive a power cut before any agent hears of it. Where a disk has lied, or the
-journal has lost its tail, an agent is ahead of the owner: the owner takes over its number and ends that attempt
-everywhere.
+The record that begins an attempt must survive a power cut before any agent gets the number. If the disk or the journal
+has lost it anyway, an agent has a higher number than the owner. Then the owner takes over that number, and stops that
+attempt on every node.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from holdfast.model.gang_protocol import Report
 
 
 class AttemptNumbers:
-    """Whether the present attempt's number may be used, and whether another owner uses a higher one."""
+    """Decides whether the present attempt's number may be used, and detects agents with a higher one."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         self._course = course
         self._speakers = speakers
 
     def may_prepare(self, now: float) -> bool:
-        """Whether this attempt may be used: its number survives a power cut, and no agent has it from an earlier owner.
+        """Return whether PREPARE may be sent: the number is safe on disk, and no agent has it from an earlier owner.
 
-        On one machine owner and workers lose power together: the owner need not wait for the journal there.
+        If not, ask for what is missing. On one machine the owner need not wait for the disk: a power cut would end
+        owner and workers together.
         """
         course, trial = self._course, self._course.trial
         if course.many and not trial.sent:
@@ -40,7 +41,7 @@ class AttemptNumbers:
         return True
 
     def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
-        """The journal's answer. Returns a request to end the job where the journal has been in trouble for too long."""
+        """Handle the journal's answer. Return a request to end the job if the journal has failed for too long."""
         course = self._course
         if not event.trouble:
             course.trial.mark_secured()
@@ -61,18 +62,18 @@ class AttemptNumbers:
         return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
 
     def is_ahead(self, report: Report) -> bool:
-        """Whether this agent has an attempt that this owner does not know: the owner's journal has lost its tail."""
+        """Return whether this agent has an attempt that the owner does not know: the journal lost its last events."""
         course = self._course
         before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
         unsent = course.phase in before and not course.trial.sent
         return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
 
     def take(self, report: Report, now: float) -> None:
-        """The owner takes over the forgotten attempt's number. It may live on any node."""
+        """Take over the forgotten attempt's number. That attempt may have processes on any node."""
         course = self._course
         course.raise_highest(report.attempt)
         if course.phase is Phase.DONE:
-            return  # the floor in every acknowledgement ends it
+            return  # the floor in every acknowledgement makes the agent end it
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.adopt_highest(now)
         course.trial.drain_again(tuple(course.known))

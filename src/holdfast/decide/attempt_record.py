@@ -1,4 +1,4 @@
-"""The parts of an attempt's end: where its time went, what it blames, how much the pause varies, how the job ended."""
+"""Functions for an attempt's record: its counts, time by phase, blamed devices, the jitter, and the job's outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exit_report import Blame, ExitReport, Outcome
 from holdfast.model.phrases import Phrase
 
-#: The order of an attempt's parts in time.
+#: The parts of an attempt's time, in order.
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
     "queued", "done", "first_output",
@@ -20,7 +20,7 @@ _ORDER = (
 
 
 def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
-    """The record of an attempt whose end is explained and decided."""
+    """Return the record of an attempt whose end is explained and decided."""
     return AttemptRecord(
         attempt=trial.attempt,
         started_at=trial.started_at,
@@ -39,7 +39,7 @@ def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: f
 
 
 def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
-    """What the record counts about an attempt besides its report."""
+    """Return the counts of an attempt's record: steps, workers that ended, left-out output."""
     workers = evidence.workers
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
@@ -59,13 +59,16 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
 
 
 def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Decision | None = None) -> Decision:
-    """The decision after a request that ends only this run of the job. `failed`: that on the attempt's own failure."""
+    """Return the decision after a request that ends only this run.
+
+    `failed`: the decision on the attempt's own failure.
+    """
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
     if left is None or left.refusal is not None:
         return Decision(kind=DecisionKind.STOP, reason=left.instead(stop.reason) if left else stop.reason)
     if failed is not None:
-        # The budget pays for the attempt's own failure as always; the platform only moves the next one to another run.
+        # The attempt's own failure is charged as usual; the platform only moves the next attempt to another run.
         return Decision(
             kind=DecisionKind.REQUEUE,
             reason=f"{failed.reason}; {stop.reason}",
@@ -76,12 +79,12 @@ def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Deci
 
 
 def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> dict[str, float]:
-    """Where the attempt's time went, in seconds: its phases, and the parts of them that are worth showing separately.
+    """Return the seconds that the attempt spent in each phase, and in the parts of phases that are shown separately.
 
-    The parts follow each other without a gap, from the end of the attempt before (`backoff` lies before the attempt's
-    own start). `detection` (from the first sign of trouble to the stop) is taken out of the phases that it fell into,
-    `decision` (from the last exit to the next step) out of `draining`. Only `first_output` overlaps the others: it
-    counts from the moment when the workers were let go.
+    The parts follow each other without a gap, from the end of the previous attempt (`backoff` is before the attempt's
+    own start). `detection` (from the first sign of trouble to the stop) is subtracted from its phases, and `decision`
+    (from the last exit to the next step) from `draining`. Only `first_output` overlaps the others: it counts from the
+    GO.
     """
     parts = dict(trial.parts)
 
@@ -107,7 +110,7 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
 
 
 def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
-    """When each sign of trouble that could have led to the stop began."""
+    """Yield when each sign of trouble began that could have led to the stop."""
     for worker in evidence.workers:
         ended = worker.exit
         if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:
@@ -120,20 +123,20 @@ def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:
-    """What the next attempt would have to leave out: the devices that the report names, else the culprit's node."""
+    """Return what the next attempt would have to avoid: the devices in the report, else the culprit's node."""
     return report.devices or ((report.first.node,) if report.first else ())
 
 
 def jitter(seed: int, attempt: int) -> float:
-    """Uniform in [0, 1), the same for the same job and attempt: a replay must wait as long as history did."""
-    import hashlib  # imports OpenSSL, which a job that succeeds never needs
+    """Return a number in [0, 1) computed from seed and attempt: a replay must wait as long as the first time."""
+    import hashlib  # it imports OpenSSL, which a job that succeeds never needs
 
     digest = hashlib.blake2b(f"{seed}:{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2.0**64
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """How the job ended, if this decision ends it. Only a user stops a job; a limit or a cleaner fails it."""
+    """Return how the job ended, if this decision ends it. Only a user stops a job; a limit or a cleaner fails it."""
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED
     if decision is DecisionKind.STOP and report.blame is Blame.OPERATOR:

@@ -1,4 +1,4 @@
-"""How an attempt begins: it gets nodes, a number, its checks, and seats for its ranks."""
+"""Begins an attempt: it chooses nodes, a number and seats for the ranks, and runs the checks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class AttemptStart:
         self._ending = ending
         self._draining = draining
         self.assembly = Assembly(course)
-        """The nodes of the job; used only where there may be several."""
+        """The present nodes of the job; used only if there may be several."""
 
     # ------------------------------------------------------------------------------------------ enough nodes
 
     def begin(self, now: float) -> None:
-        """Begin the next attempt, if there are enough nodes for it."""
+        """Begin the next attempt, or wait for more nodes."""
         course = self._course
         if course.many and not self.assembly.enough() and self.assembly.may_wait():
             self.assembly.wait(now)
@@ -43,7 +43,7 @@ class AttemptStart:
             self._number(PhaseTrigger.DUE, now)
 
     def assembled(self, now: float) -> None:
-        """There are enough nodes."""
+        """Begin the attempt, or repeat its checks, because enough nodes have joined."""
         if self._course.pending:
             self._course.move(PhaseTrigger.ENOUGH_NODES, now, "the attempt goes on")
             self._ask_again(now)
@@ -51,7 +51,7 @@ class AttemptStart:
             self._number(PhaseTrigger.ENOUGH_NODES, now)
 
     def _number(self, trigger: PhaseTrigger, now: float) -> None:
-        """Give the next attempt its number. It is durable: the event that led here is already written."""
+        """Give the next attempt its number. The number survives a crash: the event that led to it is in the journal."""
         course = self._course
         if course.places() is None:
             self._ending.finish_without_places(now)
@@ -83,7 +83,7 @@ class AttemptStart:
         )
 
     def checked(self, event: ev.ChecksFinished, now: float) -> None:
-        """The checks have answered: go on, use other nodes, or end the job."""
+        """Handle the result of the checks: prepare the workers, use other nodes, or end the job."""
         course, trial = self._course, self._course.trial
         if (event.attempt, event.round) != (course.attempt, trial.round) or course.phase is not Phase.CHECKING:
             return
@@ -112,9 +112,9 @@ class AttemptStart:
         )
 
     def _fail_unstarted(self, reason: str, now: float) -> None:
-        """A prerequisite could not be fetched. One that one node could not fetch is unavailable to the others as well.
+        """End the attempt because a prerequisite could not be fetched, and other nodes could not fetch it either.
 
-        No worker has to be stopped, and no node has more evidence: explain and decide at once, as for any attempt.
+        There is no worker to stop and no further evidence, so it is explained and decided at once.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this()
@@ -124,7 +124,10 @@ class AttemptStart:
         self._draining.understand(trial.evidence(course.phase, course.job_id), now)
 
     def look_elsewhere(self, what: str, now: float) -> bool:
-        """Run another round of checks on the remaining nodes, or wait for others. False where neither can help."""
+        """Run another round of checks on the remaining nodes, or wait for others.
+
+        Return False if neither is possible.
+        """
         course = self._course
         if course.places() is not None:
             course.move(PhaseTrigger.CHECK_ELSEWHERE, now, what)
@@ -136,7 +139,10 @@ class AttemptStart:
         return True
 
     def _ask_again(self, now: float) -> None:
-        """The attempt goes on without the node or device that failed its checks: that is not the cause of its end."""
+        """Run another round of checks.
+
+        The failed node or device is left out, and is not the cause of the attempt's end.
+        """
         self._course.trial.next_round()
         self.ask_checks(now)
 
@@ -148,9 +154,9 @@ class AttemptStart:
         seats = course.places(among=trial.asked)
         changed = course.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
-            return  # a node was left out while the checks ran: another node has to hold the port
+            return  # a node was left out during the checks, so another node has to hold the port of rank 0
         if seats is None:
-            # The step between the attempts that was to help (a reset) failed: the job keeps the last attempt's cause.
+            # A reset between the attempts has failed: the job keeps the cause of the last attempt.
             check = self._ending.too_few()
             trial.fail_check(check)
             last = course.records[-1].report if course.records else None
@@ -169,9 +175,9 @@ class AttemptStart:
         self._orders.send(now)
 
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
-        """Tell the attempt where the tasks of these seats are reached; else return why the checks must run again.
+        """Store the addresses of the tasks of these seats; if ports are missing, return why the checks must run again.
 
-        A node that was asked for enough and has reserved fewer fails the start: `trial.check` says so.
+        A node that was asked for enough ports and reserved fewer fails the start: then `trial.check` is set.
         """
         course, trial = self._course, self._course.trial
         if not course.spec.tells_peers:

@@ -1,7 +1,7 @@
-"""All state of one attempt, in one object that is thrown away with it.
+"""All state of one attempt, in one object that is discarded with the attempt.
 
-The gang keeps nothing about an attempt anywhere else: so an old failure cannot reach a new attempt. Other files read
-the fields and call the methods; only this file writes the fields (`tests/project/test_tidy.py`).
+The gang keeps no other state of an attempt, so an old failure cannot affect a new attempt. Other files read the fields
+and call the methods; only this file writes the fields (`tests/project/test_tidy.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.model.progress_facts import Count, Sign
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """The cause of a drained attempt's end."""
+    """The explained end of a drained attempt: its report, its evidence, and its progress."""
 
     report: ExitReport
     evidence: AttemptEvidence
@@ -60,54 +60,54 @@ class AttemptState:
         self.started_at = started_at
         self._parts: dict[str, float] = dict(waited or {})
         self.parts: Mapping[str, float] = self._parts
-        """Where its time went: seconds, by phase."""
+        """The seconds that the attempt spent in each phase, by the phase's name in lower case."""
         self.round = 1
         self.asked: frozenset[str] = frozenset()
-        """The nodes that this round of checks asked."""
+        """The nodes that run this round of checks."""
         self.meet_on = ""
-        """The node that this round was given as rank 0's."""
+        """The node that has rank 0 in this round of checks."""
         self.meeting: Meeting | None = None
-        """Where its workers meet, where there are several nodes."""
+        """MASTER_ADDR and MASTER_PORT of the workers; None until the checks pass, and for a single node."""
         self.ports: Mapping[str, int] = {}
-        """How many ports each node was asked to reserve in this round."""
+        """How many ports each node must reserve in this round."""
         self.peers: Peers | None = None
-        """Where its tasks are reached; None: the job does not ask for it."""
+        """The addresses of the attempt's tasks; None: the job does not use them."""
         self._make_roster = roster
         self.roster = roster(())
         self.nodes: tuple[str, ...] = ()
-        """The nodes on which it may live: those of its seats, or all, where the owner has forgotten its beginning."""
+        """The nodes on which the attempt may have processes: those of its seats, or all if it is forgotten."""
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
         self.forgotten = False
-        """The owner does not know any more where it was placed."""
+        """The journal has lost the attempt's beginning: the owner does not know its nodes."""
         self.secured = False
-        """Every event up to its placement survives a power cut."""
+        """Every event up to the attempt's placement is safe from a power cut."""
         self.sent = False
-        """Its PREPARE has been sent."""
+        """The owner has sent PREPARE."""
         self.failed_in = ""
-        """The phase in which it failed; empty while it has not."""
+        """The phase in which the attempt failed; empty: it has not failed."""
         self.deadline = Deadline.NONE
         self.late: tuple[int, ...] = ()
         """The ranks that were not ready at the deadline."""
         self.late_words: tuple[str, ...] = ()
-        """For the first of these: which rank it is, and what its node last reported about it."""
+        """A clause for each of the first late ranks: its name, and its state in the last report of its node."""
         self.suspect = ""
-        """The event of a failure that only blames a peer, while the gang waits for that peer's own report."""
+        """The event of a failure that only blames a peer; the gang waits for that peer's own report."""
         self.reason = ""
         self.stop: StopRequest | None = None
-        """The request that ended the attempt, where nothing else had ended it before."""
+        """The request that ended the attempt; None: its own failure or success ended it."""
         self.stop_asked_at: float | None = None
         self.go_at: float | None = None
         self.drained_at: float | None = None
-        """When the last process of the attempt was gone."""
+        """When the last process of the attempt ended."""
         self.found: Conclusion | None = None
-        """The cause of its end, once it has drained and its evidence is there."""
+        """The explained end, once the attempt has drained and its evidence has arrived."""
         self.grace_s = 0.0
         self.save_s = 0.0
         self.kill_by: float | None = None
-        """The latest moment at which its live processes are killed, as its platform would do it."""
+        """The platform kills all processes at this time, so the agents do it no later."""
         self.signal = int(Signals.SIGTERM)
-        """The first signal that its workers get; 0: none, they already got a signal from outside."""
+        """The first signal to the workers; 0: none, because they already got one from outside."""
         self.hold_s = 0.0
         self.completed = False
         self.collecting = False
@@ -116,18 +116,18 @@ class AttemptState:
         self.lost: Mapping[str, LeftBehind] = self._lost
         self._left: set[str] = set()
         self.left: AbstractSet[str] = self._left
-        """The nodes that have left for good."""
+        """The nodes that have left and will not come back."""
         self._silent_since: dict[str, float] = {}
-        """When each of its silent nodes was last heard."""
+        """When each silent node last reported."""
         self.cut_off = ""
-        """The owner's own node, where all others fell silent at once."""
+        """The name of the owner's own node, if all others fell silent at once: the owner's link failed."""
         self._fenced: set[str] = set()
         self.fenced: AbstractSet[str] = self._fenced
         self._spoke: dict[str, float] = {}
         self.spoke: Mapping[str, float] = self._spoke
-        """When each node of this attempt last reported a change; since the owner came back, if it did."""
+        """When each node last reported a change to this owner; cleared when the owner restarts."""
         self._undrained: list[str] = []
-        """Nodes that may still have to drain; read from the end, so that a drain counts each node once."""
+        """Nodes that may still have to drain. `has_drained` removes them from the end, so it checks each node once."""
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
         self.checks: ChecksTaken | None = None
@@ -135,24 +135,27 @@ class AttemptState:
         self.faults: Sequence[ActiveFault] = self._faults
         self._said: list[Evidence] = []
         self.said: Sequence[Evidence] = self._said
-        """What the platform reports about its nodes and the job."""
+        """The platform's statements about the attempt's nodes and the job."""
         self.hooks: RunHooks | None = None
-        """The hooks after the attempt, until the nodes have answered."""
+        """The hooks that run after the attempt; None once the nodes have answered."""
         self.resumed = ""
-        """Why the job goes on in another run, where the end of the run before has ended this attempt."""
+        """Why the job continues in another run, if the end of the previous run ended this attempt; else empty."""
 
     def charge(self, part: str, seconds: float) -> None:
-        """Add seconds to a part of the attempt's time."""
+        """Add seconds to a part (a phase) of the attempt's time."""
         self._parts[part] = self._parts.get(part, 0.0) + seconds
 
     # ------------------------------------------------------------------------------------------ its checks and seats
 
     def begin_round(self, nodes: Iterable[str], meet_on: str, ports: Mapping[str, int]) -> None:
-        """The checks of this round are asked for. `meet_on`: rank 0's node; `ports`: how many each node reserves."""
+        """Record the request for this round of checks.
+
+        `meet_on`: rank 0's node; `ports`: how many each node reserves.
+        """
         self.asked, self.meet_on, self.ports = frozenset(nodes), meet_on, ports
 
     def next_round(self) -> None:
-        """Ask anew, without the node or device that failed: that is not the cause of the attempt's end."""
+        """Begin another round without the failed node or device: that failure is not the cause of the attempt's end."""
         self.check = None
         self._lost.clear()
         self.repeat_round()
@@ -161,7 +164,7 @@ class AttemptState:
         self.round += 1
 
     def take_checks(self, taken: ChecksTaken | None, meeting: Meeting | None) -> None:
-        """The checks have answered. `meeting`: where its workers meet, if they passed."""
+        """Record the result of the checks. `meeting`: MASTER_ADDR and MASTER_PORT, if they passed."""
         self.checks, self.meeting = taken, meeting
 
     def fail_check(self, failure: CheckFailure | None) -> None:
@@ -171,7 +174,7 @@ class AttemptState:
         self.peers = peers
 
     def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
-        """Where its ranks are. `addresses`: of nodes, by name; empty where there is one."""
+        """Place the ranks. `addresses`: of the nodes, by name; empty if there is one node."""
         self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
         self._addresses = dict(addresses)
@@ -187,17 +190,17 @@ class AttemptState:
         self.told_unsaved = True
 
     def let_go(self, now: float) -> None:
-        """All its workers are prepared, and get their GO."""
+        """Record that all workers are prepared and get their GO."""
         self.go_at = now
 
     # ------------------------------------------------------------------------------------------ its nodes and troubles
 
     def hear(self, node: str, now: float) -> None:
-        """The node's agent has reported at `now`."""
+        """Record that the node's agent reported at `now`."""
         self._spoke[node] = now
 
     def forget_agents(self) -> None:
-        """The owner was away: it trusts no state of a member until its agent is heard."""
+        """Forget the states of live workers after a restart of the owner, until their agents report."""
         self.roster.forget()
         self._spoke.clear()
 
@@ -205,15 +208,15 @@ class AttemptState:
         self._silent_since.setdefault(node, since)
 
     def leave(self, node: str) -> None:
-        """The node has left for good."""
+        """Record that the node has left and will not come back."""
         self._left.add(node)
 
     def fence(self, node: str) -> None:
-        """No process lives on the node any more."""
+        """Record that no process can live on the node any more."""
         self._fenced.add(node)
 
     def suspect_peer(self, event: str) -> None:
-        """A failure blames a peer. `event`: what reported it."""
+        """Record a failure that only blames a peer. `event`: the event that reported it."""
         self.suspect = event
 
     def hang_found(self, evidence: HangEvidence) -> None:
@@ -223,28 +226,31 @@ class AttemptState:
         self._faults.append(fault)
 
     def add_said(self, words: Evidence) -> None:
-        """The platform reports something about its nodes or the job."""
+        """Add a statement of the platform about the attempt's nodes or the job."""
         self._said.append(words)
 
     def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
-        """These ranks were not ready in time. `words`: for the first of them, what its node last reported about it."""
+        """Record the ranks that missed a deadline. `words`: the last known state of the first of them, as clauses."""
         self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
 
     # ------------------------------------------------------------------------------------------ its stop
 
     def complete(self) -> None:
-        """The completion policy is met."""
+        """Record that the completion policy is met."""
         self.completed = True
 
     def fail_in(self, phase: str, reason: str) -> None:
         self.failed_in, self.reason = phase, reason
 
     def end_by(self, request: StopRequest | None) -> None:
-        """This request ends the attempt; None: its own trouble does."""
+        """Record the request that ends the attempt; None: its own failure ends it."""
         self.stop = request
 
     def plan_stop(self, reason: str, grace_s: float, save_s: float, asked_at: float) -> None:
-        """Its workers are to stop. Times: how long they may take after the signal, and to save before it."""
+        """Plan the stop.
+
+        `save_s`: seconds to save before the signal; `grace_s`: seconds between the signal and SIGKILL.
+        """
         self.reason, self.stop_asked_at = reason, asked_at
         self.shorten_stop(grace_s, save_s)
 
@@ -252,7 +258,10 @@ class AttemptState:
         self.grace_s, self.save_s = grace_s, save_s
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
-        """Its run of the job is over, and every process with it. `words`: why the job goes on in another run."""
+        """End the attempt with its run of the job: all its processes are gone.
+
+        `words`: why the job continues in another run.
+        """
         self.charge("draining", drained_s)
         self._parts["queued"] = queued_s
         self.resumed = words
@@ -261,28 +270,28 @@ class AttemptState:
         self.hooks = None
 
     def has_drained(self, is_stopped: Callable[[str], bool]) -> bool:
-        """Whether each of its nodes has stopped all its processes. A node that has is not looked at again."""
+        """Return whether all nodes have stopped the attempt's processes. A stopped node is not checked again."""
         while self._undrained and is_stopped(self._undrained[-1]):
             self._undrained.pop()
         return not self._undrained
 
     def outlive_kill(self) -> None:
-        """Some of its processes could not be killed."""
+        """Record that some processes could not be killed."""
         self.unkillable = True
 
     def collect(self, now: float) -> None:
-        """Its last process is gone, and its evidence is asked for."""
+        """Record that the last process has ended and the evidence is requested."""
         self.collecting, self.drained_at = True, now
 
     def find(self, found: Conclusion) -> None:
         self.found = found
 
     def run_hooks(self, hooks: RunHooks | None) -> None:
-        """These hooks run after the attempt; None: they are over."""
+        """Record the hooks that now run after the attempt; None: they have ended."""
         self.hooks = hooks
 
     def drain_again(self, nodes: tuple[str, ...]) -> None:
-        """More than the owner knew of has to be stopped: it may live on these nodes, and on any that joins later."""
+        """Drain again, because the attempt may have unknown processes on these nodes, and on nodes that join later."""
         self.forgotten = True
         self.nodes = nodes
         self._undrained[:] = self.nodes
@@ -290,21 +299,21 @@ class AttemptState:
         self.found = None
 
     def ask_with(self, request: StopRequest) -> None:
-        """Which signal the workers get: a signal to holdfast reaches them unchanged, and only once."""
+        """Choose the first signal to the workers: they get a signal to holdfast unchanged, and only once."""
         if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
 
     def limit(self, request: StopRequest, now: float) -> None:
-        """Kill the live processes of the attempt by then: the platform would do it."""
+        """Set the time by which all processes are killed, if the platform has announced when it kills them."""
         if request.within_s is not None:
             self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
-        """Whether the attempt died of this signal, reported only now: the workers got it too."""
+        """Return whether this signal, which is reported only now, also ended the workers that have failed."""
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
-            # Holdfast had to ask for its meaning. A worker that ended meanwhile ended because of it: also a rank whose
-            # helper it killed, and one that lost a peer which it had killed.
+            # Holdfast had to ask the platform what the signal means. A worker that ended meanwhile ended because of the
+            # signal: also a rank whose helper process it killed, and a rank that lost a peer because of it.
             exits = [known.exit for known in fallen if known.exit is not None]
             at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
             begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
@@ -336,9 +345,10 @@ class AttemptState:
         )
 
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
-        """Note the owner's own node, where all others fell silent at once: one link failed, not these nodes.
+        """Set `cut_off` if all other nodes fell silent at once: the owner's link failed, not these nodes.
 
-        With two machines it is unknown whose link it was.
+        With two machines nobody knows whose link failed, so it stays empty. `at_once_s`: how far apart the silences may
+        begin.
         """
         since = self._silent_since
         others = [node for node in self.roster.nodes if not known[node].here]
@@ -353,10 +363,10 @@ class AttemptState:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
 
     def quiet(self, *, preparing: bool) -> tuple[str, ...]:
-        """Nodes that have not reported since the owner came back.
+        """Return the nodes with ranks of unknown state since the owner restarted.
 
-        While the attempt is prepared, an agent that was heard but has not begun is present: the owner repeats PREPARE,
-        which has a deadline of its own.
+        In PREPARING, a node whose agent has reported counts as present even if its workers have not begun: the owner
+        repeats PREPARE, and that has its own deadline.
         """
         quiet = self.nodes_of(self.roster.unheard())
         return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet
@@ -365,7 +375,7 @@ class AttemptState:
         return frozenset(rank for rank, known in self.roster.members.items() if known.state is MemberState.DONE)
 
     def evidence(self, phase: str, job: str) -> AttemptEvidence:
-        """What the owner itself knows; the loop adds logs and what the machine reports."""
+        """Return the owner's own evidence. The loop adds logs and the machines' statements."""
         workers = tuple(
             WorkerEvidence(
                 role=known.seat.role,

@@ -1,7 +1,7 @@
-"""Timers that end with the attempt and phase they were set for.
+"""The timers of an attempt. A timer ends with the attempt and the phase for which it was armed.
 
-Every timer carries the attempt and the phase in which it was armed, and is dropped silently once either has changed.
-The loop asks `next_due` and sends a `Tick` at that moment: there is no other timer.
+Every timer carries its attempt and its phase, and is dropped silently once either has changed. The loop asks for
+`next_due` and sends a `Tick` then. There is no other timer.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from holdfast.model import job_spec as model
 from holdfast.model.job_spec import JobSpec
 
 MOST_BEAT_S = 5.0
-#: A node is lost after so many missed beats.
+#: A node is lost after this many missed heartbeats.
 BEATS = 6
-#: The shortest lease where the owner has a machine of its own that its platform replaces: the workers outlive that.
+#: Seconds. The shortest lease if the platform runs the owner on a machine without workers, and replaces that machine:
+#: workers survive the replacement.
 LEASE_APART_S = 30.0
 
 
 class TimerKind(enum.StrEnum):
-    #: The phase has lasted as long as it may.
+    #: The time limit of the phase is over.
     DEADLINE = "deadline"
-    #: Enough nodes have joined, and no more came for a while.
+    #: Enough nodes have joined, and no further node joined during the last call.
     LAST_CALL = "last call"
-    #: Repeat the phase's command to each node that has not obeyed.
+    #: The phase's command must be repeated to each node that has not obeyed.
     RESEND = "resend"
-    #: Workers that only blamed a peer have waited long enough for the peer's own report.
+    #: The wait for the report of a blamed peer is over.
     PEER_WAIT = "peer wait"
-    #: Late evidence of a drained attempt has had its time.
+    #: The wait for late evidence of a drained attempt is over.
     SETTLE = "settle"
-    #: The end is explained. The decision is a step of its own, whose moment is later by the time of explaining.
+    #: The end is explained, and the decision is due. It is a separate step, so that its time includes the explaining.
     DECIDE = "decide"
-    #: Every agent should have reported since the owner came back.
+    #: Every agent must have reported since the owner restarted.
     CONFIRM = "confirm"
 
 
 def timers_for(spec: JobSpec) -> model.Timers:
-    """How often the agents of a job speak, and after how much silence a node is lost; the rest comes from the job.
+    """Return the job's timers, with heartbeat and lease adapted to the number of nodes unless the user set them.
 
-    With many nodes: a beat a second up to 1,000 nodes, then slower, so that one owner hears them all.
+    The heartbeat is one second up to 1,000 nodes, and longer for more nodes, so that one owner can handle all reports.
     """
     nodes = spec.nodes.most + spec.nodes.spares
     default = model.Timers()
@@ -56,12 +57,12 @@ def timers_for(spec: JobSpec) -> model.Timers:
 
 
 def fetch_limit_s(spec: JobSpec) -> float:
-    """The time that a round of checks has for the job's prerequisites, on top of its own."""
+    """Return how many seconds a round of checks may take for the job's prerequisites, in addition to the checks."""
     return spec.timers.fetch_s if spec.runtime.prerequisites else 0.0
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:
-    """The earliest of these moments, in seconds; None where there is none. The core calls it most: a plain loop."""
+    """Return the earliest of these times; None if all are None. A plain loop, because it is called most often."""
     first = None
     for moment in moments:
         if moment is not None and (first is None or moment < first):
@@ -76,7 +77,7 @@ class _Armed(msgspec.Struct, frozen=True):
 
 
 class AttemptTimers:
-    """At most one timer of each kind."""
+    """The armed timers, at most one of each kind. Times are seconds on the clock of `now`."""
 
     def __init__(self) -> None:
         self._armed: dict[TimerKind, _Armed] = {}
@@ -88,7 +89,7 @@ class AttemptTimers:
         self._armed.pop(timer, None)
 
     def postpone(self, timer: TimerKind, until: float) -> None:
-        """Move the timer to `until` or later, if it is armed at all."""
+        """Move the timer to `until` if it is armed and would fire earlier."""
         entry = self._armed.get(timer)
         if entry is not None and entry.due < until:
             self._armed[timer] = _Armed(until, entry.attempt, entry.phase)
@@ -98,7 +99,7 @@ class AttemptTimers:
         return entry is not None and (entry.attempt, entry.phase) == (attempt, phase)
 
     def take_due(self, now: float, attempt: int, phase: Phase) -> TimerKind | None:
-        """The earliest timer that is due and not stale; it is disarmed. Stale ones are dropped."""
+        """Disarm and return the earliest timer that is due. Drop the timers of another attempt or phase."""
         self._armed = {t: e for t, e in self._armed.items() if (e.attempt, e.phase) == (attempt, phase)}
         due = min(((e.due, t) for t, e in self._armed.items() if e.due <= now), default=None)
         if due is None:

@@ -1,4 +1,4 @@
-"""A failed pre-check in words: its message, the advice, and what the check itself printed about its action."""
+"""The text of a failed pre-check: its message, the advice, and the check's own reason for its action."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from holdfast.model.evidence import CheckFailure
 
 
 def check_message(finding: Finding | None) -> str:
-    """The message of a finding, or the statement that it gave none."""
+    """Return the message of a finding, or `no reason given`."""
     return (finding.message if finding else "") or "no reason given"
 
 
 def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
-    """What the report needs about a check that failed with this finding, and about the action that was chosen."""
+    """Return the failure for the report, from the check's finding and the chosen action."""
     assert finding is not None  # a check fails by returning an answer
     inconclusive = finding.answer is CheckOutcome.INCONCLUSIVE
     solution = finding.solution

@@ -1,8 +1,8 @@
 """Dates the deaths that an agent reports, on the owner's clock; `wire/message_ages.py` dates everything else.
 
-The clocks of two machines are never compared. A report says when it was sent, on the agent's own clock, and how long
-ago each worker ended. The network's delay makes a death look later than it was. So the smallest delay of all reports of
-this agent is used for each of them: a slow report is not taken for a late death.
+The clocks of two machines are never compared. A report has its sending time on the agent's own clock, and how long ago
+each worker ended. The network's delay makes a death look later than it was. So the owner assumes the smallest delay of
+all reports of the agent for each report: a slow report does not look like a late death.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from msgspec.structs import replace
 
 from holdfast.model.gang_protocol import Member, Report
 
-#: How much faster one clock may run than another: far more than any two clocks differ.
+#: The assumed difference in speed of two clocks (1 %): far more than any two clocks differ.
 CREEP = 0.01
 
 
 class AgentClocks:
-    """How far the owner's clock is ahead of each agent's, learned from every report, heartbeats included."""
+    """The difference between the owner's clock and each agent's, learned from every report, heartbeats included."""
 
     def __init__(self) -> None:
         self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
 
     def learn(self, report: Report, now: float) -> None:
-        """Learn from one report. `now`: seconds, when it arrived.
+        """Learn from a report that arrived at `now` (seconds).
 
         The smallest difference may grow slowly, because no two clocks run at exactly the same speed.
         """
@@ -31,7 +31,7 @@ class AgentClocks:
         self._ahead[key] = (min(seen, least + CREEP * (now - at)), now)
 
     def dated(self, report: Report, now: float) -> Report:
-        """The same report with every death on the owner's clock; learn from it first."""
+        """Return the report with every death on the owner's clock. Call `learn` with it first."""
         if all(member.exit is None for member in report.members):
             return report
         ahead, _ = self._ahead[report.node, report.boot]

@@ -1,4 +1,4 @@
-"""How an attempt is stopped, drained, explained and decided: DRAINING from its first moment to its last."""
+"""Stops, drains and explains an attempt, and decides what follows: the whole phase DRAINING."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: How long background children of a finished job may take to exit: no worker waits for them.
+#: Seconds that background children of a finished job may take to exit: no worker waits for them.
 LEFTOVER_GRACE_S = 5.0
-#: How long the nodes may take to collect evidence; then the owner makes the report from what it knows itself.
+#: Seconds that the nodes may take to collect evidence; then the owner explains the end with its own evidence alone.
 EVIDENCE_S = 30.0
 
 
 class AttemptJudge:
-    """Explains a drained attempt, and decides what follows it. It keeps nothing: the caller passes the history in.
+    """Explains a drained attempt, and decides what follows. It has no state: the caller passes in the history.
 
-    Explaining takes time, and this code reads no clock. So the end has two steps, each with its own moment: this step
-    explains the evidence; the gang's next step, later by the time that took, decides and dates the decision. The funnel
-    is imported when it is needed: no start waits for it, and a failure finds it rehearsed.
+    Explaining takes time, and this code reads no clock. So there are two steps, each with its own `now`: `understand`
+    explains the evidence, and `conclude`, later by the time of explaining, makes and dates the decision. The module
+    `explain.funnel` is imported on use, so that no start waits for it.
     """
 
     def understand(
@@ -51,7 +51,7 @@ class AttemptJudge:
         policy: RestartPolicy,
         catalogue: Catalogue | None,
     ) -> Conclusion:
-        """What the attempt died of."""
+        """Explain the end of the attempt from its evidence, and judge its progress."""
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
         ran_s = trial.parts.get("running", 0.0)
@@ -85,10 +85,10 @@ class AttemptJudge:
         spare: Callable[[Sequence[str]], bool],
         left: Callable[[], RequeueBudget | None] = lambda: None,
     ) -> AttemptRecord:
-        """What follows the attempt.
+        """Decide what follows the attempt, and return its record.
 
-        `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
-        nodes or devices out still leaves places for every rank. `left()`: what is left for another run of the job.
+        `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether every rank still
+        has a place without these nodes or devices. `left()`: the remaining budget for another run of the job.
         """
         report = found.report
         if trial.completed and not found.evidence.beside:
@@ -113,12 +113,12 @@ class AttemptJudge:
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
-    """How a job ends that the platform does not start again."""
+    """Return how the job ends if the platform does not start it again."""
     return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
 class Draining:
-    """Stops an attempt, waits for its last exit, asks for the evidence, and concludes: one report, one decision."""
+    """Stops an attempt, waits for its last exit, requests its evidence, and makes one report and one decision."""
 
     def __init__(
         self, course: GangState, speakers: AgentRegistry, orders: Orders, ending: AttemptRecorder, judge: AttemptJudge
@@ -136,9 +136,10 @@ class Draining:
     def stop_for(
         self, reason: str, now: float, stop: StopRequest | None = None, *, cause: str = "", told: bool = False
     ) -> None:
-        """Stop the attempt for trouble or a request. `cause`: the event that reported it; empty: the present one.
+        """Stop the attempt because of a failure or a request.
 
-        `told`: the user has already seen the reason.
+        `reason`: one clause for the user. `stop`: the request; None: a failure. `cause`: the event that reported it;
+        empty: the present event. `told`: the user has already seen the reason.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
@@ -154,7 +155,7 @@ class Draining:
         self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s)
 
     def complete(self, now: float) -> None:
-        """The completion policy is met: only the other workers are left to stop."""
+        """Stop the remaining workers, because the completion policy is met."""
         self._course.caused_by_this()
         self._course.trial.complete()
         grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
@@ -173,14 +174,14 @@ class Draining:
         self._course.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
-        """Seconds from SIGKILL to `cannot be killed`. Across nodes they also cover a lease that has to expire first."""
+        """Return the seconds from SIGKILL until a process counts as unkillable; with several nodes, plus a lease."""
         course = self._course
         return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
 
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
-        """The job's run with this attempt is over since `then`: no process of the attempt can live any more.
+        """End the attempt because its run of the job ended at `then`: no process of it can live.
 
-        If something had begun to stop the attempt before, that stays the cause.
+        `words`: why the job continues in another run. If the attempt was being stopped already, that cause stays.
         """
         course, trial = self._course, self._course.trial
         if course.phase is not Phase.DRAINING:
@@ -197,7 +198,7 @@ class Draining:
             course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
-        """Another request arrives while the stop is under way: it may shorten the stop."""
+        """Handle a further stop request during a stop: it may shorten the stop."""
         trial = self._course.trial
         if trial.hooks is not None:
             self.aftermath.hurry(request, now)
@@ -207,20 +208,20 @@ class Draining:
             trial.end_by(request)
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
-            # Several signals of a platform do not mean hurry: the platform has announced how much time it leaves.
+            # Further signals of a platform do not mean hurry: the platform has announced how much time it leaves.
             trial.limit(request, now)
             trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
             self._limit(now)
             self._orders.send(now)
             return
         if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
-            # A user is in a hurry: shorten the stop that is under way. Or the workers need no signal.
+            # A user is in a hurry: shorten the stop. Or the workers have got the signal from outside and need none.
             trial.shorten_stop(grace_s, 0.0)
             self._limit(now)
             self._orders.send(now)
 
     def begin_again(self, now: float) -> None:
-        """More than the owner knew of has to be stopped."""
+        """Repeat the stop, because the attempt may have processes that the owner did not know."""
         self._course.timers.disarm(TimerKind.DECIDE)
         self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)
@@ -237,14 +238,14 @@ class Draining:
         words_s: tuple[float, ...] = (),
         memory_kill: MemoryKill | None = None,
     ) -> None:
-        """The others may have died of this node's end before the owner knew of it: then this late news is the cause."""
+        """Record a lost node during the stop: it may be the cause, if other workers failed before the owner noticed."""
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
         if draining and any(known.exit is None for known in trial.roster.on(node)):
             trial.lose(node, silent_s, why, back=back, words_s=words_s, memory_kill=memory_kill)
 
     def fence(self, node: str, now: float) -> None:
-        """The node's lease has surely ended: no process lives there."""
+        """Record that the node's lease has certainly ended: no process lives on it."""
         if self._course.phase is Phase.DRAINING:
             self._course.trial.fence(node)
             if self._course.trial.hooks is not None:
@@ -252,13 +253,13 @@ class Draining:
             self.look(now)
 
     def look(self, now: float, *, settled: bool = False) -> None:
-        """Once no process of the attempt lives, ask for the evidence, once."""
+        """Request the evidence once no process of the attempt lives. `settled`: the wait for late evidence is over."""
         course, trial = self._course, self._course.trial
         drained = trial.has_drained(self._speakers.is_stopped)
         if trial.collecting or not drained:
             return
-        # A fenced node could not report how its workers ended; what other nodes know may be on its way. It had enough
-        # time where the last worker ended long before the fence.
+        # A fenced node could not report how its workers ended, but evidence of other nodes may be on its way. Wait for
+        # it, unless the last worker ended long before the fence.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(TimerKind.SETTLE):
                 course.arm(TimerKind.SETTLE, due)
@@ -266,7 +267,7 @@ class Draining:
         self._collect(now)
 
     def overdue(self, now: float) -> None:
-        """The deadline has come: for the evidence, or for the last exit."""
+        """Handle the deadline of the hooks, of the evidence, or of the last exit."""
         course, trial = self._course, self._course.trial
         if trial.hooks is not None:
             self.aftermath.overdue(now)
@@ -282,7 +283,7 @@ class Draining:
         self._collect(now)
 
     def recovered(self, now: float) -> None:
-        """The owner has restarted: repeat what it had asked for."""
+        """Repeat the pending requests after a restart of the owner."""
         if self._course.trial.hooks is not None:
             self.aftermath.ask_again(now)
         elif self._course.trial.collecting:
@@ -301,18 +302,20 @@ class Draining:
         course.emit(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Evidence of an older attempt, or after its deadline, explains nothing."""
+        """Return whether the gang waits for this evidence: not for an older attempt's, and not after the deadline."""
         course = self._course
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
 
     def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
-        """Explain the end. The decision is made in the next step, so that its time includes the explaining.
+        """Explain the end. The next step makes the decision, so that its time includes the explaining.
 
         `hooked`: the hooks after the attempt have run.
         """
         course = self._course
         if course.trial.said:
-            evidence = replace(evidence, platform=tuple(course.trial.said))  # some came after the question
+            evidence = replace(
+                evidence, platform=tuple(course.trial.said)
+            )  # some came after the evidence was requested
         if evidence.stop is None and course.trial.stop is not None:
             evidence = replace(evidence, stop=course.trial.stop)  # the cause of these exits was reported only now
         course.trial.find(
@@ -322,7 +325,7 @@ class Draining:
             course.arm(TimerKind.DECIDE, now)
 
     def conclude(self, now: float) -> None:
-        """One report and one decision, both written down before anything follows from them."""
+        """Make the report and the decision, and record both before any consequence."""
         course, trial = self._course, self._course.trial
         found = trial.found
         assert found is not None  # only an explained end sets the timer
@@ -343,7 +346,7 @@ class Draining:
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         course.move(trigger, now, decision.reason)
-        # Draining counts as well; the record leaves out what the trial adds later (the pause, its end by a request).
+        # `move` has added the time in DRAINING. The record leaves out times that are added to the attempt later.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
@@ -353,7 +356,8 @@ class Draining:
         elif requeue:
             self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
         elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
-            # It failed, and got a request to stop while it drained: the attempt keeps its cause, the job was stopped.
+            # The attempt failed, and a stop request came while it drained: the attempt keeps its cause, the job is
+            # stopped.
             self._ending.finish_stopped(course.stop)
         else:
             self._ending.finish(record.report, decision.kind)

@@ -1,13 +1,15 @@
-"""The gang: the only state machine that starts, stops and restarts workers. Events come in, actions go out.
+"""The gang: the only state machine that starts, stops and restarts workers. It takes events and returns actions.
 
-It reads no clock, file or random number: `now` comes in, jitter is derived from the job's recorded seed, so replaying
-the journal gives the same actions. A late report of an older attempt is counted, may prove that it has stopped, and
-changes nothing newer. `phases.TABLE` lists every move it can make; `AttemptState` holds what belongs to one attempt.
+It reads no clock, file or random number. Callers pass in `now`, and jitter follows from the job's recorded seed, so
+replaying the journal gives the same actions. A late report of an older attempt is counted, may prove that this attempt
+has stopped, and changes nothing in a newer one. `phases.TABLE` lists all transitions. `AttemptState` has the state of
+one attempt.
 
-This file shows what each event leads to. The parts: `attempt_start`, `node_commands`, `attempt_numbers` (which may be
-used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt besides an exit),
-`node_changes` (nodes come and go), `reconnects` (a restarted agent or owner), `job_resumption` (another run of the
-job), `draining` (from a stop to a decision). They share `GangState` and `AttemptState`, which write their own fields.
+This file maps each event to a handler. The handlers are in `attempt_start`, `node_commands`, `attempt_numbers` (which
+number may be used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt besides a
+worker's exit), `node_changes` (nodes join and leave), `reconnects` (a restarted agent or owner), `job_resumption`
+(another run of the job) and `draining` (from a stop to a decision). They share `GangState` and `AttemptState`; only
+those two write their own fields.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ from holdfast.model.job_spec import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Phases that the job's time limit does not end: they end by themselves.
+#: The job's time limit does not end these phases, because they end by themselves.
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 
 
 class Gang(GangState):
-    """One job's owner. The first event must be `JobSubmitted`."""
+    """The state machine of one job. The first event must be `JobSubmitted`."""
 
     def __init__(
         self,
@@ -58,7 +60,10 @@ class Gang(GangState):
         draining: Callable[[GangState, AgentRegistry, Orders, AttemptRecorder, AttemptJudge], Draining] = Draining,
         judge: AttemptJudge | None = None,
     ) -> None:
-        """`catalogue`: the rows that explain exits; None: the built-in ones. The others: the gang's parts."""
+        """`catalogue`: the rows that explain exits; None: the built-in ones.
+
+        The others make the gang's parts, for tests.
+        """
         super().__init__(catalogue, timers=timers, roster=roster)
         self.speakers = speakers(self)
         self._numbers = numbers(self, self.speakers)
@@ -84,10 +89,10 @@ class Gang(GangState):
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
-    # ------------------------------------------------------------------------------------------ the door
+    # ------------------------------------------------------------------------------------------ events and queries
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
-        """Take one event at `now` (seconds); return the actions that follow, in the order to perform them."""
+        """Handle one event at `now` (seconds). Return the resulting actions in the order to perform them."""
         self._view = None
         self.begin_event(event)
         match event:
@@ -105,7 +110,7 @@ class Gang(GangState):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
-                pass  # only the platform knows what it means: its answer comes as an event
+                pass  # only the platform knows the reason: its answer comes as an event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
@@ -115,7 +120,7 @@ class Gang(GangState):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # for readers of the journal while the checks run
+                pass  # only readers of the journal use it, while the checks run
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -144,7 +149,7 @@ class Gang(GangState):
         return self.end_event(now)
 
     def next_wake(self) -> float | None:
-        """When a `Tick` is due, in seconds on the clock of `now`; None: only an event can change anything."""
+        """Return when a `Tick` is due, in seconds on the clock of `now`; None: only another event changes anything."""
         if self.phase is Phase.DONE or not self.submitted:
             return None
         wakes = [self.timers.next_due(self.attempt, self.phase)]
@@ -155,7 +160,10 @@ class Gang(GangState):
         return soonest(wakes)
 
     def floor(self, node: str) -> int:
-        """The highest attempt that cannot live on this node: every acknowledgement to its agent carries it."""
+        """Return the highest attempt that has certainly ended on this node.
+
+        Each acknowledgement to its agent carries it.
+        """
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
         between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
             self.phase is Phase.ASSEMBLING and not self.pending
@@ -163,11 +171,11 @@ class Gang(GangState):
         return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Evidence of an older attempt, or after its deadline, explains nothing."""
+        """Return whether the gang waits for this evidence: not for an older attempt's, and not after the deadline."""
         return self._draining.is_asked_for(event)
 
     def view(self) -> GangView:
-        """What other parts may see of the gang now; the same object until the next event."""
+        """Return the gang's present state for other parts; the same object until the next event."""
         if self._view is None:
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
@@ -193,7 +201,7 @@ class Gang(GangState):
         elif not event.trouble:
             self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ an agent's word
+    # ------------------------------------------------------------------------------------------ an agent's report
 
     def _reported(self, report: Report, now: float) -> None:
         if self.speakers.is_of_before(report):
@@ -204,7 +212,7 @@ class Gang(GangState):
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.raise_term(report.term)  # an owner that is unknown to this journal came between
+            self.raise_term(report.term)  # this journal does not know an owner that ran in between
         mine = report.node in self.trial.roster
         if anew and self._returns.agent_is_back(report.node, now):
             return
@@ -222,8 +230,8 @@ class Gang(GangState):
             and report.stopped >= self.attempt
             and not self.trial.roster.all_done_on(report.node)
         ):
-            # The agent stopped what the owner never stopped: its lease had run out.
-            # The owner did not acknowledge in time: the node is present, and is not to blame.
+            # The agent stopped the workers itself because its lease had run out: the owner had not acknowledged in
+            # time. The node is present, and is not to blame.
             why = f"no word of the owner reached it for {self.spec.timers.lease_s:g} s, so its agent stopped them"
             self._troubles.lose(report.node, 0.0, f"{report.node} lost its workers: {why}", now, why, back=True)
         if self.phase is Phase.DRAINING:
@@ -238,7 +246,7 @@ class Gang(GangState):
             self.trial.let_go(now)
             self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
-        # A gang that waits for a peer's own report stays in this phase: the timer that ends the wait belongs to it.
+        # While the gang waits for a peer's own report it stays in this phase, because the timer belongs to the phase.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
             self.move(PhaseTrigger.ALL_UP, now, "all up")
             workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
@@ -249,7 +257,11 @@ class Gang(GangState):
             self._draining.complete(now)
 
     def _failure(self, fallen: Sequence[KnownRank], now: float) -> None:
-        """An error of the worker's own stops the gang at once; a blamed peer, or silence, gives the others a moment."""
+        """Handle newly failed workers. A worker's own error stops the gang at once.
+
+        If a worker only blames a peer, or exits without a reason, the other workers get time to report their own
+        errors.
+        """
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         spared = ran and self.trial.roster.verdict(self.spec) is not False
         then = "" if spared or self.armed(TimerKind.PEER_WAIT) else "; stopping all workers"
@@ -257,8 +269,8 @@ class Gang(GangState):
             self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
             then = ""
         if spared:
-            return  # the completion policy can do without it
-        # A bare status is no cause: a worker that exits without printing a reason may have left because of a peer.
+            return  # the completion policy allows these failures
+        # An exit status alone is not a cause: a worker that exits without a message may have exited because of a peer.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)

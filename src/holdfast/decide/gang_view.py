@@ -1,4 +1,4 @@
-"""What other parts may see of a gang: a frozen snapshot, made on request. It is the only access."""
+"""A frozen snapshot of the gang for other parts. They have no other access to its state."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
 
-#: Up to so many missing ranks are listed with their places.
+#: A sentence describes up to this many missing ranks with role and node.
 FEW = 3
-#: A sentence lists up to so many ranks or nodes by name.
+#: A sentence lists up to this many ranks or nodes by name.
 NAMED = 8
 
 
@@ -24,7 +24,7 @@ class MemberView(Noun, frozen=True, kw_only=True):
     """One rank of the present attempt."""
 
     seat: Seat
-    #: None: the state is unknown, never reported or not since the owner came back.
+    #: None: the state is unknown; it was not reported, or not since the owner restarted.
     state: MemberState | None = None
     exit: WorkerExit | None = None
 
@@ -42,18 +42,18 @@ class GangView(Noun, frozen=True, kw_only=True):
     members: tuple[MemberView, ...] = ()
     #: Nodes and devices that this job does not use.
     avoid: frozenset[str] = frozenset()
-    #: What has to happen before the phase ends, in words; empty while RUNNING and when DONE.
+    #: The event that the phase waits for, in words; empty while RUNNING and when DONE.
     waits_for: str = ""
     next_wake: At | None = None
     term: int = 1
-    #: The present attempt has not ended yet.
+    #: The present attempt has a number and has not ended.
     pending: bool = False
     #: Why the owner asks the platform to start the job again, while it is QUEUED.
     asked: str = ""
 
     @property
     def running(self) -> int | None:
-        """The attempt that runs; None where none does."""
+        """The number of the attempt if it is RUNNING; else None."""
         return self.attempt if self.phase is Phase.RUNNING else None
 
     @property
@@ -62,7 +62,7 @@ class GangView(Noun, frozen=True, kw_only=True):
 
 
 def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
-    """The present state of a job. `next_wake`: when only time changes it, in seconds."""
+    """Return the present state of a job. `next_wake`: when the gang needs its next `Tick`, in seconds."""
     trial = course.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
     if course.phase is Phase.PREPARING:
@@ -90,7 +90,7 @@ def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None)
 def waits_for(
     phase: Phase, trial: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
 ) -> str:
-    """Why the gang has not moved on. `undrained`: nodes not known to have stopped; `due`: when the pause ends."""
+    """Return what the phase waits for. `undrained`: nodes not known to have stopped; `due`: when the pause ends."""
     match phase:
         case Phase.CHECKING:
             return "the pre-checks"
@@ -124,7 +124,7 @@ def waits_for(
 
 
 def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:
-    """`rank 1 (trainer 1 on gpu-2)`; only the ranks where there are many."""
+    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; only the numbers if there are many."""
     seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
     if len(seats) > FEW:
         return f"ranks {_named([str(rank) for rank in ranks])}"

@@ -1,4 +1,4 @@
-"""What the gang tells the user: too few places, a time limit, a forgotten attempt, a journal in trouble."""
+"""The gang's messages to the user: too few places, a time limit, a forgotten attempt, a journal in trouble."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def too_few_places(
     kept_out: Sequence[DeviceStanding],
     day: Callable[[DeviceStanding], str],
 ) -> CheckFailure:
-    """There are fewer healthy places than the workers need. `day`: since when a device is left out."""
+    """Return the failure for too few healthy places for the workers.
+
+    `day`: since when a device is left out, as text.
+    """
     size, short = spec.world_size, lack(spec, nodes)
     short = short and f": {short}"
     known = {kept.device: f"{kept.device} ({kept.standing} since {day(kept)})" for kept in kept_out}
@@ -38,7 +41,7 @@ ASK_LESS = "Let `resources` of the job file ask for less, or run it with --no-bi
 
 
 def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
-    """What makes the first of these devices usable again: a user (a held one), or the end of the fault."""
+    """Return the advice that makes the first of these devices usable again: a release, or the end of its fault."""
     if not names:
         return ""
     first = next((kept for kept in kept_out if kept.device == names[0]), None)
@@ -49,7 +52,7 @@ def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
 
 
 def time_limit(limit_s: float, now: float) -> StopRequest:
-    """The job has run as long as it may."""
+    """Return the stop request for a job at its time limit."""
     return StopRequest(
         reason=f"the job reached its time limit of {limit_s:g} s",
         solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",
@@ -60,7 +63,7 @@ def time_limit(limit_s: float, now: float) -> StopRequest:
 
 
 def forgotten(node: str, attempt: int, now: float) -> StopRequest:
-    """An agent runs an attempt that is missing in the owner's journal. That ends the attempt, not the job."""
+    """Return the stop request for an attempt that the owner's journal has lost. It ends the attempt, not the job."""
     return StopRequest(
         reason=f"{node} is at attempt {attempt}, and the owner's journal has lost how that began",
         solution="Nothing to do: the job goes on. Look at the disk of the owner's machine if this happens again.",
@@ -72,7 +75,7 @@ def forgotten(node: str, attempt: int, now: float) -> StopRequest:
 
 
 def unsaved(trouble: str, last: ExitReport | None, now: float) -> StopRequest:
-    """The journal could not be written for so long that the job ends. `last`: the cause of the attempt before."""
+    """Return the stop request for a journal that fails for too long. `last`: the report of the previous attempt."""
     before = f"; the attempt before ended with {last.phrase}: {last.reason}" if last else ""
     return StopRequest(
         reason=f"no attempt may begin while the journal cannot be written: {trouble}{before}",

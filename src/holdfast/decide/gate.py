@@ -1,8 +1,8 @@
-"""The gate of pre-checks: which check runs next, which is retried, and what a failure leads to. Pure.
+"""The gate of pre-checks decides which check runs next, which is retried, and what a failure leads to. Pure.
 
-Events come in (`Answered`, `TimePassed`), instructions go out (`Start`, `Kill`), `now` is passed in. Independent checks
-run in parallel; the others one after another, in the order of the job. This code never waits: `next_wake` names the
-next moment at which something is due. Every check has a deadline, so the gate always closes.
+Events come in (`Answered`, `TimePassed`), instructions go out (`Start`, `Kill`), callers pass in `now`. Independent
+checks run in parallel, the others one after another in the order of the job. The gate never waits: `next_wake` returns
+the time of the next deadline or retry. Every check has a deadline, so every round ends.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     #: How often the check is retried after it failed or gave no result.
     retries: int = 3
     interval_s: float = 5.0
-    #: For the check with all its retries, counted from its first start.
+    #: The time limit of the check with all its retries, from its first start.
     limit_s: float = 60.0
-    #: It must not run in parallel with another.
+    #: The check must not run in parallel with another one.
     alone: bool = True
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
-    #: A failure is shown to the user, and the job starts all the same.
+    #: A failure only prints a warning, and the job starts.
     only_warn: bool = False
 
 
@@ -48,18 +48,21 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     attempt: int = 1
     round: int = 1
     nodes: tuple[str, ...] = ()
-    #: Empty: DISABLED.
+    #: The checks in order; empty: the state is DISABLED.
     steps: tuple[CheckStep, ...] = ()
-    #: How many nodes the job needs. Where leaving nodes out leaves fewer, the gate asks for a replacement instead.
+    #: The number of nodes that the job needs. If fewer would be left, the gate asks for a replacement instead.
     needed: int = 1
-    #: For the whole round, from its start.
+    #: The time limit of the whole round in seconds; None: there is none.
     deadline_s: float | None = None
     #: Run every check even after one has failed (`holdfast check`).
     keep_going: bool = False
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """One run of a check ended. `step` is its place in the plan; an answer to another try is ignored."""
+    """A run of a check has ended.
+
+    `step`: the check's index in the plan. `tried`: the number of the try; others are old.
+    """
 
     step: int
     tried: int
@@ -67,11 +70,11 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class TimePassed(Message, frozen=True, kw_only=True):
-    """The moment that `next_wake` named has come."""
+    """The time that `next_wake` returned has come."""
 
 
 class Start(Message, frozen=True, kw_only=True):
-    """Run this check; it must be over by `deadline`."""
+    """Run this check; it must end by `deadline`."""
 
     step: int
     tried: int
@@ -79,7 +82,7 @@ class Start(Message, frozen=True, kw_only=True):
 
 
 class Kill(Message, frozen=True, kw_only=True):
-    """Kill this run with all its children; no caller waits for its answer."""
+    """Kill this run with all its children; its answer is not needed."""
 
     step: int
     tried: int
@@ -107,14 +110,14 @@ _OVER = frozenset({Progress.PASSED, Progress.WARNED, Progress.FAILED, Progress.S
 
 @dataclass
 class _CheckProgress:
-    """What the gate keeps about one check."""
+    """The gate's state of one check. Times are seconds on the clock of `now`."""
 
     step: CheckStep
     progress: Progress = Progress.WAITING
     tried: int = 0
     deadline: float = 0.0
     due: float = 0.0
-    #: The last answer that was not a pass.
+    #: The last result that was not a pass.
     bad: Finding | None = None
     final: Finding | None = None
     action: FailedAction | None = None
@@ -162,11 +165,11 @@ class Gate:
         return min(times, default=None)
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
-        """Each check in order: its state, how often it ran, and its last answer."""
+        """Return each check in order: its step, its state, how often it ran, and its last result."""
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
     def finished(self) -> ChecksFinished | None:
-        """The round's answer; None while it is CHECKING."""
+        """Return the round's result; None while it is CHECKING."""
         state = self.state
         if state is CheckState.CHECKING:
             return None
@@ -185,7 +188,7 @@ class Gate:
                     raise AssertionError(f"{action.kind!r} fails nothing")
                 case _:
                     assert_never(action.kind)
-        # The report shows the hardest failure; among equals the first in the job's order.
+        # The report shows the failure with the hardest action; among equals the first in the job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
         warnings += [f"{line.step.name} failed too: {check_message(line.final)}" for line in failed[1:]]
         return ChecksFinished(
@@ -200,7 +203,7 @@ class Gate:
         )
 
     def taken(self) -> ChecksTaken:
-        """The round as its readers see it."""
+        """Return the state of the round for the journal and its readers."""
         return ChecksTaken(
             state=self.state,
             checks=tuple(
@@ -216,7 +219,7 @@ class Gate:
         )
 
     def _advance(self, now: float) -> list[Instruction]:
-        """Start every check that may start: due retries, then the next parallel block or lone check."""
+        """Start the due retries, then the next block of parallel checks or the next check that runs alone."""
         out: list[Instruction] = []
         for number, line in enumerate(self._lines):
             if line.progress is Progress.PAUSED and line.due <= now:
@@ -270,7 +273,7 @@ class Gate:
 
     def _may_retry(self, line: _CheckProgress, finding: Finding, now: float) -> bool:
         if finding.answer is CheckOutcome.BAD and (_is_note(line, finding) or _aborts(finding)):
-            return False  # a warning is not worth the wait, and an abort takes effect at once
+            return False  # a warning is not worth a retry, and an abort takes effect at once
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
         ):
@@ -278,7 +281,7 @@ class Gate:
         return now + line.step.interval_s < line.deadline
 
     def _settle(self, line: _CheckProgress) -> list[Instruction]:
-        """No retry is left: act on the last answer that was not a pass."""
+        """Apply the last result that was not a pass: no retry is left."""
         finding = line.bad
         assert finding is not None
         line.final = finding
@@ -309,7 +312,10 @@ class Gate:
         return out
 
     def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
-        """The mildest action that can help: leaving nodes out helps only with nodes of this round and enough others."""
+        """Return the mildest action that can help.
+
+        Leaving nodes out helps only if they are nodes of this round, and if enough others are left.
+        """
         left_out: FailedAction | None = None
         for action in sorted(actions, key=lambda action: action.kind):
             if action.kind < ActionKind.AVOID:
@@ -363,11 +369,11 @@ class Gate:
 
 
 def _is_note(line: _CheckProgress, finding: Finding) -> bool:
-    """The failure is only worth a warning."""
+    """Return whether the failure only gives a warning."""
     notes = [action.kind is ActionKind.NOTE for action in finding.actions if action.kind is not ActionKind.RETRY]
     return line.step.only_warn or (bool(notes) and all(notes))
 
 
 def _aborts(finding: Finding) -> bool:
-    """The check asks for the end of the job and for nothing milder."""
+    """Return whether the check only asks to stop the job."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)

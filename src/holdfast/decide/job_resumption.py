@@ -1,4 +1,4 @@
-"""What follows when the platform has started the job again, or refuses to: the attempts go on where they were."""
+"""Continues the attempts after the platform has started the job again, and ends the job if the platform refuses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: How many statements of the platform are kept about one attempt.
+#: Maximum number of the platform's statements that are kept for one attempt.
 MOST_SAID = 16
 
 
 class Resuming:
-    """Takes the job over from the run before. Numbers, records, budgets and what is avoided stay as they are."""
+    """Takes the job over from its previous run. Attempt numbers, records, budgets and avoided devices stay."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
@@ -26,9 +26,9 @@ class Resuming:
         self._ending = ending
 
     def resumed(self, event: ev.JobResumed, now: float) -> float | None:
-        """The platform has started the job again. Returns for how many seconds no process of the job lived.
+        """Continue the job in a new run. Return for how many seconds no process of the job lived.
 
-        None: the owner knows this start already, or the job is over.
+        None: the owner knows this run already, or the job is over.
         """
         course = self._course
         if not course.submitted or course.phase is Phase.DONE or event.run <= course.run:
@@ -62,12 +62,12 @@ class Resuming:
         return now - then
 
     def refused(self, event: ev.RequeueRefused, now: float) -> None:
-        """The platform does not start the job again. The job ends with the cause that took its nodes."""
+        """End the job with its present cause, because the platform refuses to start it again."""
         if self._course.phase is Phase.QUEUED and event.run == self._course.run:
             self._give_up(event.reason, now)
 
     def unanswered(self, now: float) -> None:
-        """The platform should have ended this run long ago."""
+        """End the job because the platform has not ended this run in time."""
         self._give_up(f"the platform was asked, and this run goes on {now - self._course.entered_at:.0f} s later", now)
 
     def _give_up(self, why: str, now: float) -> None:
@@ -79,7 +79,7 @@ class Resuming:
         self._ending.finish(course.asked.report, course.asked.kind)
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """What the platform reports about a node or the job becomes evidence of the attempt that the owner asked about.
+        """Add the platform's statement as evidence to the attempt about which the owner asked.
 
         Before the first attempt it is evidence about a gang whose nodes do not join.
         """

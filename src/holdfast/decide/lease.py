@@ -1,4 +1,4 @@
-"""How long an agent may let its workers live without hearing from the owner."""
+"""The lease: how long an agent may let its workers live without an acknowledgement from the owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Lease:
     """The lease counts from when the acknowledged heartbeat was sent. Times are seconds on the agent's own clock."""
 
     def __init__(self, length_s: float | None) -> None:
-        """`length_s`: None where owner and agent die together: then the lease never ends."""
+        """`length_s`: seconds; None: owner and agent die together, so the lease never ends."""
         self.length_s = length_s
         self.until = float("inf") if length_s is None else float("-inf")
         self.first_sent: float | None = None
@@ -23,8 +23,9 @@ class Lease:
         return now >= self.until
 
     def renew(self, ack: Ack, now: float) -> None:
-        """An acknowledgement has come at `now`."""
+        """Renew the lease by an acknowledgement that arrived at `now`."""
         if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
-            return  # an answer to the agent that was here before: its heartbeats grant this one no lease
-        # From the sending, not the receipt: the owner counts from when it last heard this agent, which is later.
+            return  # it answers the node's earlier agent, whose heartbeats grant this one no lease
+        # Count from the sending, not from the receipt: the owner counts from its last report of this agent, which is
+        # later.
         self.until = max(self.until, ack.sent + self.length_s)

@@ -1,12 +1,12 @@
-"""Which node, or which link between two, does not work? Nodes exchange data in pairs over real connections. Pure.
+"""Finds nodes, and links between nodes, that do not work: nodes exchange data in pairs over real connections. Pure.
 
-    links = Links(order, addresses, token, now)      the nodes of a round of checks
-    links.hear(node, word, now), links.due(now)      the orders for nodes, until
-    links.verdict                                    the result
+    links = LinkMeasurement(order, addresses, token, now)    the nodes of a round of checks
+    links.hear(node, word, now), links.due(now)              return the commands for nodes, until
+    links.verdict                                            has the result
 
-Every node meets two others, side by side: a neighbour, then the neighbour on the other side. Suspects then meet a node
-that works (`model/pair_search.py`), so that the bad node is named and not its partner. A pair that fails is tried once
-more in the other direction.
+In the first two waves every node exchanges data with its two neighbours in the order of nodes. Then each suspect is
+tested with a node that works (`model/pair_search.py`), so that the bad node is named and not its partner. A pair that
+fails is tried once more in the other direction.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from holdfast.model.human_format import natural, with_address
 from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.pair_search import Pair, PairSearch
 
-#: The check's name, as users choose it and read it.
+#: The name of the check, as users select it.
 NAME = "links"
 SIZE = 1 << 20
-#: How long one exchange may take, with the opening of a port and the message's way.
+#: Seconds that one exchange may take, including the opening of a port and the messages.
 WAIT_S = 5.0
-#: How long the links of all nodes may take together.
+#: Seconds that the measurement of all links may take.
 ALL_S = 20.0
-#: More waves would show no more. After two waves without a working exchange, none is tried of more nodes.
+#: Maximum number of waves; more would show no more. With more nodes than this, the search ends after two waves if no
+#: exchange has worked.
 MOST_WAVES = 8
-#: An exchange is slow when it takes this many times as long as the fast quarter. That is a warning.
+#: An exchange that takes over this many times as long as the fast quarter is slow, which gives a warning.
 SLOW_FACTOR = 8.0
 SLACK_S = 0.1
 
 Word = PortOpen | PeerMeasured
 Order = OpenPort | MeasurePeer | ClosePort
-#: Node and order.
+#: (node, command) for each node that gets one.
 Orders = list[tuple[str, Order]]
 
 
 class LinkVerdict(msgspec.Struct, frozen=True):
-    """What the round found about the links."""
+    """The result of the round about the links. `avoid`: the bad nodes."""
 
     line: CheckLine
     warnings: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ class LinkVerdict(msgspec.Struct, frozen=True):
 
 
 class _Exchange(msgspec.Struct):
-    """One pair that exchanges data: `right` connects to `left`, or the other way round."""
+    """One pair that exchanges data: the second node connects to the first, or the other way round if `turned`."""
 
     pair: Pair
     turned: bool = False
@@ -65,7 +66,7 @@ class LinkMeasurement:
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order
-        # Neighbours in this order are mostly neighbours in the order of ranks as well.
+        # Neighbours in this order are mostly neighbours in the order of ranks too.
         self._nodes = tuple(sorted(order.nodes, key=natural))
         self._addresses = addresses
         self._token = token
@@ -75,7 +76,7 @@ class LinkMeasurement:
         self._ports: dict[str, int] = {}
         self._why: dict[Pair, str] = {}
         self._closed: dict[str, str] = {}
-        """Nodes that could open no port, and why."""
+        """The nodes that could not open a port, with the reason."""
         self._silent: set[str] = set()
         self._last = now
         self._trips: list[float] = []
@@ -87,7 +88,7 @@ class LinkMeasurement:
         self.verdict: LinkVerdict | None = None
 
     def begin(self) -> Orders:
-        """Ask every node to listen."""
+        """Return the command to listen, for every node."""
         return [
             (
                 node,
@@ -103,11 +104,14 @@ class LinkMeasurement:
         ]
 
     def next_wake(self) -> float | None:
-        """When to ask `due`; None once there is a verdict."""
+        """Return when to call `due`; None once there is a verdict."""
         return None if self.verdict is not None else min(self._due, self._ends)
 
     def hear(self, node: str, word: Word, now: float) -> Orders:
-        """A node's answer; an answer of another round, or an unexpected one, changes nothing."""
+        """Take a node's answer and return the next commands.
+
+        An unexpected answer, or one of another round, is ignored.
+        """
         if self.verdict is not None or (word.attempt, word.round) != (self._order.attempt, self._order.round):
             return []
         match word:
@@ -124,7 +128,7 @@ class LinkMeasurement:
                 return []
 
     def due(self, now: float) -> Orders:
-        """Exchanges that have not answered in time have failed."""
+        """Fail the exchanges without an answer in time, and return the next commands."""
         if self.verdict is not None:
             return []
         self._silent |= self._opening
@@ -139,7 +143,7 @@ class LinkMeasurement:
     # ------------------------------------------------------------------------------------------ the waves
 
     def _next(self, now: float) -> Orders:
-        """The next pairs that meet; the verdict when there are none."""
+        """Return the commands for the next pairs; without further pairs, make the verdict."""
         orders: Orders = []
         while not self._at_work:
             pairs = self._pairs()
@@ -155,13 +159,13 @@ class LinkMeasurement:
         self._wave += 1
         count = len(self._nodes)
         if self._wave == 2 and count > 3:
-            # The neighbours on the other side: after this wave every node has met two.
+            # Pair each node with its neighbour on the other side: after this wave every node has met two.
             return [(node, node + 1) for node in range(1, count - 1, 2)] + [(0, count - 1)]
         hopeless = count > MOST_WAVES and self._search.reference_s is None and self._wave > 2
         return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
 
     def _meet(self, exchange: _Exchange) -> Orders:
-        """One end connects to the other's port; where neither has a port, the pair has failed."""
+        """Return the command for one node to connect to the other. The pair fails if neither node has a port."""
         for turned in (exchange.turned, not exchange.turned):
             left, right = (self._nodes[index] for index in exchange.pair)
             host, guest = (right, left) if turned else (left, right)
@@ -214,7 +218,7 @@ class LinkMeasurement:
         if len(failed) == len(found.times):
             warnings = [self._none(failed)]
         else:
-            # The lease decides about a node that does not answer.
+            # A node that gave no answer only gets a warning: its lease decides about it.
             warnings = [f"{NAME}: {self._name(node)} gave no answer within {WAIT_S:g} s" for node in sorted(silent)]
             warnings += [self._link(pair) for pair in failed if blamed.isdisjoint(pair)]
             warnings += [self._slow(pair) for pair in found.times if pair not in failed and not found.works(pair)]
@@ -233,7 +237,7 @@ class LinkMeasurement:
         return [(node, close) for node in self._nodes]
 
     def _bad(self, dead: Sequence[int], failed: Sequence[Pair]) -> CheckFailure:
-        """Nodes that could exchange no data with nodes that work with others."""
+        """Return the failure of the nodes that could not exchange data with working nodes."""
         said = []
         for node in dead[:NAMED]:
             tried = [(pair, pair[0] if pair[1] == node else pair[1]) for pair in failed if node in pair]
@@ -291,14 +295,14 @@ class LinkMeasurement:
 
 
 def worth_measuring(checked: ChecksFinished, order: RunChecks) -> bool:
-    """The nodes have passed checks that ran, and there are several."""
+    """Return whether to measure links: several nodes have passed checks, and these checks ran now."""
     mine = (checked.attempt, checked.round) == (order.attempt, order.round)
     passed = checked.state is CheckState.PASS and checked.taken is not None and not checked.taken.reused
     return mine and passed and len(order.nodes) > 1
 
 
 def with_links(checked: ChecksFinished, verdict: LinkVerdict) -> ChecksFinished:
-    """The round of all nodes, with the result about the links between them."""
+    """Return the round of checks with the result about the links added."""
     taken, state = checked.taken, CheckState.FAIL if verdict.failure is not None else checked.state
     if taken is not None:
         others = tuple(line for line in taken.checks if line.name != NAME)

@@ -1,9 +1,9 @@
-"""Which node has gone silent: watches when each node's agent was last heard. Pure: `now` comes in, events go out.
+"""Detects silent nodes from the times of their agents' last reports. Pure: callers pass in `now`, events go out.
 
-Two moments matter after an agent's last heartbeat. One lease later its node counts as silent, and the owner stops an
-attempt that uses it. One lease, the clocks' drift and one beat later the node is fenced: any acknowledgement it got
-answered a heartbeat sent before the last one heard here, so its lease is over, and it has had a beat to kill its
-processes.
+One lease after an agent's last heartbeat its node counts as silent, and the owner stops an attempt that uses the node.
+One lease, the clocks' drift and one beat after it the node is fenced: no process lives on it. For any acknowledgement
+that the agent got answered a heartbeat that was sent before the owner received the last one. So the agent's lease is
+over, and it has had one beat to kill its processes.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ import msgspec
 from holdfast.model.events import NodeFenced, NodeSilent
 from holdfast.model.job_spec import Timers
 
-#: How many heartbeats before the last one are remembered for each node.
+#: The number of heartbeats before the last one that are remembered for each node.
 HISTORY = 3
 
 
 class _Word(msgspec.Struct):
-    """The last heartbeat of one agent. `said_at`: when its silence was last reported (seconds), or None."""
+    """The last heartbeat of one agent.
+
+    `said_at`: when its silence was last reported (seconds); None: not since then.
+    """
 
     boot: int
     heard_at: float
     said_at: float | None = None
-    #: When the heartbeats before it arrived: the report of a lost node shows them.
+    #: When the previous heartbeats arrived; the report of a lost node shows them.
     before: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
 class Liveness:
-    """The watcher of one job's nodes. All times are seconds on the owner's clock.
+    """Watches the nodes of one job. All times are seconds on the owner's clock.
 
-    Silence is reported again every beat for as long as it lasts, like all state in the protocol: so an attempt that
-    begins while a node is silent learns of it too.
+    Silence is reported again every beat while it lasts, so that an attempt that begins meanwhile also gets the event.
     """
 
     def __init__(self, timers: Timers) -> None:
@@ -45,10 +47,9 @@ class Liveness:
         self._wake: float | None = None
 
     def expect(self, nodes: Iterable[str], now: float, boots: Mapping[str, int] | None = None) -> None:
-        """Expect heartbeats of these nodes from now on; also after the owner was away and could hear no agent.
+        """Expect heartbeats of these nodes from now on; also used after the owner was away.
 
-        `boots`: the agent of each node that the owner's journal heard last. A fence of any other agent would fence
-        nothing.
+        `boots`: the last known boot of each node's agent. A fence of another agent would have no effect.
         """
         for node in nodes:
             word = self._words.get(node)
@@ -57,7 +58,10 @@ class Liveness:
         self._look_again()
 
     def heard(self, node: str, boot: int, now: float) -> bool:
-        """An agent was heard. False: it is an earlier agent of the node, and the owner must not acknowledge it."""
+        """Record a report of an agent.
+
+        Return False for an earlier agent of the node: the owner must not acknowledge it.
+        """
         word = self._words.get(node)
         if word is None:
             word = self._words[node] = _Word(boot, now)
@@ -70,26 +74,27 @@ class Liveness:
         return True
 
     def heard_at(self, node: str) -> float | None:
-        """When a node's agent was last heard; None: the node is not watched."""
+        """Return when a node's agent last reported; None: the node is not watched."""
         word = self._words.get(node)
         return word.heard_at if word is not None else None
 
     def forget(self, node: str, boot: int) -> None:
-        """This agent has ended with all its processes: its silence means nothing."""
+        """Stop watching a node: this agent has ended with all its processes."""
         word = self._words.get(node)
         if word is not None and word.boot <= boot:
-            del self._words[node]  # an early wake costs less than a look at all others
+            del self._words[node]  # `_wake` may now be too early, which costs less than a scan of all nodes
 
     def next_wake(self) -> float | None:
-        """When `due` may have an event, in seconds; None while no node is watched."""
+        """Return when `due` may have an event, in seconds; None if no node is watched."""
         return self._wake
 
     def due(self, now: float) -> list[NodeSilent | NodeFenced]:
-        """The nodes that are silent now, and those whose lease has surely ended; each again after a beat."""
+        """Return an event for each silent node and each node whose lease has certainly ended; repeated every beat."""
         if self._wake is None or now < self._wake:
             return []
         if now > self._wake + self._beat_s:
-            # The owner itself was away (suspended, starved) and has yet to read what arrived: accuse no node.
+            # The owner itself was away (suspended, starved) and has not read the reports that arrived: accuse no node
+            # yet.
             for word in self._words.values():
                 word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []
@@ -105,12 +110,12 @@ class Liveness:
         return found
 
     def _next(self, word: _Word) -> float:
-        """When this node's silence is to be reported next."""
+        """Return when this node's silence must be reported next."""
         if word.said_at is None:
             return word.heard_at + self.silent_s
         again, fence = word.said_at + self._beat_s, word.heard_at + self.fence_s
         return min(again, fence) if word.said_at < fence else again
 
     def _look_again(self) -> None:
-        # Between two looks a heartbeat can only move its node's moment later: the earliest seen now stays early enough.
+        # Until the next call a heartbeat can only make its node's time later, so this minimum stays early enough.
         self._wake = min(map(self._next, self._words.values()), default=None)

@@ -1,4 +1,4 @@
-"""The commands for each node in each phase, repeated until the node has obeyed."""
+"""Sends each phase's command to the nodes, and repeats it until the node has obeyed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
-#: A PREPARE that lists all peers is sent to so many nodes within `resend_s`, however many ports they have.
+#: A PREPARE that lists all peers is long: only this many nodes are expected to answer within `resend_s`.
 AT_ONCE = 100
 
 
 class Orders:
-    """Sends the phase's command to every node that has not begun to obey."""
+    """Sends the present phase's command to every node that has not begun to obey it."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry, numbers: AttemptNumbers) -> None:
         self._course = course
@@ -26,7 +26,7 @@ class Orders:
         self._numbers = numbers
 
     def send(self, now: float) -> None:
-        """Send the command to every node that has not begun to obey; again after `resend_s`."""
+        """Send the command to every node that has not begun to obey it; set the timer to repeat it after `resend_s`."""
         course = self._course
         roster, trial = course.trial.roster, course.trial
         commands: Iterable[tuple[str, Command]]
@@ -59,7 +59,7 @@ class Orders:
             course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
-        """How many times the usual wait the phase's command allows for its answer: one that lists all peers is long."""
+        """Return the factor for `resend_s`: nodes need longer for a PREPARE that lists all peers."""
         trial = self._course.trial
         if self._course.phase is not Phase.PREPARING or trial.peers is None:
             return 1.0

@@ -1,4 +1,4 @@
-"""The order of a gang's nodes: ranks follow it. Pure."""
+"""The order of a gang's nodes, which decides the order of the ranks. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from holdfast.model.job_spec import JobSpec, NodeInfo
 
 
 def order(node: NodeInfo) -> tuple[object, ...]:
-    """A sort key: the place that the user has chosen, else the node's neighbourhood, else its name."""
+    """Return a node's sort key: the `--node-rank` of its user, else its topology labels, else its name."""
     typed = node.node_rank
     return typed is None, typed or 0, tuple(map(natural, node.labels)), natural(node.name)
 
 
 def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str]) -> list[NodeInfo]:
-    """The nodes that can take part, in their order. `out`: those that are absent.
+    """Return the nodes that can take part, in their order. `avoid`: nodes and devices. `out`: absent nodes.
 
-    Where each node has as many workers as slots, a node that lacks a device takes no part: it would silently change the
-    size of the gang.
+    If a role has as many workers on a node as the node has slots, a node that lacks a device takes no part: it would
+    silently change the size of the gang.
     """
     whole = {node.name: node for node in nodes if node.name not in out}
     per_node = any(role.per_node for role in spec.roles)
@@ -34,11 +34,11 @@ def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: C
 def line_up(
     spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str], line: Sequence[str]
 ) -> list[NodeInfo]:
-    """The nodes of the next attempt, in the order of their ranks; empty where there are too few.
+    """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few.
 
-    `line`: the nodes of the attempt before. A node that was in it keeps its place. A spare takes exactly the place of a
-    node that is gone, so that the others keep their ranks. Without a spare the others move up. Where there are more
-    nodes than before, they are sorted anew, except the first: rank 0 stays where it is.
+    `line`: the nodes of the previous attempt, in order. Such a node keeps its place. A spare takes the place of a node
+    that is gone, so that the others keep their ranks. Without a spare the others move up. If there are more nodes than
+    before, they are sorted anew, except the first: rank 0 does not move.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)
@@ -60,7 +60,7 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """The node that takes the place of another: one with as many slots, if there is one, so that no rank moves."""
+    """Return the node that replaces `gone`: with the same node rank, else with as many slots so that no rank moves."""
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)
         alike = (name for name, node in free.items() if node.slots == gone.slots)

@@ -1,4 +1,4 @@
-"""The workers of one node in its agent's attempt: the state of each, and how each has ended."""
+"""The workers of one node in the agent's present attempt: their states and exits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.job_spec import Seat
 
 
 class WorkerSlot(msgspec.Struct):
-    """One worker."""
+    """The agent's state of one worker. Times are seconds on the agent's own clock."""
 
     seat: Seat
     state: MemberState = MemberState.BOOTING
@@ -29,7 +29,7 @@ class NodeWorkers:
         self.hands: dict[int, WorkerSlot] = {}
 
     def reset(self) -> None:
-        """Another attempt begins: forget the workers of the one before."""
+        """Forget the workers of the previous attempt, because another one begins."""
         self.hands = {}
 
     def add(self, seat: Seat) -> None:
@@ -43,7 +43,7 @@ class NodeWorkers:
         return any(hand.state in ALIVE for hand in self.hands.values())
 
     def become(self, rank: int, source: MemberState, target: MemberState) -> bool:
-        """Move a worker from one state to the next; False where it is in another state."""
+        """Move a worker from `source` to `target`. Return False if it is in another state."""
         hand = self.hands.get(rank)
         if hand is None or hand.state is not source:
             return False
@@ -51,12 +51,12 @@ class NodeWorkers:
         return True
 
     def prepared(self, rank: int, *, warm: bool) -> None:
-        """The worker's process waits for its go."""
+        """Record that the worker's process is ready and waits for GO. `warm`: forked with the imports done."""
         if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
             self.hands[rank].warm = warm
 
     def notified(self, listening: tuple[int, ...]) -> None:
-        """The workers got notice to save and exit; these had asked for notice."""
+        """Record which ranks listen for the notice to save and exit. The notice has been sent."""
         for rank in listening:
             if rank in self.hands:
                 self.hands[rank].listened = True
@@ -68,7 +68,7 @@ class NodeWorkers:
             hand.start_failed, hand.ended_at = reason, now
 
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
-        """A worker has exited. `intended`: a stop of the attempt was recorded before."""
+        """Record a worker's exit. `intended`: a stop of the attempt was recorded before."""
         hand = self.hands.get(ended.rank)
         if hand is None or hand.state not in ALIVE:
             return
@@ -82,17 +82,17 @@ class NodeWorkers:
         else:
             hand.state = MemberState.FAILED
             if ended.ok:
-                # It exited before its go, with no work done: that is no success, and the others were never let go.
+                # It exited before GO without any work: that is no success, and the other workers never got their GO.
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:
-        """The last process is gone, also the processes whose exit the agent did not see."""
+        """Mark all live workers as stopped: no process is left, even if the agent did not see its exit."""
         for hand in self.hands.values():
             if hand.state in ALIVE:
                 hand.state = MemberState.STOPPED
 
     def members(self, now: float) -> tuple[Member, ...]:
-        """The state of each worker as the agent reports it to the owner."""
+        """Return the state of each worker for the report to the owner."""
         return tuple(
             Member(
                 rank=rank,

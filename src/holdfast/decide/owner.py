@@ -1,12 +1,12 @@
-"""The owner of one job: its gang, silent nodes, acknowledgements, recovery after a crash. Pure, like all in here.
+"""The owner of one job: its gang, the detection of silent nodes, acknowledgements, recovery after a crash. Pure.
 
-The loop of a run and the simulation host the same owner. A host does four things: it passes every report to the owner
-(`hear`), asks the owner what is due (`due`, at `next_wake`), writes each event down before the owner handles it
-(`expect`, and the gang's `handle`), and performs the resulting actions. After a crash it gives a new owner the journal
+The loop of a run and the simulation host the same owner. The host passes every report to the owner (`hear`) and asks
+for due events (`due`, at `next_wake`). It writes each event to the journal before the owner handles it (`expect`, then
+the gang's `handle`), and performs the resulting actions. After a crash it replays the journal into a new owner
 (`recover`).
 
-Only a report that changes something becomes an event. The owner acknowledges and forgets a heartbeat equal to the one
-before it: ten thousand agents send two thousand of those a second.
+A report becomes an event only if it changes something. The owner acknowledges and forgets a heartbeat equal to the one
+before: ten thousand agents send two thousand heartbeats a second.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from holdfast.model.gang_protocol import Ack, Member, Report
 
 
 def acknowledge(gang: Gang, report: Report) -> Ack:
-    """The answer to a report: the lease goes on from when the report was sent, and dead attempts stay dead."""
+    """Return the answer to a report: it renews the lease from the sending time, and has the ended attempts' floor."""
     return Ack(sent=report.sent, floor=gang.floor(report.node), term=gang.term)
 
 
 class Owner:
-    """Hosts the gang between the journal and the agents.
+    """Connects the gang with the journal and the agents.
 
-    `liveness`: None where owner and agent share a process and die together; then no report is acknowledged either.
+    `liveness`: watches for silent nodes. None: owner and agent share a process and die together, and no report is
+    acknowledged. `clocks`: date the deaths that agents report.
     """
 
     def __init__(
@@ -47,26 +48,29 @@ class Owner:
         self.said: dict[str, Report] = {}
         """The last accepted report of each node."""
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
-        """The attempt and phase for which each silence was last reported."""
+        """The boot, attempt and phase for which each silence was last reported."""
 
     @property
     def term(self) -> int:
-        """Rises with each restart of the owner."""
+        """The owner's term: it rises with each restart of the owner."""
         return self.gang.term
 
     # ------------------------------------------------------------------------------------------ events in
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
-        """A report has arrived at `now` (seconds). Returns the event for the gang; None where it changes nothing."""
+        """Take a report that has arrived at `now` (seconds).
+
+        Return the event for the gang; None if it changes nothing.
+        """
         if self.gang.speakers.is_dead(report.node, report.boot):
             self.gang.count_stale()
-            return None  # of a run of the job that is over
+            return None  # the agent belongs to a run of the job that is over
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.count_stale()
-            return None  # a later report has overtaken it: it can only describe the past
+            return None  # a later report has overtaken this one, which is therefore out of date
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left
@@ -75,9 +79,9 @@ class Owner:
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
     def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
-        """An agent has sent its hello. Returns the event for the gang; None where the gang knows this node and agent.
+        """Take an agent's hello. Return the event for the gang; None if the gang knows this node and this agent.
 
-        A lost connection that was made anew says nothing about its node.
+        A reconnect after a lost connection is no news about the node.
         """
         gang, node = self.gang, joined.node
         if gang.speakers.is_dead(node.name, joined.boot):
@@ -91,21 +95,21 @@ class Owner:
         return joined if news else None
 
     def heard_at(self, node: str) -> float | None:
-        """When the node's agent was last heard, in seconds on the owner's clock; None: never, or it has ended."""
+        """Return when the node's agent last reported, in seconds on the owner's clock; None: never, or it has ended."""
         return self.liveness.heard_at(node) if self.liveness is not None else None
 
     def is_lost(self, node: str) -> bool:
-        """Whether a node that has joined is known to be lost: fenced, or left."""
+        """Return whether a node that had joined is lost: it is silent, or has left."""
         return node in self.gang.absent
 
     def answer(self, report: Report) -> list[Action]:
-        """The acknowledgement of a report whose event the gang has taken; an earlier agent of the node gets none."""
+        """Return the acknowledgement of a handled report; none for an earlier agent of the node."""
         if self.liveness is None or self.gang.speakers.is_of_before(report):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
     def expect(self, event: ev.Event, now: float) -> None:
-        """The gang is to handle this event, already written down. It may start or end the watch over a node."""
+        """Start or end the watch over a node because of this event. Call it before the gang handles the event."""
         if self.liveness is None:
             return
         if isinstance(event, ev.JobSubmitted):
@@ -123,7 +127,7 @@ class Owner:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """When `due` may have an event, in seconds on the clock of `now`; None: only a report or request makes one."""
+        """Return when `due` may have an event, in seconds on the clock of `now`; None: no time is set."""
         gang = self.gang.next_wake()
         silence = self.liveness.next_wake() if self.liveness is not None else None
         if gang is None or silence is None:
@@ -131,12 +135,12 @@ class Owner:
         return min(gang, silence)
 
     def due(self, now: float) -> Iterator[ev.Event]:
-        """The events that are due, one at a time: the gang has to take each before the caller asks for the next."""
+        """Yield the due events one at a time: the gang must handle each before the caller takes the next."""
         if self.liveness is not None:
             for event in self.liveness.due(now):
                 about = (event.boot, self.gang.attempt, self.gang.phase)
                 if self._silences.get((event.node, type(event))) != about:
-                    # Reported again for each attempt and phase, and not every beat: a repeat would change nothing.
+                    # Report the silence once for each attempt and phase, not every beat: a repeat would change nothing.
                     self._silences[event.node, type(event)] = about
                     yield event
         wake = self.gang.next_wake()
@@ -146,9 +150,9 @@ class Owner:
     # ------------------------------------------------------------------------------------------ coming back
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
-        """Replay the journal written before a crash; take `OwnerRecovered` next. Returns what each event led to.
+        """Replay the journal of before a crash, and return the actions of each event. Handle `OwnerRecovered` next.
 
-        The owner could hear no agent meanwhile: each has a whole lease from now on.
+        Agents could not reach the owner meanwhile, so each gets a whole lease from now on.
         """
         led_to = [self.gang.handle(event, then) for then, event in journal]
         if self.liveness is not None:
@@ -160,7 +164,7 @@ class Owner:
 
 
 def _same(one: Report, other: Report) -> bool:
-    """Whether two reports of a node are equal, apart from their moment."""
+    """Return whether two reports of a node are equal, apart from their sending times."""
     return (
         (one.boot, one.attempt, one.stopped) == (other.boot, other.attempt, other.stopped)
         and len(one.members) == len(other.members)

@@ -1,7 +1,7 @@
 """The gang's phases and every transition between them, as one table.
 
-`decide/gang.py` moves only along this table. `docs/internals/gang.md` draws its diagram from it; a test compares the
-two. A failure is always a failure *of an attempt*: in no phase can a late report of an older attempt stop a newer one.
+`decide/gang.py` makes only transitions of this table. `docs/internals/gang.md` draws its diagram from it; a test
+compares the two. A failure always belongs to an attempt: a late report of an older attempt never stops a newer one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
 
 
 class PhaseTrigger(enum.StrEnum):
-    """Why a phase ends. The value is the label on the diagram's arrow."""
+    """The reasons why a phase ends. The value is the label of an arrow in the diagram."""
 
     DUE = "the delay is over: attempt + 1"
     TOO_FEW_NODES = "too few nodes are here"
@@ -43,7 +43,7 @@ class PhaseTrigger(enum.StrEnum):
     RESUMED = "the platform has started the job again"
 
 
-#: A job begins as if its first attempt had just been decided, with no delay.
+#: The first phase of a job: its first attempt is due at once.
 FIRST = Phase.BACKOFF
 
 TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
@@ -81,15 +81,15 @@ TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
 
-#: How many of the last moves the message of an `InvalidTransition` has.
+#: The number of last transitions in the message of an `InvalidTransition`.
 SHOWN_MOVES = 20
 
 
 class InvalidTransition(RuntimeError):
-    """A bug of holdfast: the gang was to move by a trigger that does not end its phase."""
+    """A bug of holdfast: the gang tried a transition that the table does not have."""
 
     def __init__(self, phase: Phase, trigger: PhaseTrigger, story: Sequence[str]) -> None:
-        """`story`: a line for each move that the gang has made, the oldest first."""
+        """`story`: a line for each transition so far, the oldest first."""
         self.phase = phase
         self.trigger = trigger
         self.story = tuple(story)
@@ -115,12 +115,12 @@ MEANING: dict[Phase, str] = {
     Phase.DONE: "the job's one report is final",
 }
 
-#: Phases in which workers of the attempt may live and no stop was requested.
+#: The phases in which workers may live and no stop was requested.
 LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram, which `docs/internals/gang.md` shows."""
+    """Return the table as a Mermaid state diagram, for `docs/internals/gang.md`."""
     lines = ["stateDiagram-v2", f"    [*] --> {FIRST}: submitted"]
     lines += [
         f"    {source} --> {target}: {trigger.value.replace(':', ' -')}" for (source, trigger), target in TABLE.items()

@@ -1,7 +1,7 @@
-"""What to do after a failed attempt: one pure function, and its ladder of rules.
+"""Decides what follows a failed attempt: one pure function with an ordered list of rules.
 
-The whole budget is derived from the history of attempts. So no counter can drift from what happened: replaying the
-records gives the same decision.
+All budgets are computed from the history of attempts, so no counter can be wrong: replaying the records gives the same
+decision.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
 
-#: The user's budget pays for these. The wider platform budget pays for everything else.
+#: Failures of this blame are charged to the user's budget, all others to the wider platform budget.
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
-#: The rendezvous port is a new one in each attempt: a port that is taken twice in a row belongs to the program.
+#: Each attempt has a new rendezvous port, so a port that is taken in two attempts in a row is the program's own.
 OWN_PORT = Phrase.ADDRESS_IN_USE
-#: Before such a failure all ranks only waited: a long attempt does not show that it was healthy.
+#: Before these failures all ranks only waited, so a long attempt does not count as healthy.
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
 
 
@@ -40,28 +40,28 @@ def recover(
 ) -> Decision:
     """Decide what follows the attempt that `report` explains.
 
-    `history`: the attempts before it, oldest first. `signs`: of progress, in this attempt. `now`: seconds, when the
-    delay begins. `jitter`: uniform in [0, 1]. `spare`: without what the report blames there are still places for every
-    rank. `left`: what is left for another run of the job; None: no platform starts it again.
+    `history`: the attempts before it, oldest first. `signs`: the signs of progress in this attempt. `now`: seconds,
+    when the delay begins. `jitter`: uniform in [0, 1]. `spare`: every rank still has a place without the blamed nodes
+    or devices. `left`: the remaining budget for another run of the job; None: no platform starts it again.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
     whole, history = history, [record for record in history if restart_budgets.failed(record)]
     row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.failures_in_row(history)
-    # The user does not pay for what a device reported, even where the program made the device report it.
+    # A failure that a device reported is not charged to the user, even if the program caused it.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
     spent = restart_budgets.spent_restarts(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
     if words.is_loss(report):
-        # A lost node takes no part until it is back, and then it gets a second chance. It needs no spare.
+        # A lost node takes no part until it is back. Then it gets a second chance, so no spare place is needed.
         bad = tuple(name for name in bad if any(words.is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
-    # Other nodes are a new try, where there are any: the same failure ends the job only if it happens there as well.
+    # A try on other nodes is a new try: the same failure ends the job only if it happens there as well.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
-        # Another run of the job has other nodes and costs the user no restart.
+        # Another run of the job gets other nodes, and is not charged to the user.
         taken_from = words.is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
@@ -96,7 +96,7 @@ def recover(
 
 
 def _elsewhere(report: ExitReport, left: RequeueBudget, bad: Sequence[str]) -> Decision:
-    """The job goes on with other nodes, in another run."""
+    """Return the decision to continue with other nodes in another run of the job. `bad`: nodes to avoid."""
     names = report.devices or bad
     without = f"without {', '.join(names)}" if names else "with other nodes"
     return Decision(
@@ -118,7 +118,7 @@ def _refusal(
     same: str,
     now: float,
 ) -> str:
-    """Why there is no next attempt; None where there may be one."""
+    """Return why there is no next attempt; empty if there may be one."""
     if report.rerun is Rerun.NEVER:
         return f"{report.phrase} would fail again"
     if policy.max_restarts == 0:
@@ -145,9 +145,9 @@ def _refusal(
 def _same_again(
     report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], *, signs: Sequence[Sign], charged: bool
 ) -> str:
-    """Why another attempt would fail the same way; None where it may not.
+    """Return why another attempt would fail in the same way; empty if it may not.
 
-    The last failures are equal, and none of these attempts got further than the one before it.
+    It would if the last failures are equal and none of these attempts got further than the one before it.
     """
     judged = (charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT
     before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
@@ -169,10 +169,9 @@ def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
 
 
 def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:
-    """The same node was the culprit in the attempt before, in one row of failures: the job moves elsewhere.
+    """Return whether the previous attempt, without progress, blamed the same node: then the job avoids it.
 
-    A bug in the program blames a rank, and a rank often sits on the same node: only causes that may not be the
-    workload's count.
+    A bug in the program blames a rank, and a rank is often on the same node. So failures of the workload do not count.
     """
     if report.first is None or report.blame is Blame.WORKLOAD or not history or history[-1].progressed:
         return False

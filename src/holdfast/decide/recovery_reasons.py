@@ -1,4 +1,4 @@
-"""The words of a decision: what failed, which progress was seen, why another attempt may work or may not be made."""
+"""The text of a decision: the failure, the progress, and why another attempt may work or may not be made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from holdfast.model.progress_facts import Sign
 
 
 def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Why these devices or nodes are not avoided as well: the job itself may break them."""
+    """Return why the job may not avoid these devices or nodes too: the job itself may break them.
+
+    `taken`: the names that it avoids already. `most`: how many it may avoid.
+    """
     if not taken:
         return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
     return (
@@ -21,7 +24,7 @@ def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
 
 
 def failure_name(report: ExitReport) -> str:
-    """The failure in one word or two: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
+    """Return a short name of the failure: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
     if report.exception:
         return report.exception
     if report.original.signal:
@@ -32,24 +35,24 @@ def failure_name(report: ExitReport) -> str:
 
 
 def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
-    """The sign of progress that counted, or that there was none. Empty for a first attempt."""
+    """Return a clause with the first sign of progress, or with the lack of one. Empty for a first attempt."""
     if signs:
         return f"; progress: {signs[0].text}"
     return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
 
 
 def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """The last attempt that got further than those before it; the first attempt where none did."""
+    """Return the number of the last attempt with a sign of progress; the first attempt if there is none."""
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
 def is_loss(report: ExitReport) -> bool:
-    """Nodes fell silent or left, as the gang itself has seen."""
+    """Return whether the report is about nodes that fell silent or left, as the gang itself detected."""
     return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
 
 
 def why_again(report: ExitReport) -> str:
-    """The reason for another attempt."""
+    """Return the reason for another attempt, as a clause."""
     match report.rerun:
         case _ if is_loss(report):
             return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"

@@ -1,4 +1,4 @@
-"""Whether a job may go on in another run, which the platform starts, and what that costs. Pure."""
+"""Decides whether the platform may start the job again in another run, and what that costs. Pure."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from holdfast.decide import restart_budgets
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.job_spec import JobSpec
 
-#: How long the platform may take to end this run after the owner asked for a new one, in seconds.
+#: Seconds that the platform may take to end this run after the owner asked for a new one.
 ANSWER_S = 300.0
 
 
 class RequeueBudget(msgspec.Struct, frozen=True):
-    """What the platform's budget leaves for another run of the job."""
+    """The platform's budget for further runs of the job: restarts spent, and the limit."""
 
     spent: int
     limit: int
-    #: Why there is no other run; empty where no platform starts jobs again; None: there may be one.
+    #: Why there is no further run; empty: no platform starts jobs again. None: a further run is possible.
     refusal: str | None
 
     def cost(self) -> str:
-        """`restart 3 of 20 (platform budget, not yours)`"""
+        """Return the cost in words: `restart 3 of 20 (platform budget, not yours)`."""
         return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
 
     def instead(self, reason: str) -> str:
-        """A reason to end the job, with the reason why it is not queued again."""
+        """Return a reason to end the job, with the reason why the job is not queued again."""
         return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
 
 
 def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> RequeueBudget:
-    """`unrecorded`: requeues that followed no attempt, so that no record shows them."""
+    """Return the budget for further runs. `unrecorded`: requeues that followed no attempt, so no record shows them."""
     limit = spec.restarts.platform_max_restarts
     spent = restart_budgets.spent_restarts(history, charged=False, restored=False) + unrecorded
     refusal: str | None = None

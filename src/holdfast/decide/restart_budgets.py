@@ -1,4 +1,4 @@
-"""What the attempts so far have used up: restarts of each budget, failures in a row, and the pause that follows."""
+"""Computes from the attempts so far: the spent restarts of each budget, failures in a row, and the next pause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from holdfast.model.phrases import Phrase
 
 
 def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
-    """Restarts of one budget so far. The user's budget starts anew after each attempt with a sign that restores it."""
+    """Return the spent restarts of one budget. `charged`: the user's budget, else the platform's.
+
+    The user's budget starts anew after each attempt with a sign that restores it. `restored`: the present attempt has
+    one.
+    """
     count = 0
     if charged and restored:
         return 0
@@ -25,17 +29,17 @@ def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored:
 
 
 def restarted(record: AttemptRecord) -> bool:
-    """Whether another attempt followed this one, or was to follow it in another run of the job."""
+    """Return whether another attempt followed this one, also in another run of the job."""
     return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
 
 
 def failed(record: AttemptRecord) -> bool:
-    """Whether the attempt itself failed. One that grew, or whose nodes the platform took, did not."""
+    """Return whether the attempt itself failed. A resized gang, or a requeue by the platform, is no failure."""
     return record.report.phrase != Phrase.RESIZED and record.decision.kind is not DecisionKind.REQUEUE
 
 
 def failures_in_row(history: Sequence[AttemptRecord]) -> int:
-    """The number of failures in a row at the end of `history`: none of these attempts progressed or ran healthily."""
+    """Return the number of attempts since the last one that progressed or ran healthily, that one included."""
     count = 0
     for record in reversed(history):
         count += 1
@@ -45,13 +49,13 @@ def failures_in_row(history: Sequence[AttemptRecord]) -> int:
 
 
 def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
-    """The pause in seconds before the next attempt, after so many failures in a row.
+    """Return the seconds to wait before the next attempt. `failures`: failures in a row. `jitter`: in [0, 1].
 
-    Exponential with jitter in [d/2, d]. The first failure of a row has one only where the cause says *later*.
+    The pause is exponential, with jitter in [d/2, d]. The first failure of a row has a pause only if `rerun` is LATER.
     """
     doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
     if doublings < 0:
         return 0.0
-    # The exponent is bounded so that a long row cannot overflow before the cap applies.
+    # Limit the exponent, so that a long row of failures cannot overflow before the cap applies.
     longest = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** min(doublings, 60))
     return longest * (0.5 + jitter / 2)
