@@ -1,1 +1,1 @@
-"""Policy, pure: the gang, recovery, isolation and placement."""
+"""The decisions, all pure: the gang, recovery, isolation and placement."""

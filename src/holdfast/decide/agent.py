@@ -1,13 +1,13 @@
-"""The agent: it owns one node's processes and obeys the owner, but only the present one.
+"""The agent: it owns one node's processes and obeys the present owner.
 
-Pure like the gang: commands and process facts come in, instructions go out. On one machine it lives in the supervisor's
-process; across machines each node runs one. Losing messages, owners and agents is safe:
+Pure like the gang: commands and process facts come in, instructions go out. On one machine it runs in the supervisor's
+process; with several machines each node runs one. It is safe to lose messages, owners and agents:
 
 - it ignores commands of an earlier owner (a lower term);
-- it ignores commands for attempts below its own, at or below the floor, or already stopped (it remembers);
-- a process starts once per attempt, and only while the lease holds;
-- the lease is counted from when the acknowledged heartbeat was *sent*; when it ends, the agent kills its processes;
-- it says `stopped` only when the last process is reaped.
+- it ignores commands for attempts below its own, at or below the floor, or for which it has recorded a stop;
+- a worker starts once per attempt, and only while the lease holds;
+- the lease counts from when the acknowledged heartbeat was *sent*; when it ends, the agent kills its processes;
+- it reports an attempt as stopped only when the last process is reaped.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from holdfast.model.process_messages import (
 class Agent:
     """One node's agent.
 
-    `lease_s`: None where owner and agent share a process and die together; then there are no heartbeats either.
-    `boot`: any number that rises with each start of the agent.
+    `lease_s`: seconds; None: owner and agent share a process and die together, and the agent sends no heartbeats.
+    `boot`: a number that rises with each start of the agent. `beat_s`: seconds between heartbeats.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Agent:
         self.boot = boot
         self.attempt = 0
         self.stopped = 0
-        """Every process of all attempts up to this one is reaped."""
+        """All processes of attempts up to this number are reaped."""
         self.floor = 0
         self.term = 0
-        """The highest term of an owner that this agent has heard from."""
+        """The highest term in a command that this agent received."""
         self.remembered = 0
-        """The highest attempt for which a stop was recorded: the agent never prepares it again."""
+        """The highest attempt for which a stop was recorded; the agent never prepares it again."""
         self.next_beat = float("-inf")
         self.lease = lease(lease_s)
         self.crew = crew()
@@ -73,12 +73,15 @@ class Agent:
         self._beat_s = beat_s
         self._out: list[Instruction] = []
 
-    # ------------------------------------------------------------------------------------------ the doors
+    # ------------------------------------------------------------------------------------------ inputs
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
-        """Obey a command of the owner; ignore an obsolete one. The agent answers each with its present state."""
+        """Obey a command of the owner, or ignore an obsolete one.
+
+        The agent answers each command but an `Ack` with a report.
+        """
         if command.term < self.term:
-            # A command of an earlier owner: its attempts may have other workers under the same numbers.
+            # The command is from an earlier owner, whose attempts may have other workers under the same numbers.
             if not isinstance(command, Ack):
                 self._report(now)
             return self._take()
@@ -99,7 +102,7 @@ class Agent:
         return self._take()
 
     def learn(self, fact: Fact, now: float) -> list[Instruction]:
-        """Take a fact about a process of this node."""
+        """Handle a fact about a process of this node."""
         match fact:
             case WorkerPrepared() if fact.attempt == self.attempt:
                 self.crew.prepared(fact.rank, warm=fact.warm)
@@ -115,7 +118,7 @@ class Agent:
                     self.stopping.listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
                     self._look(now)
             case WorkerPrepared() | WorkerUp() | WorkerExited() | WorkerStartFailed() | WorkersNotified():
-                pass  # of an attempt of before
+                pass  # it is about an earlier attempt
             case AllReaped():
                 self._reaped(fact.attempt)
             case _:
@@ -124,7 +127,7 @@ class Agent:
         return self._take()
 
     def tick(self, now: float) -> list[Instruction]:
-        """`next_wake` has come: the lease or a grace period may have ended, or a heartbeat may be due."""
+        """Handle what is due at `now`: the end of the lease or of a grace period, or a heartbeat."""
         stopping = self.stopping
         if self.lease.is_over(now) and not stopping.killed and self.crew.alive():
             self._end(f"no word from the owner for {self.lease.length_s:g} s: the lease is over", now)
@@ -142,7 +145,7 @@ class Agent:
         return self._take()
 
     def next_wake(self) -> float | None:
-        """When `tick` is due, in seconds on the clock of `now`."""
+        """Return when `tick` is due, in seconds on the clock of `now`; None: only an input changes anything."""
         stopping = self.stopping
         wakes = [stopping.kill_at, stopping.term_at, stopping.again_at]
         if self.lease.length_s is not None:
@@ -162,7 +165,7 @@ class Agent:
             return
         if attempt > self.attempt:
             if self.crew.alive() or (self.attempt > self.stopped and self.crew.hands):
-                # One attempt at a time: end the old one first. The owner repeats PREPARE until the agent obeys it.
+                # Only one attempt may run: end the old one first. The owner repeats PREPARE until the agent obeys it.
                 self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
@@ -184,7 +187,7 @@ class Agent:
             return
         self.remembered = max(self.remembered, command.attempt)
         if self.attempt <= self.stopped or not self.crew.hands:
-            # No process of an older attempt lives here, and from now on no process of this one ever will.
+            # No process of an older attempt lives on this node, and this attempt will never start any.
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return
@@ -212,7 +215,7 @@ class Agent:
                 self._terminate(now)
 
     def _terminate(self, now: float) -> None:
-        """No worker needs more time to save: ask every process to exit."""
+        """Send the first signal: the time to save is over, or no worker needs it."""
         stopping = self.stopping
         stopping.asked(now)
         order = SignalWorkers(attempt=self.attempt, hard=False, reason=stopping.reason, signal=stopping.signal)
@@ -252,7 +255,7 @@ class Agent:
         self.stopping.reset()
 
     def _end(self, reason: str, now: float) -> None:
-        """Kill all live processes, without grace: no owner is left that could grant any."""
+        """Kill all live processes without a grace period: no owner can grant one."""
         if not self.stopping.killed:
             self._intend()
             self.stopping.kill_now(reason, now)

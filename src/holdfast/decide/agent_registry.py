@@ -1,4 +1,4 @@
-"""The present agent of each node, the attempts that a node has stopped, and the nodes that have not reported yet."""
+"""The present agent of each node, the attempts that it has stopped, and the nodes that have not reported yet."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from holdfast.model.gang_protocol import ALIVE, Report
 
 
 class AgentRegistry:
-    """What the owner knows about each node's agent, over all attempts."""
+    """The owner's knowledge of each node's agent, over all attempts."""
 
     def __init__(self, course: GangState) -> None:
         self._course = course
         self.boots: dict[str, int] = {}
-        """The present agent of each node: the highest boot heard."""
+        """The boot of each node's present agent: the highest one that was received."""
         self.stopped: dict[str, int] = {}
-        """Every process of attempts up to this one is known to be reaped on the node."""
+        """For each node: all its processes of attempts up to this number have been reaped."""
         self.unheard: set[str] = set()
-        """Nodes that have not reported since the owner came back, until `hears_until`."""
+        """Nodes that have not reported since the owner restarted, until `hears_until`."""
         self.hears_until = 0.0
         self.dead: dict[str, int] = {}
-        """Agents of a run of the job that is over: each node's highest boot. Late reports may still arrive."""
+        """Each node's highest boot in an ended run of the job. Late reports of these agents may still arrive."""
         self.busy: dict[str, int] = {}
-        """The attempt of each node on which some worker lives, as its agent reports."""
+        """The attempt of each node that has a live worker, as its agent reports."""
 
     def is_of_before(self, report: Report) -> bool:
-        """Whether the node already has a later agent."""
+        """Return whether the report comes from an earlier agent of the node, or of an ended run."""
         return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
 
     def is_dead(self, node: str, boot: int) -> bool:
-        """Whether this agent belongs to a run of the job that is over."""
+        """Return whether this agent belongs to an ended run of the job."""
         return 0 < boot <= self.dead.get(node, 0)
 
     def bury(self, nodes: Iterable[str]) -> None:
-        """The platform has ended a run of the job: every agent of it is gone, with all its processes."""
+        """Mark all agents as belonging to an ended run of the job: they are gone with all their processes."""
         for node in {*nodes, *self.boots}:
             self.dead[node] = max(self.boots.get(node, 0), self.dead.get(node, 0))
         self.boots.clear()
@@ -43,7 +43,7 @@ class AgentRegistry:
         self.unheard = set()
 
     def hear(self, report: Report) -> bool:
-        """An agent was heard. Returns whether it is another one than the node had before."""
+        """Record an agent's report. Return whether the node has a new agent."""
         anew = report.boot > self.boots.get(report.node, report.boot)
         self.boots[report.node] = report.boot
         self.unheard.discard(report.node)
@@ -55,37 +55,37 @@ class AgentRegistry:
         return anew
 
     def speaks_anew(self, node: str, boot: int) -> bool:
-        """An agent has sent its hello. Returns whether it is another one than the node had before."""
+        """Record an agent's hello. Return whether the node has a new agent."""
         anew = boot > self.boots.get(node, boot)
         self.boots[node] = max(boot, self.boots.get(node, boot))
         return anew
 
     def speaks(self, node: str, boot: int) -> bool:
-        """Whether this agent is the node's present one."""
+        """Return whether this agent is the node's present one."""
         return boot == self.boots.get(node, boot) and not self.is_dead(node, boot)
 
     def began_anew(self, node: str, over: int) -> None:
-        """A new agent has no process of attempts up to `over`: the guard of the earlier agent killed them."""
+        """Record that a new agent has no process of attempts up to `over`: the earlier agent's guard killed them."""
         self.stopped[node] = max(self.stopped.get(node, 0), over)
         self.busy.pop(node, None)
 
     def outlived(self, attempt: int) -> list[str]:
-        """The nodes on which workers of an older attempt live: only an owner that forgot the attempt finds any."""
+        """Return the nodes with live workers of an older attempt. Only an owner that lost an attempt finds any."""
         return [node for node, number in self.busy.items() if number < attempt]
 
     def is_stopped(self, node: str) -> bool:
-        """Whether no process of the attempt can live there: its agent reported it, or its lease has surely ended."""
+        """Return whether no process of the attempt can live on the node: its agent reported so, or it is fenced."""
         course = self._course
         return self.stopped.get(node, 0) >= course.highest or node in course.trial.fenced
 
     def forget(self, nodes: Iterable[str], until: float) -> None:
-        """The owner is back: no agent counts as present before it is heard, or before `until`."""
+        """Forget the agents after a restart of the owner: each counts as absent until it reports, or until `until`."""
         self.unheard = set(nodes)
         self.hears_until = until
 
     def may_be_waited_for(self, now: float) -> bool:
-        """Whether an agent may still have to report for the first time since the owner came back.
+        """Return whether the owner must still wait for first reports since its restart.
 
-        Where nodes join, a journal that lost its tail may have forgotten a node and its workers.
+        If nodes can join, the journal may have lost a node that joined last, with its workers.
         """
         return (bool(self.unheard) or self._course.spec.nodes.many) and now < self.hears_until

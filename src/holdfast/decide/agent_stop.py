@@ -1,4 +1,4 @@
-"""A stop that an agent carries out: what was recorded about it, and when its next step is due."""
+"""The agent's stop of an attempt: its state, and the times of its next steps."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ SIGTERM = int(Signals.SIGTERM)
 
 
 class AgentStop:
-    """The stop of one attempt; thrown away with it. Times are seconds on the agent's own clock."""
+    """The stop of the agent's present attempt. Times are seconds on the agent's own clock."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.grace_s = 0.0
         self.signal = SIGTERM
-        """The first signal that the workers get."""
+        """The first signal to the workers."""
         self.reset()
 
     def reset(self) -> None:
-        """Another attempt begins, and nothing of it is stopped."""
+        """Clear the state, because another attempt begins."""
         self.intended = False
-        """The stop was recorded before it was carried out: exits from here on count as stopped, never as failed."""
+        """The stop is recorded: from now on exits count as stopped, never as failed."""
         self.killed = False
         self.kill_at: float | None = None
-        """When SIGKILL follows."""
+        """When SIGKILL follows; None: no SIGKILL is due."""
         self.term_at: float | None = None
-        """Workers that listen may save until then; no worker has been signalled yet."""
+        """When the first signal follows; until then workers that listen may save. None: no first signal is due."""
         self.listening: set[int] | None = None
-        """The ranks that get until then to save; None: not known yet."""
+        """The live ranks that listen and may save until `term_at`; None: not known yet."""
         self.again_at: float | None = None
-        """When SIGTERM follows: the workers first got another signal."""
+        """When SIGTERM follows, if the first signal was another one; else None."""
 
     def reaped(self) -> None:
-        """The last process is gone: nothing is due any more."""
+        """Clear all times: the last process is gone."""
         self.kill_at = self.term_at = self.again_at = None
 
     def kill_now(self, reason: str, now: float) -> None:
-        """Kill at once, without grace."""
+        """Kill at once, without a grace period."""
         self.reason = reason
         self.kill_at, self.term_at, self.again_at = now, None, None
 
@@ -44,7 +44,7 @@ class AgentStop:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def asked(self, now: float) -> None:
-        """The first signal is sent now."""
+        """Record that the first signal is sent now, and set the times of the next ones."""
         self.term_at = None
         self.kill_by(now + self.grace_s)
         self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
@@ -55,5 +55,5 @@ class AgentStop:
 
     @property
     def waits_in_vain(self) -> bool:
-        """All workers that wanted to save have exited: the time that is left helps no worker."""
+        """Whether all workers that listen have exited, so that the rest of the time to save is useless."""
         return self.term_at is not None and self.listening is not None and not self.listening

@@ -1,7 +1,7 @@
 """Merges the answers of several nodes: their rounds of checks, and their evidence. Pure.
 
-What a node reports about itself carries the node's name. What the gang knows itself (exits, their dates, the stop)
-stays as the gang has it; a node only adds to it.
+A node's statements get the node's name. The gang's own knowledge (exits, their dates, the stop) stays unchanged; a node
+only adds to it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence
 from holdfast.model.faults import ActiveFault
 
-#: The owner keeps all that the logs of so many ranks say, those that died first; of the others the best clue.
+#: The owner keeps the whole reading of the logs of this many ranks, those that died first; of the others the best clue.
 MOST_READ = 1000
-#: A fault that its node reports and the gang knows already is the same fault if the dates differ by at most this.
+#: Seconds. A fault of a node and a fault that the gang knows are the same if their dates differ by at most this.
 SAME_FAULT_S = 2.0
-#: Of one check's states on several nodes, the report shows the first of these.
+#: The order of a check's states: of its states on several nodes the report shows the first in this order.
 _WORST_FIRST = (
     "failed",
     "running",
@@ -44,7 +44,7 @@ _WORST_FIRST = (
 
 
 def named(names: Sequence[str]) -> str:
-    """`gpu-1, gpu-2 and 5 more`."""
+    """Return the names as `gpu-1, gpu-2 and 5 more`."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -55,13 +55,13 @@ def named(names: Sequence[str]) -> str:
 def merged_checks(
     order: RunChecks, answers: Mapping[str, ev.ChecksFinished], missing: Sequence[str], limit_s: float
 ) -> ev.ChecksFinished:
-    """The round of all nodes. The nodes of `missing` did not answer within `limit_s`: they are left out."""
+    """Merge the nodes' results into one. `missing`: nodes that gave no answer within `limit_s`; the job avoids them."""
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]
-    # The failure that stops the job comes first; among equals the first node's.
+    # A failure that stops the job comes first; among equals the first node's.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
-    # A node uses its own device names: each has a gpu0.
+    # Add the node's name to its device names, because each node has a gpu0.
     nodes = frozenset(order.nodes)
     avoid = [
         name if name in nodes or name.startswith(f"{node}/") else f"{node}/{name}"
@@ -92,13 +92,13 @@ def merged_checks(
 
 
 def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tuple[CheckLine, ...]]:
-    """Each node's own lines, the failed nodes first."""
+    """Return each node's lines, failed nodes first, for at most `MOST_NODES` nodes."""
     told = sorted(answers, key=lambda one: one[1].state is not CheckState.FAIL)
     return {node: word.taken.checks for node, word in told[:MOST_NODES] if word.taken is not None}
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
-    """One line for each check: the most important of its states on the nodes, with its words."""
+    """Merge rounds into one: for each check the most important of its states on the nodes, with that message."""
     lines: dict[str, list[CheckLine]] = {}
     for taken in rounds:
         for line in taken.checks:
@@ -136,7 +136,7 @@ def _unanswered(missing: Sequence[str], limit_s: float) -> CheckFailure:
 
 
 def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
-    """Warnings with the names of their nodes; a warning that several nodes share appears once."""
+    """Return the warnings with their nodes' names; a warning of several nodes appears once. `said`: (node, warning)."""
     nodes: dict[str, list[str]] = {}
     for node, text in said:
         nodes.setdefault(text.replace(f"{node}: ", "", 1), []).append(node)
@@ -149,7 +149,7 @@ def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
 def merged_evidence(
     known: AttemptEvidence, told: Mapping[str, AttemptEvidence], silent: Sequence[str], limit_s: float
 ) -> AttemptEvidence:
-    """What the gang knows, with the additions of each node. `silent`: nodes that added nothing within `limit_s`."""
+    """Return the gang's evidence with each node's additions. `silent`: nodes that sent none within `limit_s`."""
     read = {worker.rank: worker for of_node in told.values() for worker in of_node.workers}
     workers = _bounded([_told(worker, read.get(worker.rank)) for worker in known.workers])
     nodes = list(told.items())
@@ -179,7 +179,7 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """The gang knows from the agent how and when a worker ended; the node has read what the worker's log says."""
+    """Merge the gang's knowledge of a worker (how and when it ended) with the node's reading of the worker's log."""
     if said is None:
         return known
     ended = known.exit
@@ -212,7 +212,7 @@ def _of_node(line: Evidence, node: str) -> Evidence:
 
 
 def _faults(known: AttemptEvidence, told: Mapping[str, AttemptEvidence]) -> tuple[ActiveFault, ...]:
-    """The faults that the gang knows stay as they are; the nodes add those that are new to it."""
+    """Return the faults that the gang knows, unchanged, and the new ones that the nodes report."""
     found = list(known.faults)
     for node, of_node in told.items():
         for fault in of_node.faults:
@@ -237,7 +237,7 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """The hang, with the stacks that workers wrote when they were stopped, where no look had any."""
+    """Return the hang. If no look has stacks, add the stacks that workers wrote when they were stopped."""
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
         return hang
@@ -269,7 +269,7 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
 
 
 def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> HostFacts | None:
-    """The surroundings of the node whose worker died first, else of any node."""
+    """Return the host facts of the node whose worker died first, else of any node."""
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)
     return next((surroundings for surroundings in found if surroundings is not None), None)

@@ -78,7 +78,7 @@ class AttemptRecorder:
         *,
         elsewhere: bool = False,
     ) -> None:
-        """End the job, or queue it again, because an attempt ends during its checks. The attempt has a report as any other.
+        """End the job, or queue it again, because an attempt ends during its checks. The attempt gets its report.
 
         `trigger`, `kind`, `reason`: the transition and the decision if the job ends. `cause`: the job's report, if it
         is not this attempt's. `elsewhere`: the job could continue with other nodes.

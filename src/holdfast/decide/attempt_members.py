@@ -1,4 +1,4 @@
-"""The members of the attempt, and what the owner knows about each."""
+"""The ranks of the attempt (its members), and what the owner knows about each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.model.human_format import ranks
 from holdfast.model.job_spec import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
-#: Has exited by itself.
+#: The states of a rank that exited by itself.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-#: Has been prepared; an owner whose journal lost its tail may find that it was let go already.
+#: The states of a rank that is prepared. If the journal lost its last events, a rank may have got its GO already.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
-#: Has obeyed its GO, also where it died then (a failure that counts ends the attempt).
+#: The states of a rank that has obeyed its GO, even if it failed then (a failure that counts ends the attempt).
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
 
 
 class KnownRank(msgspec.Struct):
-    """What the owner knows about one rank. `state` None: nothing yet, or nothing since the owner came back."""
+    """The owner's knowledge of one rank. `state` None: not reported yet, or not since the owner restarted."""
 
     seat: Seat
     state: MemberState | None = None
@@ -34,7 +34,7 @@ class KnownRank(msgspec.Struct):
 
     @property
     def fate(self) -> str:
-        """`worker rank 1 (pid 4242) on node-3: SIGKILL`"""
+        """How the rank ended: `worker rank 1 (pid 4242) on node-3: SIGKILL`."""
         who = f"{self.seat.role} rank {self.seat.rank}"
         if self.start_failed:
             return f"{who} on {self.seat.node} could not start: {self.start_failed}"
@@ -44,7 +44,7 @@ class KnownRank(msgspec.Struct):
 
 
 def fates(fallen: Sequence[KnownRank]) -> list[str]:
-    """A line for each death; one line for all workers of a node that ended alike, with the first one's process."""
+    """Return a line for each failed rank; equal ends of one role on one node share a line, with the first one's pid."""
     alike: dict[tuple[str, str, str], list[KnownRank]] = {}
     for known in fallen:
         how = known.start_failed or (known.exit.how if known.exit is not None else "")
@@ -57,14 +57,14 @@ def fates(fallen: Sequence[KnownRank]) -> list[str]:
 
 
 class AttemptMembers:
-    """The members of one attempt. Reports of other attempts do not come here: the gang fences them."""
+    """The members of one attempt. The gang passes no report of another attempt."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
         self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
         self._on: dict[str, list[KnownRank]] = {}
         self._count: dict[str, Counter[MemberState | None]] = {}
-        """How many members of each role are in each state: a large gang is not counted anew at every heartbeat."""
+        """For each role the number of members in each state, so that a heartbeat need not count a large gang anew."""
         for known in self.members.values():
             self._on.setdefault(known.seat.node, []).append(known)
             self._count.setdefault(known.seat.role, Counter())[known.state] += 1
@@ -82,15 +82,14 @@ class AttemptMembers:
         known.state = state
 
     def last_exit(self, now: float) -> float:
-        """When the last member that is known to have ended did so; `now` where no end is known."""
+        """Return the latest known exit time of a member; `now` if none is known."""
         exits = [known.exit for known in self.members.values() if known.exit is not None]
         return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
     def take(self, report: Report, now: float) -> list[KnownRank]:
-        """Learn from a report; returns the members that newly failed, in the order in which they died.
+        """Take a report. Return the members that newly failed, in the order of their deaths.
 
-        A report that was overtaken by a later one of the same agent teaches nothing: reordering must not bring a member
-        back to life.
+        A report that a later one of the same agent has overtaken is ignored: it must not bring a member back to life.
         """
         key = (report.node, report.boot)
         if report.sent < self._sent.get(key, float("-inf")):
@@ -106,14 +105,14 @@ class AttemptMembers:
             known.start_failed = member.start_failed
             known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
-                undated = member.died_at is None  # only its age is known
+                undated = member.died_at is None  # only the seconds since its end are known
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
                 fallen.append(known)
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
 
     def forget(self) -> None:
-        """The owner was away: it still knows only final ends."""
+        """Forget all states that are not final, after a restart of the owner."""
         self._sent.clear()
         for known in self.members.values():
             if known.state not in FINISHED:
@@ -138,22 +137,22 @@ class AttemptMembers:
         return sum(count[state] for count in self._count.values() for state in states)
 
     def missing(self, *states: MemberState) -> tuple[int, ...]:
-        """The ranks that are in none of these states."""
+        """Return the ranks that are in none of these states."""
         return tuple(rank for rank, known in self.members.items() if known.state not in states)
 
     def in_state(self, *states: MemberState | None) -> tuple[int, ...]:
-        """The ranks that are in one of these states; None: the ranks of unknown state."""
+        """Return the ranks that are in one of these states; None stands for an unknown state."""
         return tuple(rank for rank, known in self.members.items() if known.state in states)
 
     def unheard(self) -> tuple[int, ...]:
-        """The ranks of unknown state, never heard of or not since the owner came back."""
+        """Return the ranks of unknown state: not reported yet, or not since the owner restarted."""
         return tuple(rank for rank, known in self.members.items() if known.state is None)
 
     def failed(self) -> tuple[KnownRank, ...]:
         return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
 
     def verdict(self, spec: JobSpec) -> bool | None:
-        """What the completion policy decides: True complete, False failed, None not yet."""
+        """Apply the completion policy. Return True: complete; False: failed; None: not decided yet."""
         for role in spec.roles:
             count = self._count.get(role.name, Counter())
             failed, succeeded = count[MemberState.FAILED], count[MemberState.DONE]
@@ -163,6 +162,6 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # A stopped rank means no success, whatever the others did.
+            # A stopped rank means that the job is not complete, whatever the others did.
             return None
         return self._in((MemberState.DONE,)) > 0

@@ -1,7 +1,7 @@
-"""Which devices and cores of a node each worker has to itself: whole devices, and whole cores near them. Pure.
+"""Binds workers to devices and cores of a node: each gets whole devices, and whole cores near them. Pure.
 
-A role that asks for devices or CPUs (`Resources`) is bound: each of its workers sees exactly the devices that it was
-given, and no other worker of such a role has them too.
+A role that asks for devices or CPUs (`Resources`) is bound: each of its workers sees exactly its own devices, and no
+other worker of a bound role has them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ class WorkerShare(msgspec.Struct, frozen=True):
     """The devices and CPUs of one worker."""
 
     devices: tuple[str, ...] = ()
-    #: A list in the kernel's form, `0-3,8`; empty: the worker is not bound.
+    #: The CPUs in the kernel's form, `0-3,8`; empty: the worker is not bound to CPUs.
     cpus: str = ""
 
 
 class FreeDevices:
-    """The devices and CPUs of a node that no worker has yet."""
+    """The free devices and CPUs of a node: no worker has them yet."""
 
     def __init__(self, node: NodeInfo, devices: Sequence[str]) -> None:
-        """`devices`: those of the node that the job may use."""
+        """`devices`: the node's devices that the job may use."""
         self._node = node
         self._devices = list(devices)
         self._domains = [cores_of(domain) for domain in node.cpus]
         self._count = node.cores if node.cores and not node.cpus else None
 
     def take(self, spec: JobSpec, role: Role) -> WorkerShare | None:
-        """Take a worker's share. Where too little is left it takes nothing and returns None."""
+        """Take the share of one worker of `role`. If too little is free, take nothing and return None."""
         devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
         left = self.cpus_left()
         if devices > len(self._devices) or (cpus and left is not None and cpus > left):
@@ -44,7 +44,7 @@ class FreeDevices:
         return WorkerShare(own, self._cores(cpus, own))
 
     def cpus_left(self) -> int | None:
-        """How many CPUs no worker has; None where the node's CPUs are not known."""
+        """Return the number of free CPUs; None if the node's CPUs are not known."""
         if not self._domains:
             return self._count
         return sum(len(core) for cores in self._domains for core in cores)
@@ -62,7 +62,7 @@ class FreeDevices:
         return cpu_list(found)
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
-        """The order of domains: first those of its devices, then one that has all wanted CPUs, then the fullest."""
+        """Return the memory domains in order: near the devices first, then with enough free CPUs, then the fullest."""
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
 
@@ -72,10 +72,10 @@ class FreeDevices:
         return sorted(range(len(self._domains)), key=key)
 
     def _of_domain(self, cores: list[tuple[int, ...]], wanted: int) -> list[int]:
-        """Up to so many CPUs of a domain: whole cores first, CPUs of partly used cores last."""
+        """Take up to `wanted` CPUs of a domain: whole cores first, CPUs of partly used cores last."""
         found: list[int] = []
         whole = max(map(len, cores), default=0)
-        cores.sort(key=lambda core: len(core) < whole)  # stable: whole ones first, else in their order
+        cores.sort(key=lambda core: len(core) < whole)  # a stable sort: whole cores first, otherwise in their order
         while cores and len(found) < wanted:
             core = cores.pop(0)
             number = wanted - len(found)
@@ -86,7 +86,7 @@ class FreeDevices:
 
 
 def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
-    """The devices and CPUs that each worker of an attempt has to itself, as the attempt's record keeps them."""
+    """Return the devices and CPUs of each bound worker for the attempt's record, at most `MOST_BOUND`."""
     return tuple(
         Bound(
             rank=seat.rank,
@@ -101,7 +101,7 @@ def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
 
 
 def lack(spec: JobSpec, nodes: Sequence[NodeInfo]) -> str:
-    """What the workers ask for and what the nodes have, as a clause; empty where no worker is bound."""
+    """Return the workers' needs and the nodes' resources, as a clause; empty if no worker is bound."""
     if not binds(spec):
         return ""
     asked = "; ".join(text for role in spec.roles if (text := _asked(spec, role)))

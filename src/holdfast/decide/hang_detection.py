@@ -1,12 +1,14 @@
-"""Does the gang hang? The owner asks all its nodes at once to look at their ranks, and judges the looks together. Pure.
+"""Detects a gang that hangs: the owner asks all nodes at once to look at their ranks, and judges the looks together.
 
-    silence.begin(attempt, seats, now), silence.end()     a gang runs; it runs no more
-    silence.due(now), silence.next_wake()                 what to ask, or what was found
-    silence.hear(node, seen, now)                         a node's look: what follows from it, once all are there
+Pure: `now` comes in, requests to the nodes go out.
 
-First the owner asks when each rank last printed or reported a step, which costs nothing. It looks closer only at a
-silent gang. `holdfast.explain.hang_watch` decides when to look, and how closely. A node that does not answer in time is
-named with its ranks, and the others are judged without it.
+    hangs.begin(attempt, seats, now), hangs.end()     an attempt runs; it runs no more
+    hangs.due(now), hangs.next_wake()                 returns the next request, or the hang that was found
+    hangs.hear(node, seen, now)                       takes a node's look; returns the same once all have answered
+
+First the owner asks when each rank last printed a line or reported a step, which costs nothing. It looks closer only at
+a silent gang. `holdfast.explain.hang_watch` decides when to look, and how closely. A node that does not answer in time
+is named with its ranks, and the others are judged without it.
 """
 
 from __future__ import annotations
@@ -25,21 +27,22 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen, WantLastWords
 from holdfast.model.job_spec import Seat
 
-#: How long a node may take to answer: longer than its own limit for the stacks of a few ranks.
+#: Seconds that a node may take to answer: longer than its own limit for the stacks of a few ranks.
 ANSWER_S = 10.0
-#: Added for each further rank of a node whose stacks are wanted: it looks at some in parallel, each 5 s at most.
+#: Seconds added for each rank of the largest node if stacks are requested: a node samples some ranks in parallel, at
+#: most 5 s each.
 STACK_S = 1.5
-#: This is added where the frames of machine code are wanted.
+#: Seconds added if native frames are requested.
 NATIVE_S = 15.0
-#: The evidence keeps the looks at the ranks that differ, and at so many others.
+#: The evidence keeps the looks at up to this many ranks that differ, and at up to this many others.
 SHOWN = 64
 
-#: What to ask every node, or the hang that was found.
+#: A request to every node, or the hang that was found.
 Next = LookAtRanks | WantLastWords | HangFound
 
 
 class _OpenLook(msgspec.Struct):
-    """A look that the nodes have not all answered."""
+    """A request for a look that not all nodes have answered."""
 
     look: LookAtRanks
     waits_for: set[str]
@@ -57,11 +60,11 @@ class HangDetection:
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _OpenLook | None = None
         self._deaf: dict[str, float] = {}
-        """How long the last look waited for nodes that did not answer it."""
+        """The nodes that did not answer the last look, with the seconds that it waited for them."""
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
-        """Every rank of the attempt is up. A second call for the same attempt does nothing."""
+        """Start to watch an attempt whose ranks are all up. A second call for the same attempt does nothing."""
         if self._watch is not None and self._watch.attempt == attempt:
             return
         self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)
@@ -72,17 +75,17 @@ class HangDetection:
         self._ranks = {node: tuple(of_node) for node, of_node in ranks.items()}
 
     def end(self) -> None:
-        """No attempt runs."""
+        """Stop watching: no attempt runs."""
         self._watch = self._asked = None
 
     def next_wake(self) -> float | None:
-        """When to ask `due`; None: nothing runs."""
+        """Return when to call `due`; None: no attempt runs."""
         if self._watch is None:
             return None
         return self._asked.due if self._asked is not None else self._watch.next_wake()
 
     def due(self, now: float) -> list[Next]:
-        """What to ask, or the hang that was found, at this moment."""
+        """Return the requests that are due at `now`, or the hang that was found."""
         watch = self._watch
         if watch is None:
             return []
@@ -92,7 +95,7 @@ class HangDetection:
         return [self._ask(watch, Closeness.WORDS, now)] if wake is not None and wake <= now else []
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> list[Next]:
-        """A node has answered; an answer to another look is ignored. `node`: empty where there is only one."""
+        """Take a node's answer; ignore an answer to another look. `node`: empty if there is only one node."""
         watch, asked = self._watch, self._asked
         if watch is None or asked is None or (seen.attempt, seen.number) != (watch.attempt, asked.look.number):
             return []
@@ -113,7 +116,7 @@ class HangDetection:
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
-        # The closest look follows at once: do not wait again for a node that has just not answered.
+        # The look with native frames follows at once: do not wait again for a node that did not answer the last one.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look
@@ -140,7 +143,7 @@ class HangDetection:
         return found
 
     def _listen(self, watch: HangWatch, answers: Mapping[str, RanksSeen]) -> None:
-        """Bring the watch up to date: a line or a step wakes no process."""
+        """Update the watch with each rank's last line or step, and with the ranks that have ended."""
         for node, seen in answers.items():
             for heard in seen.heard:
                 if heard.at is not None:
@@ -150,7 +153,7 @@ class HangDetection:
 
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
-    """The hang, with the ranks of which there is no look. Where all others wait alike, these differ."""
+    """Add the ranks without a look to the hang's reason. If all other ranks wait alike, these are the culprits."""
     if not missing:
         return hang
     ranks = tuple(sorted(rank for of_node in missing.values() for rank in of_node))
@@ -162,7 +165,7 @@ def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], wai
 
 
 def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> HangEvidence:
-    """The ranks that differ with the names of their nodes, where there are several."""
+    """Add the node's name to the culprits in the reason, if the job has several nodes and they are all on one."""
     who = name_ranks(hang.culprits)
     nodes = [node for node, of_node in ranks.items() if set(of_node) & set(hang.culprits)]
     if len(ranks) < 2 or len(nodes) != 1 or not hang.why.startswith(f"{who} ") or hang.why.startswith(f"{who} on "):
@@ -171,7 +174,7 @@ def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> Han
 
 
 def _bounded(hang: HangEvidence) -> HangEvidence:
-    """With the looks at the ranks that differ and at some others: a report names no more."""
+    """Keep only the looks at the culprits and at some other ranks: a report names no more."""
     kept = set(hang.culprits[:SHOWN])
 
     def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:

@@ -1,7 +1,7 @@
-"""Is a gang too still? Without a hang time-out its owner says so once, with stacks, and stops nothing. Pure.
+"""Warns once, with stacks, about an idle gang, if the job has no hang time-out. It stops nothing. Pure.
 
-A gang is still when for the whole time no rank has printed, reported a step, changed its use of CPU or moved bytes.
-`holdfast.decide.hang_detection` is the part that judges and stops; it asks for more and closer looks.
+A gang is idle if during the whole time no rank has printed, reported a step, changed its use of CPU or moved bytes.
+`holdfast.decide.hang_detection` judges and stops a gang; it looks more often and more closely.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: How many times the owner looks at a silent gang within the whole time.
+#: The number of looks at a silent gang within the whole time.
 PARTS = 4
-#: How long a look may take: no step waits for it.
+#: Seconds that a look may take; nothing waits for it.
 ANSWER_S = 60.0
-#: A rank whose use of CPU changes by this many cores has moved.
+#: A rank is active if its use of CPU changes by more than this many cores.
 CHANGE_CORES = 0.25
-#: A rank that moved this many bytes between two looks reads or writes data.
+#: A rank is active if it moved more than this many bytes between two looks.
 MOVED_BYTES = 1 << 20
 
 Look = tuple[RankSnapshot, ...]
@@ -44,7 +44,7 @@ class IdleWarning:
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._began_at = 0.0
         self._since = 0.0
-        """The moment of the last change."""
+        """The time of the last activity."""
         self._next_at: float | None = None
         self._number = 0
         self._asked: _OpenIdleLook | None = None
@@ -53,7 +53,7 @@ class IdleWarning:
         self._ended: set[int] = set()
 
     def begin(self, attempt: int, seats: Sequence[Seat], began_at: float, now: float) -> None:
-        """All ranks of the attempt are up, since `began_at`."""
+        """Start to watch an attempt whose ranks are all up since `began_at`."""
         ranks: dict[str, list[int]] = {}
         for seat in seats:
             ranks.setdefault(seat.node, []).append(seat.rank)
@@ -65,15 +65,15 @@ class IdleWarning:
         self._next_at = began_at + self._after_s / PARTS
 
     def end(self) -> None:
-        """No attempt runs."""
+        """Stop watching: no attempt runs."""
         self._next_at = self._asked = None
 
     def next_wake(self) -> float | None:
-        """When to ask `due`; None: not again in this attempt."""
+        """Return when to call `due`; None: not again in this attempt."""
         return self._asked.due if self._asked is not None else self._next_at
 
     def due(self, now: float) -> LookAtRanks | HangEvidence | None:
-        """What to ask all nodes at this moment."""
+        """Return the request to all nodes that is due at `now`, or at last the evidence for the warning."""
         if self._asked is not None:
             return self._whole(self._asked, now) if now >= self._asked.due else None
         if self._next_at is None or now < self._next_at:
@@ -81,7 +81,10 @@ class IdleWarning:
         return self._ask(Closeness.WORDS, now)
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> LookAtRanks | HangEvidence | None:
-        """A node has answered. Returns what to ask next, or at last the evidence. `node`: empty where there is one."""
+        """Take a node's answer.
+
+        Return the next request, or at last the evidence. `node`: empty if there is only one.
+        """
         asked = self._asked
         if asked is None or (seen.attempt, seen.number) != (self._attempt, asked.look.number):
             return None
@@ -128,7 +131,7 @@ class IdleWarning:
         return self._ask(Closeness.LIGHT, now)
 
     def _moved(self, at: float, now: float) -> None:
-        """Something has changed at `at`."""
+        """Start the wait anew, because a rank was active at `at`."""
         self._since = at
         self._looks = []
         self._cores = {}
@@ -136,7 +139,7 @@ class IdleWarning:
         self._next_at = at + part_s if at >= now else max(at + part_s, now + part_s / 2)
 
     def _moves(self, look: Look) -> bool:
-        """Whether a rank has moved since the look before; its CPU use since then is kept."""
+        """Return whether a rank was active since the previous look, and keep each rank's CPU use since then."""
         before = {shot.rank: shot for shot in self._looks[-1]} if self._looks else {}
         if before and before.keys() != {shot.rank for shot in look}:
             return True

@@ -1,14 +1,14 @@
-"""Which devices may be used: the fault engine's public face.
+"""The public interface of the fault engine: which devices may be used, and why.
 
-`FaultEngine` folds fault events into standings; `standing` and `standings` put them into words. All of it
-is pure. How a supervisor uses it:
+`FaultEngine` folds fault events into levels; `standing` and `standings` return them as standings with a reason. All
+functions are pure. A supervisor uses them like this:
 
     engine = FaultEngine(policy, breaker=Breaker())
     engine.register(devices)
-    changes = engine.handle(event, now)      # an event came in
-    wake = engine.next_wake()                # when to call …
-    changes += engine.tick(now)              # … this: deadlines before `now` pass
-    for change in changes: …                 # change.after: the remedy that now applies, None: no fault
+    changes = engine.handle(event, now)      # for each event
+    wake = engine.next_wake()                # when to call `tick`
+    changes += engine.tick(now)              # applies the deadlines before `now`
+    for change in changes: …                 # change.after: the remedy that now applies; None: no fault
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = [
     "standings",
 ]
 
-#: A RETRY_REQUEST fault does not touch an inference job while the fault is at most this old.
+#: Seconds. A RETRY_REQUEST fault that is no older than this does not affect an inference job.
 RETRY_WAIT_S = 60.0
 
 
 class LevelConsequence(Noun, frozen=True, kw_only=True):
-    """What a device's level means for a job that uses the device."""
+    """The consequence of a device's level for a job that uses the device."""
 
     #: Stop the attempt.
     stop: bool = False
@@ -57,7 +57,7 @@ class LevelConsequence(Noun, frozen=True, kw_only=True):
     reset: bool = False
     #: Workers that listen get time to save before the stop.
     save: bool = True
-    #: Look again at that moment: the fault may be over.
+    #: Check again at this time (seconds), because the fault may be over then; None: no check is needed.
     wait_until: float | None = None
     why: str = ""
 
@@ -71,7 +71,7 @@ def answer_of(
     kind: JobKind = JobKind.TRAINING,
     on_subhealth: str = "ignore",
 ) -> LevelConsequence:
-    """What the gang does when one of its devices has this level during a job. `since`: when the fault began.
+    """Return what the gang does when a device in use has this level. `since`: when the fault began (seconds).
 
     `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force` (restart without it at once).
     """
@@ -109,7 +109,7 @@ def answer_of(
 
 
 def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStanding:
-    """The standing of one device at the engine's latest `now`, with the reason in one sentence.
+    """Return the standing of one device at the engine's latest `now`, with the reason in one sentence.
 
     `zone`: the time zone of the times in that sentence.
     """
@@ -139,12 +139,12 @@ def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStandi
 
 
 def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ...]:
-    """Every known device, by name; numbers in names sort as numbers."""
+    """Return the standings of all known devices, sorted by name (gpu2 before gpu10)."""
     return tuple(standing(engine, name, zone) for name in sorted(engine.devices, key=natural))
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
-    """The event that would end this standing, in words."""
+    """Return the event that would end this standing, in words; empty for a healthy device."""
     found = list(deciding)
     if standing_of(level) is Standing.HEALTHY:
         return ""

@@ -1,7 +1,7 @@
-"""The state of one job: its phase, its attempt, and the few methods that change them.
+"""The state of one job: its phase, its attempt, and the methods that change them.
 
-The gang and each of its parts read the fields and call the methods; only this file writes the fields
-(`tests/project/test_tidy.py`). What a part keeps for itself, no other part reads.
+The gang and its parts read the fields and call the methods; only this file writes the fields
+(`tests/project/test_tidy.py`). A part's private state is read by no other part.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from holdfast.model.peer_addresses import ports_needed
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: How many of its moves a gang keeps in its story.
+#: The number of last transitions that a gang keeps in its story.
 STORY = 256
-#: Characters of the reason for one move that the story keeps.
+#: The story keeps this many characters of the reason for a transition.
 STORY_TEXT = 200
 
 
 class PendingRequeue(msgspec.Struct, frozen=True):
-    """The owner asked the platform to start the job again. This says how the job ends if the platform does not."""
+    """A request to the platform to start the job again, and how the job ends if the platform refuses."""
 
     reason: str
     report: ExitReport
@@ -59,31 +59,31 @@ class GangState:
         self.phase: Phase = FIRST
         self.attempt = 0
         self.highest = 0
-        """The highest attempt that any node has reported: above `attempt` where the journal has lost its tail."""
+        """The highest attempt that the owner or any node knows: above `attempt` if the journal lost its last events."""
         self.term = 1
-        """Rises with each restart of the owner; every command carries it."""
+        """The owner's term: it rises with each restart of the owner, and every command has it."""
         self.run = 0
-        """How often the platform has started the job again."""
+        """The number of times that the platform has started the job again."""
         self.began_after = 0
-        """The last attempt before this run of the job; 0: there was none."""
+        """The number of the last attempt before this run of the job; 0: there was none."""
         self.asked: PendingRequeue | None = None
         """The open request to the platform, while the job is QUEUED."""
         self.unrecorded = 0
-        """Requeues that no attempt's record tells of."""
+        """The number of requeues that are in no attempt's record."""
         self.handled_at = 0.0
-        """When the event before this one was handled."""
+        """When the last event was handled."""
         self.job_id = ""
         self._known: dict[str, NodeInfo] = {}
         self.known: Mapping[str, NodeInfo] = self._known
-        """All nodes that have joined, by their names; also those that are absent now."""
+        """All nodes that have joined, by name, including those that are absent now."""
         self._absent: dict[str, str] = {}
         self.absent: Mapping[str, str] = self._absent
-        """Nodes that cannot be used until their agents are heard again, each with the reason."""
+        """Nodes that cannot be used until their agents report again, with the reason for each."""
         self._left: set[str] = set()
         self.left: AbstractSet[str] = self._left
-        """The absent nodes whose agent has left for good: only a new hello brings such a node back."""
+        """The absent nodes whose agent has left: only a new hello brings such a node back."""
         self.line: tuple[str, ...] = ()
-        """The nodes of the last attempt that was placed, in the order of their ranks."""
+        """The nodes of the last placed attempt, in the order of their ranks."""
         self.seed = 0
         self._records: list[AttemptRecord] = []
         self.records: Sequence[AttemptRecord] = self._records
@@ -93,23 +93,23 @@ class GangState:
         self.utc_offset_s = 0.0
         self.report: JobReport | None = None
         self.stop: StopRequest | None = None
-        """The request that ends the job as soon as its attempt ends."""
+        """The request that ends the job when its attempt ends."""
         self.due = 0.0
         """When the pause before the next attempt ends."""
         self.reset_s = 0.0
-        """How long resets may delay the next attempt's checks."""
+        """Seconds by which resets may delay the next attempt's checks."""
         self.entered_at = 0.0
         """When the present phase began."""
         self.stale_reports = 0
         self.cause = ""
-        """The event that led to the job's present state, by its kind and number; see `caused_by_this`."""
+        """The event that led to the job's present state, as `agent-reported:17`; see `caused_by_this`."""
         self.event: ev.Event | None = None
         """The event that is being handled."""
         self.events = 0
-        """How many events were handled: the number of this one in the job's journal."""
+        """The number of handled events, which is the number of the present event in the job's journal."""
         self.timers = timers()
         self._out: list[Action] = []
-        """The actions that this event leads to, in the order to perform them."""
+        """The actions that result from the present event, in the order to perform them."""
         self._roster = roster
         self._spec: JobSpec | None = None
         self._story: deque[tuple[float, int, Phase, str, str]] = deque(maxlen=STORY)
@@ -126,25 +126,25 @@ class GangState:
         return self._spec
 
     def story(self) -> list[str]:
-        """What the gang did and why, oldest first: one line for each move, with the event that caused it."""
+        """Return one line for each transition, oldest first: time, phase, the event that caused it, and the reason."""
         return [
             f"{at:.3f} attempt {attempt} {phase} ({cause}): {why}" for at, attempt, phase, cause, why in self._story
         ]
 
     def this_event(self) -> str:
-        """`agent-reported:17`; empty while no event is handled."""
+        """Return the kind and number of the present event, `agent-reported:17`; empty before the first event."""
         if self.event is None:
             return ""
         return f"{self.event.__struct_config__.tag}:{self.events}".replace("_", "-")
 
     def caused_by_this(self, cause: str = "") -> None:
-        """This event, or the named one, is the cause of all that follows, up to the next trouble."""
+        """Make the present event, or `cause`, the cause of all following actions, until the next call."""
         self.cause = cause or self.this_event()
 
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
-        """Move to the phase to which the table leads; the attempt is charged with the time spent in the last one.
+        """Make the transition of the table, and add the time in the old phase to the attempt's time.
 
-        Raises `InvalidTransition` where the table has no such move. Then nothing has changed.
+        Raises `InvalidTransition`, without any change, if the table has no such transition. `why`: for the story.
         """
         target = TABLE.get((self.phase, trigger))
         if target is None:
@@ -155,7 +155,7 @@ class GangState:
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
     def count_since(self, now: float) -> None:
-        """The time of the present phase counts from now."""
+        """Count the time of the present phase from `now` on."""
         self.entered_at = now
 
     # ------------------------------------------------------------------------------------------ events and actions
@@ -165,17 +165,17 @@ class GangState:
         self.events += 1
 
     def end_event(self, now: float) -> list[Action]:
-        """The actions that the event leads to, in the order to perform them."""
+        """Return the actions that result from the event, in the order to perform them."""
         self.handled_at = now
         out, self._out = self._out, []
         return out
 
     def emit(self, *actions: Action) -> None:
-        """Add actions that this event leads to."""
+        """Add actions that result from the present event."""
         self._out.extend(actions)
 
     def count_stale(self) -> None:
-        """A report came too late to change anything."""
+        """Count a report that came too late to change anything."""
         self.stale_reports += 1
 
     # ------------------------------------------------------------------------------------------ the job
@@ -189,7 +189,7 @@ class GangState:
         self.utc_offset_s = event.utc_offset_s
 
     def resume(self, event: ev.JobResumed) -> None:
-        """The platform has started the job again: other nodes, and another owner. A request for that is fulfilled."""
+        """Take the new run's nodes, specification and term. A stop request that asked for a new run is fulfilled."""
         self.run, self.began_after = event.run, self.highest
         self.raise_term()
         self._known.clear()
@@ -203,22 +203,22 @@ class GangState:
             self.stop = None
 
     def raise_term(self, above: int = 0) -> None:
-        """Another owner speaks for the job. `above`: a term that was seen."""
+        """Raise the term for another owner. `above`: a term that was seen; the new one is higher."""
         self.term = max(self.term, above) + 1
 
     def end_with(self, request: StopRequest) -> None:
-        """This request ends the job as soon as its attempt ends."""
+        """Record the request that ends the job when its attempt ends."""
         self.stop = request
 
     def ask_requeue(self, asked: PendingRequeue) -> None:
         self.asked = asked
 
     def count_requeue(self) -> None:
-        """A requeue that no attempt's record tells of."""
+        """Count a requeue that is in no attempt's record."""
         self.unrecorded += 1
 
     def finish(self, report: JobReport) -> None:
-        """The job is over, and this is its one report."""
+        """End the job with its one report."""
         self.report = report
         self.emit(FinishJob(report=report, cause=self.cause))
 
@@ -236,16 +236,16 @@ class GangState:
         del self._absent[node]
 
     def leave(self, node: str) -> None:
-        """The agent of the node has left for good."""
+        """Record that the node's agent has left: only a new hello brings the node back."""
         self._left.add(node)
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
-        """These devices get no work. `names`: the job's names for them."""
+        """Give these devices no work. `names`: the job's names for them."""
         self.kept_out += tuple(kept)
         self._avoid.update(names)
 
     def allow_resets(self, reset_s: float) -> None:
-        """Resets may delay the next attempt's checks by as long."""
+        """Let resets delay the next attempt's checks by up to `reset_s` seconds."""
         self.reset_s = max(self.reset_s, reset_s)
 
     def end_resets(self) -> None:
@@ -254,7 +254,7 @@ class GangState:
     # ------------------------------------------------------------------------------------------ its attempts
 
     def begin_attempt(self, now: float) -> None:
-        """A new attempt with the next number. The wait before it is a part of its time."""
+        """Begin an attempt with the next number. The wait before it counts as a part of its time."""
         self.attempt = self.highest = self.highest + 1
         waited = {"backoff": max(0.0, now - self.entered_at)}
         if self.phase is Phase.ASSEMBLING:
@@ -263,25 +263,25 @@ class GangState:
         self.entered_at = now
 
     def raise_highest(self, attempt: int) -> None:
-        """A node has reported an attempt with this number."""
+        """Record the number of an attempt that a node has reported."""
         self.highest = max(self.highest, attempt)
 
     def adopt_highest(self, now: float) -> None:
-        """The highest attempt that any node has reported is the present one."""
+        """Make the highest attempt that any node has reported the present one."""
         self.attempt = self.highest
         self._try_next(now, {"backoff": 0.0})
 
     def _try_next(self, now: float, waited: dict[str, float]) -> None:
-        """A new state with the present number: it keeps nothing of the attempt before. `waited`: seconds, by phase."""
+        """Create the state of the present attempt, without anything of the previous one. `waited`: seconds by phase."""
         self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
-        """The attempt's ranks get these seats, and its nodes keep their order for the next attempt."""
+        """Give the attempt's ranks these seats, and keep the order of its nodes for the next attempt."""
         self.trial.seat(seats, self.addresses() if self.many else {})
         self.line = self.trial.roster.nodes
 
     def record(self, record: AttemptRecord) -> None:
-        """The attempt has ended."""
+        """Record the end of the attempt."""
         self._records.append(record)
         self.emit(RecordAttempt(record=record, cause=self.cause))
 
@@ -291,7 +291,7 @@ class GangState:
     # ------------------------------------------------------------------------------------------ words and timers
 
     def say(self, text: str, *, cause: str = "") -> None:
-        """Add one line for the user. `cause`: the event, where it is not the one that led to the present state."""
+        """Add one line for the user. `cause`: the event; empty: the one that led to the present state."""
         self.emit(Say(text=text, cause=cause or self.cause))
 
     def arm(self, timer: TimerKind, due: float) -> None:
@@ -302,35 +302,36 @@ class GangState:
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
-        """All nodes that have joined, in the order in which they joined."""
+        """All nodes that have joined, in the order of joining."""
         return tuple(self.known.values())
 
     @property
     def many(self) -> bool:
-        """Whether there is more than one node, or may be."""
+        """Whether the job has more than one node, or may get more."""
         return self.spec.nodes.many or len(self.known) > 1
 
     def addresses(self) -> dict[str, str]:
-        """The address at which peers reach each node, by its name."""
+        """Return the address at which peers reach each node, by name."""
         return {node.name: node.address for node in self.nodes if node.address}
 
     @property
     def pending(self) -> bool:
-        """Whether the present attempt has a number and has not ended yet."""
+        """Whether the present attempt has a number and has not ended."""
         return self.attempt > 0 and (not self.records or self.records[-1].attempt < self.attempt)
 
     def ended(self) -> tuple[AttemptRecord, ...] | None:
-        """How many attempts have ended; None: the job has not begun."""
+        """Return the records of the ended attempts; None: the job has not begun."""
         return tuple(self.records) if self.submitted else None
 
     def here(self) -> tuple[str, ...]:
-        """The nodes that can be used at all: they have joined, are not lost and are not avoided."""
+        """Return the usable nodes: they have joined, are not lost and are not avoided."""
         return tuple(name for name in self.known if name not in self.absent and name not in self.avoid)
 
     def places(self, without: Collection[str] = (), among: Collection[str] | None = None) -> tuple[Seat, ...] | None:
-        """A seat for every rank, without these nodes and devices as well; None where too few places are left.
+        """Return a seat for every rank; None if too few places are left.
 
-        `among`: use only these nodes.
+        `without`: nodes and devices not to use, in addition to the avoided ones. `among`: the only nodes to use; None:
+        all.
         """
         avoid = {*self.avoid, *without} if without else self.avoid
         if not self.many:
@@ -339,18 +340,18 @@ class GangState:
         return place(self.spec, nodes, avoid) if nodes else None
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
-        """The nodes that the next attempt would have, in the order of their ranks; empty where there are too few."""
+        """Return the nodes that the next attempt would have, in the order of their ranks; empty if too few."""
         out = set(self.absent)
         if among is not None:
             out.update(name for name in self.known if name not in among)
         return line_up(self.spec, self.nodes, avoid, out, self.line)
 
     def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
-        """The nodes and devices to avoid, from a node's own names for them; on one machine its names are enough."""
+        """Return the job's names for a node's own names of devices; on one machine both are equal."""
         return on_node(self.known.get(node) if self.many else None, names)
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The job's names of devices that a report names as their nodes do."""
+        """Return the job's names for devices that a report calls by their nodes' own names."""
         found = self.trial.found
         first = found.report.first if found is not None else None
         nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}
@@ -358,7 +359,7 @@ class GangState:
         return tuple(each for name in names for each in self.names_on(nodes.get(name, at), (name,)))
 
     def node_of(self, name: str) -> str:
-        """The node that this name to avoid means, or the node of the device that it means."""
+        """Return the node of an avoided name, which may be a node or a device; empty if unknown."""
         if name in self.known:
             return name
         node, device, _ = name.partition("/")
@@ -368,13 +369,13 @@ class GangState:
         return next(on, "")
 
     def ports_to_ask(self) -> dict[str, int]:
-        """How many ports each node has to reserve, if the next attempt had the present seats."""
+        """Return how many ports each node must reserve for the seats that the next attempt would have now."""
         if not self.spec.tells_peers:
             return {}
         return ports_needed(self.spec, self.places() or ())
 
     def first_node(self) -> str:
-        """The node on which rank 0 would sit now; empty where too few places are left."""
+        """Return the node on which rank 0 would be placed now; empty if too few places are left."""
         nodes = self.line_up(self.avoid)
         return nodes[0].name if nodes else ""
 
@@ -385,6 +386,6 @@ class GangState:
             self.emit(Avoid(names=fresh, reason=reason, cause=self.cause))
 
     def lease_s(self) -> float:
-        """After this many seconds of silence, no process of the silent node can live."""
+        """Return the seconds of silence after which no process of a silent node can live."""
         timers = self.spec.timers
         return timers.lease_s + timers.drift_s + timers.beat_s

@@ -1,4 +1,4 @@
-"""Which nodes are present: they join, leave and are lost. Are there enough to begin?"""
+"""The present nodes: they join, leave and are lost. Decides whether there are enough to begin."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
-#: The story names up to so many joining nodes one by one; beyond that it gives a rounded number.
+#: The output names up to this many joining nodes one by one; with more nodes it only prints some of the counts.
 SAID = 32
 
 
 class Assembly:
-    """The nodes of a job with several. Times are seconds on the clock of `now`."""
+    """The nodes of a job that may have several. Times are seconds on the clock of `now`."""
 
     def __init__(self, course: GangState) -> None:
         self._course = course
         self._able: set[str] = set()
-        """The nodes that can take part. Thousands join one by one: the set saves a look at all others each time."""
-        self._judged_by = (-1, 0)
-        """How much was avoided when the nodes were last judged, in this run of the job."""
+        """The nodes that can take part.
 
-    # ------------------------------------------------------------------------------------------ who is here
+        Thousands may join one by one, and the set saves a scan of all nodes each time.
+        """
+        self._judged_by = (-1, 0)
+        """(number of avoided names, run) when `_able` was last computed."""
+
+    # ------------------------------------------------------------------------------------------ present nodes
 
     def joined(self, event: ev.NodeJoined) -> bool:
-        """A node's agent was admitted. False where all that it reports about its node is known."""
+        """Add a node whose agent was admitted. Return False if the hello has nothing new."""
         course, node = self._course, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
         fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
@@ -52,7 +55,7 @@ class Assembly:
         return True
 
     def missed(self, node: str, why: str) -> None:
-        """A node is lost: it takes no part until its agent is heard again."""
+        """Mark a node as lost: it takes no part until its agent reports again."""
         course = self._course
         if node in course.absent or node not in course.known:
             return
@@ -62,7 +65,7 @@ class Assembly:
             course.say(f"{node} is gone: {why}", cause=course.this_event())
 
     def heard(self, node: str) -> bool:
-        """An agent was heard. True where its node was lost before and is back now."""
+        """Handle an agent's report. Return True if its node was lost before and is back now."""
         course = self._course
         if node not in course.absent or node in course.left:
             return False
@@ -72,12 +75,12 @@ class Assembly:
         return True
 
     def fit(self) -> list[NodeInfo]:
-        """The nodes that can take part, in their order."""
+        """Return the nodes that can take part, in their order."""
         course = self._course
         return fit(course.spec, course.nodes, course.avoid, course.absent.keys())
 
     def count(self) -> int:
-        """How many nodes can take part."""
+        """Return how many nodes can take part."""
         course = self._course
         if self._judged_by != (len(course.avoid), course.run):
             self._judged_by = (len(course.avoid), course.run)
@@ -90,12 +93,13 @@ class Assembly:
             return f"{plan.most} of {plan.most} nodes and {_spares(count - plan.most)}"
         return f"{count} of {plan.most} nodes"
 
-    # ------------------------------------------------------------------------------------------ whether it is enough
+    # ------------------------------------------------------------------------------------------ enough nodes
 
     def enough(self) -> bool:
-        """Whether the gang may begin at once.
+        """Return whether the gang may begin at once.
 
-        The first attempt waits for all nodes that the job asks for; a later one begins with as many as it needs.
+        The first attempt waits for all nodes for which the job asks. A later one begins as soon as every rank has a
+        place.
         """
         course, plan = self._course, self._course.spec.nodes
         if self._first:
@@ -103,7 +107,7 @@ class Assembly:
         return course.places() is not None
 
     def at_least(self) -> bool:
-        """Whether the gang may begin if no more nodes come."""
+        """Return whether the gang may begin if no more nodes join."""
         return self.count() >= self._course.spec.nodes.least
 
     @property
@@ -111,11 +115,14 @@ class Assembly:
         return self._course.spec.nodes.many and self._course.attempt == self._course.began_after
 
     def may_wait(self) -> bool:
-        """Whether more nodes may come. Where the job lists its nodes from the start, only a lost one can come back."""
+        """Return whether more nodes may join.
+
+        If the job lists its nodes from the start, only a lost one can come back.
+        """
         return self._course.spec.nodes.many or bool(self._course.absent)
 
     def wait(self, now: float) -> None:
-        """Wait until enough nodes are here, or until the time for it is over."""
+        """Wait for enough nodes, for a limited time."""
         course, plan = self._course, self._course.spec.nodes
         course.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
         course.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
@@ -124,7 +131,7 @@ class Assembly:
             course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
-        """The last call: once enough nodes to begin are here, each further node that joins restarts a short wait."""
+        """Restart the last call, a short wait for further nodes, once enough nodes to begin are present."""
         course = self._course
         if self._first and self.at_least():
             course.arm(TimerKind.LAST_CALL, now + course.spec.nodes.last_call_s)
@@ -132,7 +139,7 @@ class Assembly:
             course.timers.disarm(TimerKind.LAST_CALL)
 
     def growth(self, now: float) -> StopRequest | None:
-        """Nodes are here that the running attempt does not use, and the job wants them to take part at once."""
+        """Return a request to stop the attempt for a larger one, if new nodes are to take part at once; else None."""
         course, plan = self._course, self._course.spec.nodes
         before = len(course.trial.roster.nodes)
         if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:
@@ -152,13 +159,13 @@ class Assembly:
     # ------------------------------------------------------------------------------------------ in words
 
     def short(self) -> str:
-        """`1 of at least 2 nodes is here (a)`"""
+        """Return the lack of nodes in words: `1 of at least 2 nodes is here (a)`."""
         names, least = [node.name for node in self.fit()], self._course.spec.nodes.least
         listed = f" ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ""
         return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
 
     def muster(self, now: float) -> GangShortfall:
-        """The report's sentence about a gang whose nodes did not join in time."""
+        """Return the data for the report about a gang whose nodes did not join in time."""
         course, plan = self._course, self._course.spec.nodes
         good = self.fit()
         names = {node.name for node in good}
@@ -179,7 +186,7 @@ class Assembly:
 
 
 def waits_for(course: GangState) -> str:
-    """Why the gang is still ASSEMBLING, in words."""
+    """Return what an ASSEMBLING gang waits for, in words."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

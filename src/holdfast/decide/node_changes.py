@@ -1,4 +1,4 @@
-"""What a gang of several nodes does when a node joins, leaves, falls silent, or is back."""
+"""Handles nodes that join, leave, fall silent or come back, in a gang of several nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.model.decisions import DecisionKind
 
 
 class Nodes:
-    """Begins, goes on or waits, depending on the nodes that are here."""
+    """Begins an attempt, continues it or waits, depending on the present nodes."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Nodes:
         return self._beginning.assembly
 
     def joined(self, event: ev.NodeJoined, now: float) -> None:
-        """A node's agent was admitted."""
+        """Handle a node whose agent was admitted."""
         course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
         if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
             return
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
-            return  # the agent only connected again: that says nothing about the node
+            return  # the agent has only reconnected, which is no news about the node
         if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
             course.trial.drain_again((*course.trial.nodes, event.node.name))
             self._draining.begin_again(now)
@@ -57,7 +57,7 @@ class Nodes:
         self.look(now, came=True)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """A node has left for good."""
+        """Handle a node that has left and will not come back."""
         course = self._course
         if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
             return
@@ -67,13 +67,13 @@ class Nodes:
         course.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
-            # No agent is left there that could report that its workers have ended.
+            # The node has no agent any more that could report the end of its workers.
             self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """The agent of a node has been silent for a whole lease."""
+        """Handle a node whose agent has been silent for a whole lease."""
         course = self._course
         if course.many:
             self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
@@ -82,12 +82,12 @@ class Nodes:
             self.look(now)
 
     def heard(self, node: str, now: float) -> None:
-        """An agent was heard whose node may have been lost before."""
+        """Handle a report of an agent whose node may have been lost before."""
         if self._assembly.heard(node):
             self.look(now, came=True)
 
     def look(self, now: float, *, came: bool = False) -> None:
-        """A node has joined or is gone."""
+        """Continue after a change of the nodes. `came`: a node has joined or is back."""
         course = self._course
         if course.phase is Phase.ASSEMBLING:
             course.caused_by_this()
@@ -102,17 +102,17 @@ class Nodes:
             self.grow(now)
 
     def grow(self, now: float) -> None:
-        """Where the job wants a new node to take part at once, the running attempt makes way for a larger one."""
+        """Stop the running attempt for a larger one, if the job wants new nodes to take part at once."""
         if request := self._assembly.growth(now):
             self._draining.stop_for(request.reason, now, request)
 
     def last_called(self, now: float) -> None:
-        """No more nodes joined during the last call."""
+        """Begin with the present nodes, because no more joined during the last call."""
         if self._assembly.at_least():
             self._beginning.assembled(now)
 
     def unassembled(self, now: float) -> None:
-        """The nodes have taken too long to join."""
+        """Begin with fewer nodes or end the job, because nodes have taken too long to join."""
         course = self._course
         if course.attempt == course.began_after and self._assembly.at_least():
             self._beginning.assembled(now)

@@ -1,4 +1,4 @@
-"""Placement: puts the ranks of an attempt on the nodes that may be used."""
+"""Placement: assigns the ranks of an attempt to nodes and devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
-    """The nodes that are not avoided, each without its avoided devices; one whose devices are all avoided drops out."""
+    """Return the nodes that are not avoided, without their avoided devices; a node without usable devices drops out."""
     kept = []
     for node in nodes:
         if node.name in avoid:
@@ -31,7 +31,7 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
 
 
 def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Names as a job over several nodes uses them, since each node has its own gpu0. None: unchanged."""
+    """Return the job's names for a node's devices: `node/gpu0`, since each node has a gpu0. `node` None: unchanged."""
     if node is None:
         return tuple(names)
     prefix = f"{node.name}/"
@@ -39,15 +39,15 @@ def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_here(names: Iterable[str], node: str) -> frozenset[str]:
-    """The same names as the node itself uses them."""
+    """Return a node's own names for the job's names: `gpu0` for `node/gpu0`."""
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
-    """The ranks that use a device, or that use a node by its name.
+    """Return the ranks that use this device, or that run on this node.
 
-    Of several workers each has its own device, or shares some. A single worker on its node may use every device that it
-    sees.
+    Each of several workers on a node has its own device, or shares some. A single worker on a node may use every device
+    that it sees.
     """
     own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
     if own:
@@ -59,13 +59,12 @@ def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tupl
 
 
 def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
-    """Seats for every rank, node by node; None where the healthy nodes have too few places.
+    """Return a seat for every rank, node by node; None if the healthy nodes have too few places.
 
-    Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
-    local rank i gets the i-th device that may be used. Where there are more places than devices, holdfast does not know
-    which worker uses which device: all share all. The workers of a role whose environment names devices share those.
-    Where a role asks for devices or CPUs, each of its workers has its own, and goes to the next node that has them
-    left.
+    Ranks follow the roles in the order of the job; a role's ranks are consecutive. If a node lists devices, local rank
+    i gets the i-th usable device. If it has more slots than devices, holdfast does not know which worker uses which
+    device: all workers share all. If a role's environment names devices, its workers share those. If a role asks for
+    devices or CPUs, each of its workers gets its own, on the next node that has enough left.
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
@@ -122,7 +121,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
 
 def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:
-    """How many workers of a role with `per_node` a node has: as many as its slots, where no other role shares it."""
+    """Return a node's number of workers of a `per_node` role: its slots for a job's only role, else the role's count."""
     return node.slots if node.slots and len(spec.roles) == 1 else role.count
 
 
@@ -137,14 +136,14 @@ def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[t
 def _bound(
     spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, WorkerShare]
 ) -> list[tuple[Role, NodeInfo, int]] | None:
-    """The same, with the devices and CPUs of each worker by its rank in `shares`; None where they do not fit."""
+    """Place roles that ask for devices or CPUs; None if they do not fit. It fills `shares`: rank → devices and CPUs."""
     free = [FreeDevices(node, node.devices) for node in nodes]
     local = [0] * len(nodes)
     taken: list[tuple[Role, NodeInfo, int]] = []
     at = 0
     for role in spec.roles:
         for _ in range(role.count):
-            # Ranks of a node are consecutive: one that had no room for a worker is asked again last.
+            # Ranks of a node are consecutive: a node without room for a worker is tried again only after all others.
             for step in range(len(nodes)):
                 here = (at + step) % len(nodes)
                 share = free[here].take(spec, role) if local[here] < nodes[here].slots else None
@@ -169,12 +168,12 @@ def _by_node(spec: JobSpec, nodes: Sequence[NodeInfo]) -> Iterator[tuple[Role, N
 
 
 def _shared(node: NodeInfo) -> bool:
-    """Whether the node's workers must share devices: there are more places than devices."""
+    """Return whether the node's workers must share devices: it has more slots than devices."""
     return 0 < len(node.devices) < node.slots
 
 
 def _named(role: Role, node: NodeInfo) -> tuple[str, ...] | None:
-    """The node's devices that the role's own environment names; None where it names no known device."""
+    """Return the node's devices that the role's environment names; None if it names no known device."""
     for variable, prefix in VISIBLE.items():
         if variable in role.env:
             parts = [part.strip() for part in role.env[variable].split(",")]

@@ -1,8 +1,8 @@
-"""Did an attempt get further than those before it? Pure: judged only from its evidence and the history.
+"""Decides whether an attempt got further than those before it, from its evidence and the history. Pure.
 
-Five things are signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
-checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count and
-no earlier run to exceed.
+There are five signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
+checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count or
+run to exceed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def signs_of(
     ran_s: float,
     healthy_s: float,
 ) -> tuple[Sign, ...]:
-    """Every sign of progress of an attempt, those that restore the budget first.
+    """Return the signs of progress of an attempt, those that restore the budget first.
 
     `step`: the step that `holdfast.progress` reported. `history`: the attempts before it. `ran_s`: seconds in RUNNING.
     """
@@ -43,7 +43,7 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    # Twice to exactly the same count, and no further: however long that takes, the job fails at that place.
+    # If two attempts end at exactly the same counts, the job fails at that place, however long it takes to get there.
     stuck = bool(counts) and bool(history) and tuple(counts) == history[-1].counts
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
@@ -51,20 +51,20 @@ def signs_of(
 
 
 def restores(signs: Iterable[Sign]) -> bool:
-    """Whether one of these signs restores the user's budget."""
+    """Return whether one of these signs restores the user's budget."""
     return any(sign.kind in RESTORING for sign in signs)
 
 
 def healthy(signs: Iterable[Sign]) -> bool:
-    """Whether the attempt ran for at least `healthy_s`."""
+    """Return whether one of these signs is a run of at least `healthy_s`."""
     return any(sign.kind is SignKind.HEALTHY for sign in signs)
 
 
 def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
-    """Where the attempt's output last stood: for each name, the count that all ranks of its role have reached.
+    """Return the attempt's last counts: for each name the count that all ranks of a role have reached.
 
-    The ranks of a role advance together. How far a fast rank ran ahead before the stop is chance, so the lowest rank
-    counts. Of several roles the furthest counts.
+    The ranks of a role advance together, and the lead of a fast rank at the stop is chance. So the lowest rank counts.
+    Of several roles the furthest one counts.
     """
     lowest: dict[tuple[str, str], Count] = {}
     for worker in evidence.workers:
@@ -77,12 +77,12 @@ def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
         other = highest.get(count.name)
         if other is None or _place(count) > _place(other):
             highest[count.name] = count
-    # The epoch first: it decides what the other counts mean.
+    # Sort the epoch first, because it decides what the other counts mean.
     return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
 
 
 def _place(count: Count) -> tuple[float, float]:
-    """Orders counts of one name: by the epoch, then by the count in it."""
+    """Return the sort key of counts of one name: the epoch, then the count within it."""
     return (-1.0 if count.epoch is None else count.epoch, count.value)
 
 
@@ -95,7 +95,7 @@ def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
-    """The first count that is higher than in every earlier attempt. With a lower epoch no other count is progress."""
+    """Return a sign for the first count that exceeds all earlier attempts; none if the epoch is lower than before."""
     if counts and not any(record.counts for record in history):
         return Sign(kind=SignKind.COUNT, text=f"the output counts {words(counts[0])}, and no earlier attempt counted")
     for count in counts:
@@ -113,9 +113,9 @@ def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign 
 
 
 def _best(count: Count, history: Sequence[AttemptRecord]) -> tuple[Count, int] | None:
-    """The furthest count of this name among earlier attempts; None where none compares.
+    """Return the furthest count of this name in earlier attempts, with the attempt's number; None if none compares.
 
-    A count in a known epoch and a count without one may mean different things.
+    A count with an epoch and a count without one are not compared: they may mean different things.
     """
     best: tuple[Count, int] | None = None
     for record in history:
@@ -136,12 +136,12 @@ def _longer(ran_s: float, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _ran_s(record: AttemptRecord) -> float:
-    # What a record calls detection was taken out of the phase in which the trouble began, mostly RUNNING.
+    # The record's detection time was subtracted from the phase in which the trouble began, mostly RUNNING.
     return record.parts.get("running", 0.0) + record.parts.get("detection", 0.0)
 
 
 def words(count: Count) -> str:
-    """`step 120`, `step 12 in epoch 3`, `370 of 1000`."""
+    """Return a count in words: `step 120`, `step 12 in epoch 3`, `370 of 1000`."""
     name, of, total = count.name.partition(" of ")
     said = f"{count.value:.12g} of {total}" if of else f"{name} {count.value:.12g}"
     return said if count.epoch is None else f"{said} in epoch {count.epoch:.12g}"

@@ -1,4 +1,4 @@
-"""What follows when an agent or the owner has restarted, and when a node has an attempt that the owner forgot."""
+"""Handles a restarted agent, a restarted owner, and a node with an attempt that the owner does not know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.gang_protocol import Report
 
 
 class Reconnects:
-    """Repeats what was under way, or ends what the owner does not know."""
+    """Repeats the pending commands after a restart, or stops an attempt that the owner does not know."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Reconnects:
         self._ending = ending
 
     def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
-        """A new agent is heard: the earlier one is gone with every process it had (its guard killed them).
+        """Handle a new agent of a node: the earlier one is gone with all its processes, which its guard killed.
 
-        Returns True if that ends the attempt. It does not where nothing of the attempt had been prepared there: the
-        owner repeats PREPARE. So the attempt may yet live on that node, and only older ones are surely over.
+        Return True if that ends the attempt. It does not if the node had not begun to prepare the attempt: the owner
+        repeats PREPARE. Then the attempt may still run on that node, and only older attempts are certainly over there.
         """
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
@@ -58,7 +58,7 @@ class Reconnects:
         return True
 
     def outrun(self, report: Report, now: float) -> None:
-        """Stop the forgotten attempt everywhere: the owner does not know its nodes either."""
+        """Stop an attempt that the owner does not know, on every node, because its nodes are unknown too."""
         course = self._course
         self._numbers.take(report, now)
         if course.phase is Phase.DRAINING:
@@ -68,14 +68,17 @@ class Reconnects:
             self._draining.stop_for(request.reason, now, request)
 
     def owner_is_back(self, now: float) -> None:
-        """The owner has replayed its journal. Repeat what was under way; trust no member until its agent is heard."""
+        """Repeat the pending commands after the replay of the journal.
+
+        Trust no worker's state until its agent reports.
+        """
         course = self._course
         course.raise_term()
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
-            course.trial.mark_sent()  # or it was about to be sent; the seats are the same
+            course.trial.mark_sent()  # PREPARE may have been sent already; the seats are the same
         if course.phase is Phase.ASSEMBLING:
-            # While there was no owner, no node could send its hello.
+            # Nodes could not send their hello while there was no owner.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:
@@ -93,7 +96,7 @@ class Reconnects:
             course.emit(FinishJob(report=course.report, cause=course.cause))
 
     def confirm(self, now: float) -> None:
-        """Every agent has had time to report since the owner came back."""
+        """Stop the attempt if an agent has not reported in time since the owner restarted."""
         course = self._course
         if quiet := course.trial.quiet(preparing=course.phase is Phase.PREPARING):
             names = ", ".join(quiet)
