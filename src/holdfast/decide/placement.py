@@ -121,7 +121,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
 
 def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:
-    """Return a node's number of workers of a `per_node` role: its slots for a job's only role, else the role's count."""
+    """Return a node's number of workers of a `per_node` role: its slots for the only role, else the role's count."""
     return node.slots if node.slots and len(spec.roles) == 1 else role.count
 
 

@@ -1,5 +1,4 @@
-"""Actions: what the owner's machine asks the loop to do. Performing an action twice has the effect of performing it
-once."""
+"""Actions: the gang's instructions to the loop. Performing an action twice has the effect of performing it once."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from holdfast.model.sidecar_ends import AttemptEnd
 
 
 class Act(Message, frozen=True, kw_only=True):
-    """What every action has."""
+    """The base of all actions."""
 
     #: The event that caused the action, `agent-reported:17`: its kind, and its number in the job's journal.
     cause: str = ""
@@ -24,15 +23,15 @@ class RunChecks(Act, frozen=True, kw_only=True):
     attempt: int
     round: int
     nodes: tuple[str, ...]
-    #: None: the default set; (): none.
+    #: The checks; None: the default set; (): none.
     checks: tuple[CheckChoice, ...] | None
     deadline_s: float
-    #: Seconds that the job's prerequisites may take behind the checks; 0: there are none.
+    #: Seconds that the job's prerequisites may take after the checks; 0: the job has none.
     fetch_s: float = 0.0
-    #: The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: no node
-    #: does.
+    #: The node that will have rank 0. It holds a port for this attempt's workers and answers with it. Empty: no node
+    #: holds a port.
     meet_on: str = ""
-    #: Node → how many ports it reserves for this attempt's workers; the node answers with them.
+    #: Node → the number of ports that it reserves for this attempt's workers; its answer has them.
     ports: dict[str, int] = {}
 
 
@@ -44,24 +43,22 @@ class Send(Act, frozen=True, kw_only=True):
 
 
 class Secure(Act, frozen=True, kw_only=True):
-    """Write everything recorded so far to the disk, safe from a power cut; answer with `JournalSecured` of the same
-    attempt."""
+    """Make everything recorded so far safe from a power cut; answer with `JournalSecured` of the same attempt."""
 
     attempt: int
 
 
 class CollectEvidence(Act, frozen=True, kw_only=True):
-    """The attempt has drained: add logs, memory kills and kernel lines to the gang's evidence, and answer with
-    `EvidenceCollected`."""
+    """Add logs, memory kills and kernel lines to the evidence of a drained attempt; answer with `EvidenceCollected`."""
 
     attempt: int
     evidence: AttemptEvidence
 
 
 class RunHooks(Act, frozen=True, kw_only=True):
-    """The attempt has drained and is explained: run the hooks that follow it, and answer with `HooksFinished`.
+    """Run the hooks after a drained and explained attempt; answer with `HooksFinished`.
 
-    When asked again, the nodes run no hook twice.
+    The nodes run no hook twice, even if the action is repeated.
     """
 
     attempt: int
@@ -69,31 +66,31 @@ class RunHooks(Act, frozen=True, kw_only=True):
     end: AttemptEnd
     #: Seconds that all hooks of a node may take together.
     limit_s: float
-    #: Hooks that still run at this moment are killed, even within their own limit.
+    #: Seconds after which running hooks are killed, even within their own limit; None: no such limit.
     within_s: float | None = None
     #: A stop was requested: running hooks are asked to exit, and no further hook starts.
     stop: bool = False
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
-    """The attempt is explained and decided: write its record before any consequence follows."""
+    """Write the record of an explained and decided attempt, before any consequence follows."""
 
     record: AttemptRecord
 
 
 class FinishJob(Act, frozen=True, kw_only=True):
-    """The job has ended, and this is its one report."""
+    """End the job with its one report."""
 
     report: JobReport
 
 
 class Requeue(Act, frozen=True, kw_only=True):
-    """Ask the platform to start the job again once this run has ended; answer with `RequeueRefused` where it refuses.
+    """Ask the platform to start the job again once this run has ended; answer with `RequeueRefused` if it refuses.
 
-    Where the platform has already started a run after `run`, there is nothing to do.
+    If the platform has already started a run after `run`, do nothing.
     """
 
-    #: The run that asks.
+    #: The number of the present run.
     run: int
     reason: str
     #: Nodes that the job must not get again.
@@ -101,7 +98,7 @@ class Requeue(Act, frozen=True, kw_only=True):
 
 
 class Say(Act, frozen=True, kw_only=True):
-    """One line for the user: what happened and why. Only the loop prints it."""
+    """Print one line for the user: the event and its reason. Only the loop prints it."""
 
     text: str
 

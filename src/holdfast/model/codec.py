@@ -1,4 +1,4 @@
-"""The one codec: struct ⇄ JSON bytes, for the journal, the wire and the output."""
+"""The only codec between structs and JSON bytes, for the journal, the wire and the output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """Any noun or message as JSON bytes. Lone surrogates become U+FFFD, so that text from outside can always be
-    written."""
+    """Return a noun or message as JSON bytes. Lone surrogates become U+FFFD, so that any text can be written."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -22,13 +21,13 @@ def encode(value: Any) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """Raises `untrusted.Malformed` on anything that is not one event."""
+    """Return the event in these JSON bytes. Raises `untrusted.Malformed` on anything else."""
     event: Event = json_as(data, Event)
     return event
 
 
 def writable(value: Any) -> Any:
-    """Lists, dicts, texts and numbers with every lone surrogate replaced, so that the text of others can be encoded."""
+    """Return lists, dicts, texts and numbers with every lone surrogate replaced, so that they can be encoded."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

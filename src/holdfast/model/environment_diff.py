@@ -1,7 +1,7 @@
-"""What holdfast keeps of a worker's environment, and how the environments of two attempts differ. Pure.
+"""Saves a worker's environment without its secrets, and compares the environments of two attempts. Pure.
 
-An environment has what its user typed, and its file stays on the disk: a variable whose name or value looks like a
-secret is kept by its name alone.
+An environment may have secrets of its user, and its file stays on the disk. So holdfast keeps only the name of a
+variable whose name or value looks like a secret.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.noun_base import Noun
 from holdfast.model.secret_hints import may_hold
 
-#: The file's name in a worker's directory, beside its logs.
+#: The name of the file in a worker's directory, beside its logs.
 FILE = "environment.json"
-#: Bytes of that file; a larger environment is not kept.
+#: Maximum size of that file in bytes; a larger environment is not kept.
 MOST_BYTES = 256 * 1024
 HIDDEN = "***"
-#: Variables whose names have the letters of a password without being one.
+#: Variables whose names contain `PWD` but which are not passwords.
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
-#: Variables that carry the secrets of a job file to the workers; its `env` may copy them into other variables.
+#: The prefix of variables that carry a job file's secrets to the workers; its `env` may copy them to other variables.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
 #: Variables with a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
@@ -31,13 +31,13 @@ class Difference(Noun, frozen=True, kw_only=True):
     """One variable that differs between two attempts."""
 
     name: str
-    #: Its value; None: it was not set.
+    #: The value in the earlier attempt; None: the variable was not set.
     before: str | None
     now: str | None
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables by name, with `HIDDEN` in place of a value that may be a secret or contains a secret of the job."""
+    """Return the variables by name. `HIDDEN` replaces a value that may be a secret or contains a secret of the job."""
     secrets = [value for name, value in env.items() if name.startswith(_OF_THE_JOB) and value]
     return {
         name: HIDDEN if _secret(name, value) or any(secret in value for secret in secrets) else value
@@ -45,14 +45,13 @@ def kept(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=4096)  # the workers of a machine share nearly all of it, and so do their attempts
+@lru_cache(maxsize=4096)  # the workers of a machine, and its attempts, have nearly equal environments
 def _secret(name: str, value: str) -> bool:
     return (name not in _DIRECTORIES and may_hold(name)) or may_hold(value)
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
-    """The differences by name, without those that every two attempts have, and without those that follow from their
-    directories' names."""
+    """Return the differences by name, without those that any two attempts have, such as the attempt's directory."""
     return tuple(
         Difference(name=name, before=old, now=new)
         for name in sorted({*before, *now} - OWN)

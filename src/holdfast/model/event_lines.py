@@ -1,4 +1,4 @@
-"""What `holdfast run --events` prints: one JSON object a line. The names of its keys and kinds stay."""
+"""The output of `holdfast run --events`: one JSON object per line. The names of its keys and kinds never change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA = "holdfast.event/1"
 
 
 class EventKind(enum.StrEnum):
-    """The kinds of events. Those that `--on-event` passes on have the same names there."""
+    """The kinds of events. `--on-event` uses the same names."""
 
     JOB_STARTED = "job_started"
     ATTEMPT_STARTED = "attempt_started"
@@ -33,5 +33,5 @@ class EventLine(Noun, frozen=True, kw_only=True):
     at: float
     #: One sentence for a person.
     text: str
-    #: What belongs to the event; its keys are beside the others in the line.
+    #: The event's own keys, which the line has beside the common ones.
     body: dict[str, Any]

@@ -1,7 +1,7 @@
 """All evidence of one attempt's end, collected before it is judged.
 
-`holdfast.explain.explain` takes an `AttemptEvidence` and gives the one `ExitReport`. A live run fills in what it saw
-itself; `holdfast explain FILE…` has only logs, one `WorkerEvidence` a file, and perhaps an exit status.
+`holdfast.explain.explain` makes the one `ExitReport` from an `AttemptEvidence`. A live run fills in its own
+observations. `holdfast explain FILE…` has only logs, one `WorkerEvidence` per file, and perhaps an exit status.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAME_SIGNAL_S = 1.0
 
 
 class LogExcerpt(Noun, frozen=True, kw_only=True):
-    """What is kept of one stream: its end, and cut-outs around the hits of a scan of the earlier part."""
+    """The kept parts of one stream: its end, and cut-outs around the hits of a scan of the earlier part."""
 
     #: `worker-1 stderr`, or a file's name.
     source: str
@@ -32,15 +32,15 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
     skipped_bytes: int = 0
     #: Cut-outs (a hit with the lines around it) of the skipped part, in the order of the stream.
     cuttings: tuple[str, ...] = ()
-    #: How many of the cuttings, from the first, are followed by a sign that the program went on with its work.
+    #: The number of cuttings, from the first, after which the log shows that the program went on with its work.
     settled: int = 0
     #: The line number of `text`'s first line in the stream.
     first_line: int = 1
     #: The line number of each cutting's first line, where known.
     cutting_lines: tuple[int, ...] = ()
-    #: When the stream was last written, in seconds since the epoch: it supplies the year that its stamps lack.
+    #: When the stream was last written, in seconds since the epoch. It supplies the year if the log's times have none.
     written_at: float | None = None
-    #: Local time minus UTC at that moment, in seconds: stamps without a zone are local time.
+    #: Local time minus UTC at that moment, in seconds. Times in the log without a zone are local times.
     utc_offset_s: float = 0.0
 
 
@@ -59,16 +59,16 @@ class StopSource(enum.StrEnum):
     HANG = "hang"
     SUPERVISOR = "supervisor"
     JOURNAL = "journal"
-    #: Nodes have joined that are to take part now.
+    #: New nodes have joined, and the job wants them to take part at once.
     GROWTH = "growth"
-    #: Slurm, Kubernetes: a preemption, a time limit, a cancelled job.
+    #: Slurm or Kubernetes: a preemption, a time limit, a cancelled job.
     PLATFORM = "platform"
     #: A required daemon has ended for good.
     DAEMON = "daemon"
 
     @classmethod
     def _missing_(cls, value: object) -> StopSource:
-        """Journals of 0.1.0 have the component's file name here."""
+        """Map an unknown value to COMPONENT: journals of 0.1.0 have the component's file name as the source."""
         return cls.COMPONENT
 
 
@@ -95,27 +95,27 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     #: The name of the file with a component's request.
     component: str = ""
     phrase: str = Phrase.STOPPED_BY_OPERATOR
-    #: The code of a phrase that is the requesting component's own; None: the phrase's row has it.
+    #: The exit code, if the requesting component chose its own; None: the phrase's row has it.
     code: int | None = None
     at: At | None = None
     #: The user and process that requested it, where known.
     who: str = ""
-    #: The signal that holdfast itself got, where that was the request.
+    #: The number of the signal to holdfast, if that was the request.
     signal: int | None = None
-    #: Seconds that workers have to exit; None: the job's own value. A second Ctrl-C requests 0.
+    #: Seconds that workers have to exit; None: the job's own value. A second Ctrl-C asks for 0.
     grace_s: float | None = None
-    #: The signal came to every process of the job: holdfast need not send it to the workers.
+    #: Every process of the job got the signal, so holdfast need not send it to the workers.
     everywhere: bool = False
-    #: Seconds in which it may still turn out that the signal came to every process of the job.
+    #: Seconds to wait before the first signal, because holdfast may learn that every process of the job got it already.
     hold_s: float = 0.0
-    #: Seconds that workers that listen for it may take to save before any signal is sent.
+    #: Seconds that workers that listen may take to save before any signal is sent.
     save_s: float = 0.0
-    #: Seconds until all remaining processes are killed, even if other fields allow more: then the platform kills them
-    #: all. None: no such moment is known.
+    #: Seconds until the platform kills all processes. Holdfast kills them by then, even if other fields allow more.
+    #: None: no such time is known.
     within_s: float | None = None
-    #: True ends the job; False ends this attempt, and recovery decides about the rest.
+    #: True ends the job; False ends only this attempt, and recovery decides what follows.
     final: bool = True
-    #: The job continues in another run, where the platform starts one: only this run ends.
+    #: Only this run ends: if the platform starts another run, the job continues in it.
     requeue: bool = False
 
 
@@ -126,7 +126,7 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     source: str
     #: The line or counter that shows it.
     text: str
-    #: The node of the kernel: pids of two nodes are often equal. Empty: there is only one node.
+    #: The node on which it happened, because pids of two nodes are often equal. Empty: the job has one node.
     node: str = ""
     rank: int | None = None
     pid: int | None = None
@@ -137,15 +137,14 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     at: At | None = None
     #: `worker` (a limit of the worker's own), `container` (the group that holdfast runs in), or `host`.
     scope: str = "host"
-    #: Who set the limit, where it belongs to a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`.
+    #: Who set the limit, if it is a limit of a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`.
     limited_by: str = ""
-    #: The number of kills that the counter of a group of several ranks has seen; 0: it is about one process.
+    #: The number of kills by the counter of a group of several ranks; 0: the kill is of one process.
     count: int = 0
 
 
 class ThreadState(Noun, frozen=True, kw_only=True):
-    """One thread of a rank when hang evidence was taken: kernel state, its wait, and Python frames where there
-    are any."""
+    """One thread of a rank in hang evidence: its kernel state, its wait, and its Python frames if it has any."""
 
     tid: int
     name: str = ""
@@ -153,13 +152,13 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     state: str = ""
     #: The kernel's wait channel or the system call, where the kernel shows it.
     waits_in: str = ""
-    #: Innermost first: `function (file:line)`; native frames, from a closer look, `function (libtorch_cpu.so)`.
+    #: The frames, innermost first: `function (file:line)`; a native frame is `function (libtorch_cpu.so)`.
     frames: tuple[str, ...] = ()
-    #: The process it belongs to, where that is a descendant of the rank. 0: not known.
+    #: The thread's process, if it is a descendant of the rank's process. 0: not known.
     pid: int = 0
-    #: CPU seconds this thread alone has used so far.
+    #: CPU seconds that this thread has used so far.
     cpu_s: float = 0.0
-    #: The descriptor that its system call is about, and its file: `0 pipe:[8123]`, `7 /data/shard.bin`.
+    #: The descriptor of its system call, with the file: `0 pipe:[8123]`, `7 /data/shard.bin`.
     file: str = ""
 
 
@@ -170,9 +169,9 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     pid: int
     at: At
     threads: tuple[ThreadState, ...] = ()
-    #: CPU seconds the whole process tree of the rank has used so far.
+    #: CPU seconds that the rank's whole process tree has used so far.
     cpu_s: float = 0.0
-    #: Bytes that the process tree has read and written so far through files and pipes: a silent download moves this.
+    #: Bytes that the process tree has read and written so far through files and pipes. A silent download increases it.
     io_bytes: int = 0
     last_output_at: At | None = None
     last_step: int | None = None
@@ -187,7 +186,7 @@ class HangEvidence(Noun, frozen=True, kw_only=True):
 
     attempt: int
     silent_s: float
-    #: Outer: looks in time order. Inner: one snapshot a rank.
+    #: The looks in time order; each has one snapshot per rank.
     looks: tuple[tuple[RankSnapshot, ...], ...] = ()
     #: The rank that differs from the rest; several where they cannot be distinguished.
     culprits: tuple[int, ...] = ()
@@ -205,32 +204,31 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     blame: str = "hardware"
     inconclusive: bool = False
-    #: It failed while the workers ran, not before they started.
+    #: The check failed while the workers ran, not before they started.
     running: bool = False
-    #: The devices that it names, where it can.
+    #: The bad devices, if the check names any.
     devices: tuple[str, ...] = ()
-    #: The check asks to leave nodes or devices out: another place may do.
+    #: The check asks to leave nodes or devices out, so the job may work elsewhere.
     elsewhere: bool = False
-    #: The phrase, where the failure has an exit of its own (a prerequisite that could not be fetched); empty:
-    #: CheckFailed.
+    #: The phrase of the exit, if it is a special one (a prerequisite that could not be fetched); empty: CheckFailed.
     phrase: str = ""
 
 
 class GangShortfall(Noun, frozen=True, kw_only=True):
     """The nodes of a gang that has waited too long for others."""
 
-    #: With fewer nodes than this it cannot begin.
+    #: The minimum number of nodes.
     least: int
-    #: `gpu-1 (10.1.2.7)`, in the order of their ranks.
+    #: The nodes that joined, in the order of their ranks: `gpu-1 (10.1.2.7)`.
     came: tuple[str, ...] = ()
-    #: Those of them that cannot be used.
+    #: The nodes that joined and cannot be used.
     unfit: tuple[str, ...] = ()
-    #: Where nodes have a `--node-rank`: the numbers that no node has.
+    #: The missing `--node-rank` numbers, if nodes have such numbers.
     missing_ranks: tuple[int, ...] = ()
-    #: Where a starter knows the nodes by name: the nodes that never joined.
+    #: The names of the nodes that never joined, if the starter knows the nodes by name.
     missing: tuple[str, ...] = ()
     waited_s: float = 0.0
-    #: Where nodes dial the owner.
+    #: The address that nodes dial, HOST:PORT.
     endpoint: str = ""
 
 
@@ -240,38 +238,38 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     node: str
     silent_s: float
     ranks: tuple[int, ...] = ()
-    #: What is known about its end; empty: it was silent, and no more is known.
+    #: The known cause of its end; empty: only its silence is known.
     why: str = ""
-    #: Seconds before the silence was noticed at which its last messages came, the latest first.
+    #: The ages of the node's last messages in seconds, when the silence was noticed, the latest first.
     words_s: tuple[float, ...] = ()
-    #: Its agent has restarted: the node is reachable, and all its processes have ended.
+    #: The node's agent has restarted: the node is reachable, and all its processes have ended.
     back: bool = False
-    #: It has left and will not come back: it cannot answer any question.
+    #: The node has left and will not come back: it cannot answer any request.
     gone: bool = False
-    #: Why its agent died, and its workers with it.
+    #: The memory kill that ended the agent, and its workers with it.
     memory_kill: MemoryKill | None = None
 
 
 class HostFacts(Noun, frozen=True, kw_only=True):
-    """What this machine knows about the file, module, port or space that the workers lacked."""
+    """Facts of this machine about the file, module, port or disk space that the workers lacked."""
 
-    #: The Python that ran the workers; empty where that is not known to be a Python.
+    #: The Python that ran the workers; empty if the command is not known to run Python.
     python: str = ""
-    #: The workers' command itself names the Python: no option of holdfast changes it.
+    #: The workers' command itself names the Python, so no option of holdfast changes it.
     by_command: bool = False
     #: The module that was not found.
     module: str = ""
-    #: Pythons of other environments that have the module: the active ones, and holdfast's own.
+    #: Pythons that have the module: those of active environments, and holdfast's own.
     found_in: tuple[str, ...] = ()
     #: The port that was taken.
     port: int | None = None
-    #: The port that the user gave holdfast for the job.
+    #: The port that the user set for the job.
     asked_port: int | None = None
     #: The process that holds the port: `pid 123 (python serve.py)`.
     holder: str = ""
     #: File systems without room: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
     disks: tuple[str, ...] = ()
-    #: `/dev/shm has a size of 64 MB`, where a worker complained about it.
+    #: The size of /dev/shm, if a worker reported an error about it: `/dev/shm has a size of 64 MB`.
     shared_memory: tuple[str, ...] = ()
 
 
@@ -285,7 +283,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     exit: WorkerExit | None = None
     stderr: LogExcerpt | None = None
     stdout: LogExcerpt | None = None
-    #: Both streams in one file, as `holdfast explain FILE` gets them.
+    #: Both streams in one file, which `holdfast explain FILE` gets.
     log: LogExcerpt | None = None
     first_output_at: At | None = None
     last_output_at: At | None = None
@@ -300,37 +298,37 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     listened: bool = False
     #: Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`).
     start_failed: str = ""
-    #: Its last counts in the output, one entry for each name.
+    #: The last counts in the worker's output, one for each name.
     counts: tuple[Count, ...] = ()
-    #: The reading of its log, made on its node. Then the excerpts and the texts of `exit` are left out.
+    #: The reading of the worker's log, made on its node. Then the excerpts and the texts of `exit` are left out.
     reading: WorkerReading | None = None
 
 
 class AttemptEvidence(Noun, frozen=True, kw_only=True):
-    """All evidence of a drained attempt. Pure data: explaining it twice gives the same report."""
+    """All evidence of a drained attempt. It is pure data, so explaining it twice gives the same report."""
 
     attempt: int = 1
     workers: tuple[WorkerEvidence, ...] = ()
-    #: The first stop request for this attempt, unless it only followed a failure of the gang's own.
+    #: The first stop request for this attempt, unless it only followed a failure of the gang itself.
     stop: StopRequest | None = None
     faults: tuple[ActiveFault, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
     #: Lines of the kernel log within the attempt.
     kernel: tuple[Evidence, ...] = ()
     lost: tuple[LeftBehind, ...] = ()
-    #: The owner's own node, where all other nodes became silent at once: the owner's link failed.
+    #: The owner's own node, if all other nodes fell silent at once: the owner's link failed.
     cut_off: str = ""
     hang: HangEvidence | None = None
     check: CheckFailure | None = None
-    #: The gang's phase in which it failed: CHECKING, PREPARING, STARTING, RUNNING.
+    #: The phase in which the attempt failed: CHECKING, PREPARING, STARTING, RUNNING.
     phase: str = "RUNNING"
     #: The deadline that passed.
     deadline: Deadline = Deadline.NONE
     #: The ranks that were not ready when that deadline passed.
     late: tuple[int, ...] = ()
-    #: The first of them: role, index, rank and node, and the last that was heard from them.
+    #: A clause for each of the first late ranks: role, index, rank, node, and the last known state.
     late_words: tuple[str, ...] = ()
-    #: The nodes that had joined when the deadline for joining passed.
+    #: The nodes that had joined at the deadline for joining; None: no such deadline passed.
     muster: GangShortfall | None = None
     #: A container engine's statement about the job's container.
     container: str = ""
@@ -338,35 +336,34 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     pai_errors: tuple[Evidence, ...] = ()
     #: The collectives of the ranks in this attempt, from PyTorch's flight recorder.
     flights: tuple[FlightDump, ...] = ()
-    #: What happened to the workers' rendezvous store, where it ended before the attempt.
+    #: How the workers' rendezvous store ended, if it ended before the attempt.
     store: str = ""
     job: str = ""
-    #: MASTER_ADDR:MASTER_PORT of the workers; empty where the workers were not started.
+    #: MASTER_ADDR:MASTER_PORT of the workers; empty if no worker was started.
     meeting: str = ""
-    #: When the gang got the command to stop: exits after it are collateral.
+    #: When the gang was asked to stop; exits after that are collateral.
     stop_asked_at: At | None = None
-    #: Seconds that its workers then had between SIGTERM and SIGKILL.
+    #: Seconds that the workers then had between SIGTERM and SIGKILL.
     grace_s: float | None = None
-    #: Local time minus UTC in seconds where the job was started, for the times in sentences.
+    #: Local time minus UTC on the machine that started the job, in seconds; sentences show times in this zone.
     utc_offset_s: float = 0.0
-    #: Signals that holdfast got and forwarded to the workers during the attempt.
+    #: Signals that holdfast received and forwarded to the workers during the attempt.
     passed_on: tuple[int, ...] = ()
     progressed: bool = False
-    #: Bytes of the workers' output that a console left out because its reader had stopped reading, by the console's
-    #: name.
+    #: Console's name → bytes of output that it left out, because its reader had stopped reading.
     dropped_bytes: dict[str, int] = {}
-    #: Files that workers had opened for writing in this attempt and completed.
+    #: Files that workers opened for writing and completed in this attempt.
     checkpoints: tuple[str, ...] = ()
     surroundings: HostFacts | None = None
-    #: The address of each node by name, where peers reach it; empty where there is one node.
+    #: The address at which peers reach each node, by name; empty if the job has one node.
     addresses: dict[str, str] = {}
-    #: The platform's statements about lost nodes and the job, with the command that shows each as the source.
+    #: The platform's statements about lost nodes and the job; `source` is the command that shows the statement.
     platform: tuple[Evidence, ...] = ()
-    #: Hooks and required daemons whose failure is the attempt's.
+    #: The failures of hooks and required daemons that make the attempt fail.
     beside: tuple[SideFailure, ...] = ()
-    #: Nodes that gave no evidence within `silent_s`: of their ranks only the exits are known.
+    #: Nodes that sent no evidence within `silent_s`: only the exits of their ranks are known.
     unanswered: tuple[LeftBehind, ...] = ()
 
     def zone(self, _: float) -> float:
-        """`utc_offset_s` for `in_words.clock`: one zone for a whole report."""
+        """Return `utc_offset_s`, as a `Zone` for `human_format.clock`: the whole report uses one zone."""
         return self.utc_offset_s

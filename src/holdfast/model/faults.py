@@ -1,4 +1,4 @@
-"""Faults of devices and nodes: what was reported, how grave it is, and the device's state."""
+"""Faults of devices and nodes: the reports, their remedies, and the state of devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Remedy(enum.IntEnum):
-    """What a fault asks for. The order is exact and is compared with `<`; names are what the journal stores."""
+    """The remedy for a fault, from mild to grave; code compares them with `<`. The journal stores the names."""
 
     NONE = 0
     WATCH = 1
@@ -22,7 +22,11 @@ class Remedy(enum.IntEnum):
 
 
 class Standing(enum.StrEnum):
-    """HEALTHY; SUSPECT: no new work; ISOLATED: until the fault clears; HELD: until a person releases it."""
+    """The state of a device.
+
+    HEALTHY: it may be used. SUSPECT: it gets no new work. ISOLATED: it is not used until the fault clears. HELD: it is
+    not used until a person releases it.
+    """
 
     HEALTHY = "HEALTHY"
     SUSPECT = "SUSPECT"
@@ -31,7 +35,7 @@ class Standing(enum.StrEnum):
 
 
 class Assertion(enum.StrEnum):
-    """What a fault event reports about its code: it began, it ended, or it happened in one moment."""
+    """The content of a fault event: the fault began, it ended, or it happened in one moment."""
 
     OCCUR = "occur"
     RECOVER = "recover"
@@ -39,7 +43,7 @@ class Assertion(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """The source's own severity; it decides only for codes that no list names."""
+    """The severity that the source reported. It decides the remedy only of codes that no list names."""
 
     INFO = "info"
     MINOR = "minor"
@@ -50,8 +54,8 @@ class Severity(enum.StrEnum):
 class FaultEvent(Noun, frozen=True, kw_only=True):
     """A coded condition of a device or node, raised, cleared or momentary.
 
-    `at` is when it happened at its source, in seconds since the epoch. `device` is `npu0`, `gpu3`, or the node's own
-    name for a fault of the node.
+    `at`: when it happened, by its source, in seconds since the epoch. `device`: `npu0`, `gpu3`, or the node's own name
+    for a fault of the node.
     """
 
     device: str
@@ -62,9 +66,9 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     severity: Severity = Severity.MAJOR
     #: The line or message with the fault.
     text: str = ""
-    #: kernel log, nvml, ascend, socket, command line …
+    #: The source: kernel log, nvml, ascend, socket, command line …
     source: str = ""
-    #: The process that the source names, where it names one (as an Xid line does).
+    #: The process that the source names, if it names one (as an Xid line does).
     pid: int | None = None
 
 
@@ -74,16 +78,16 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     event: FaultEvent
     remedy: Remedy
     ended_at: At | None = None
-    #: The ranks that used the device; empty where unknown, and then the node's ranks count.
+    #: The ranks that used the device; empty if unknown, and then all ranks of the node count.
     ranks: tuple[int, ...] = ()
-    #: The attempt was stopped for it: it is the cause, however mild it is.
+    #: The attempt was stopped because of this fault, so it is the cause, however mild it is.
     stopped: bool = False
-    #: The job continues without the device; False: as the remedy decides.
+    #: The job continues without the device; False: the remedy decides.
     avoid: bool = False
 
 
 class DeviceStanding(Noun, frozen=True, kw_only=True):
-    """The present state of one device, and its reason: one entry of `holdfast devices --json`."""
+    """The present state of one device with its reason: one entry of `holdfast devices --json`."""
 
     device: str
     node: str
@@ -94,9 +98,9 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 
 
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
-    """Whether these codes come only from pre-checks, as release 0.1.0 kept them (`CHECK-DISK`).
+    """Return whether all these codes come from pre-checks, which release 0.1.0 stored (`CHECK-DISK`).
 
-    Such a code excluded the device from every later job. A check's result holds for the job that asked for it; the next
-    job checks again.
+    Such a code would exclude the device from every later job. But a check's result only holds for its own job, since
+    the next job checks again.
     """
     return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

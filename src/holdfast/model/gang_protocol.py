@@ -1,8 +1,8 @@
-"""The messages between owner and agents: the gang protocol.
+"""The gang protocol: the messages between the owner and the agents.
 
-Every command has its attempt's number; a message of an old attempt never touches a newer one. State is repeated, not
-only announced: a lost message does no harm. Times travel as ages, or as the sender's own clock echoed back; two wall
-clocks are never compared.
+Every command has its attempt's number, and a message of an old attempt never changes a newer one. State is repeated,
+not only announced once, so a lost message does no harm. Times are sent as ages, or as the sender's own clock that the
+receiver echoes. The wall clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from holdfast.model.noun_base import Message, Noun
 
 
 class Meeting(Noun, frozen=True, kw_only=True):
-    """Where the workers of one attempt meet: MASTER_ADDR and MASTER_PORT."""
+    """The address at which the workers of one attempt meet: MASTER_ADDR and MASTER_PORT."""
 
     address: str
     port: int
-    #: A store listens there already; otherwise rank 0 opens it.
+    #: Whether a store listens at this address already; otherwise rank 0 opens one.
     served: bool = False
 
 
 class Peers(Noun, frozen=True, kw_only=True):
-    """Where all tasks of one attempt are reached, in little space: it goes to every node of the gang.
+    """The addresses of all tasks of one attempt in a compact form, because every node of the gang gets them.
 
-    Most of it follows from the order. `holdfast.model.peer_addresses` makes and reads it.
+    The order of the entries has most of the information. `holdfast.model.peer_addresses` makes and reads it.
     """
 
-    #: The addresses of its nodes, in the order of their ranks.
+    #: The addresses of the attempt's nodes, in the order of their ranks.
     hosts: tuple[str, ...]
-    #: Role → its tasks in order, as runs: a node (its place in `hosts`), the number of its tasks in a row, the next
+    #: Role → its tasks in order, as runs: a node (its index in `hosts`), the number of its tasks in a row, the next
     #: node, …
     tasks: dict[str, tuple[int, ...]]
     #: Role → label → the number of ports of each of its tasks.
     labels: dict[str, dict[str, int]] = {}
-    #: The ports of each node, in the order of its ranks and of their labels. Empty: there are none.
+    #: The ports of each node, in the order of its ranks and of their labels. Empty: no ports are reserved.
     ports: tuple[tuple[int, ...], ...] = ()
-    #: The port of each node's sshd. Empty: there is none.
+    #: The port of each node's sshd. Empty: no sshd runs.
     ssh: tuple[int, ...] = ()
 
 
@@ -49,11 +49,11 @@ class Prepare(Message, frozen=True, kw_only=True):
     #: The workers of this node only: a command must not grow with the gang.
     seats: tuple[Seat, ...]
     shape: GangShape = GangShape()
-    #: None: there is one node, which chooses the port itself.
+    #: The address at which the workers meet; None: the only node chooses it itself.
     meeting: Meeting | None = None
-    #: Where all tasks of the attempt are reached, for jobs that ask for it; it is equal for every node.
+    #: The addresses of all tasks, for jobs that ask for them; equal for every node.
     peers: Peers | None = None
-    #: Rises with every restart of the owner: an agent obeys no earlier owner.
+    #: The owner's term, which rises with every restart of the owner: an agent obeys no earlier owner.
     term: int = 0
 
 
@@ -70,27 +70,27 @@ class Stop(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     grace_s: float
-    #: First notify the workers: those that listen have so many seconds to save and exit by themselves.
+    #: If positive, notify the workers first: those that listen have this many seconds to save and exit by themselves.
     save_s: float = 0.0
     term: int = 0
-    #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: they have got it from outside
-    #: already.
+    #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers have got
+    #: it from outside already.
     #:
     #: After any other signal than SIGTERM, SIGTERM follows when half of the grace period has passed.
     signal: int = 15
-    #: Seconds between the command and the first signal: in this time it may turn out that the workers have got it
-    #: already.
+    #: Seconds between the command and the first signal. During this time the owner may learn that the workers have got
+    #: the signal already.
     hold_s: float = 0.0
-    #: SIGKILL follows so many seconds after the command at the latest, even where `save_s` and `grace_s` are longer.
+    #: SIGKILL follows at most this many seconds after the command, even if `save_s` and `grace_s` are longer.
     within_s: float | None = None
 
 
 class Ack(Message, frozen=True, kw_only=True):
-    """The answer to a report: renews the lease, which is counted from when that report was *sent*."""
+    """The owner's answer to a report. It renews the lease, which counts from when that report was *sent*."""
 
-    #: The agent's own clock, echoed.
+    #: The report's sending time by the agent's own clock, echoed.
     sent: float
-    #: The highest attempt that has ended for the owner: the agent obeys no command for it or an older one.
+    #: The highest attempt that has ended for the owner. The agent obeys no command for it or an older attempt.
     floor: int = 0
     term: int = 0
 
@@ -124,7 +124,7 @@ class Member(Noun, frozen=True, kw_only=True):
     #: Seconds since the worker ended, by the agent's clock.
     age_s: float = 0.0
     start_failed: str = ""
-    #: When it ended, in seconds on the owner's clock: the owner's own estimate, beside the agent's report.
+    #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the agent's report.
     died_at: float | None = None
     #: The worker was forked from a process that had done its imports.
     warm: bool = False
@@ -133,17 +133,17 @@ class Member(Noun, frozen=True, kw_only=True):
 
 
 class Report(Noun, frozen=True, kw_only=True):
-    """An agent's one message: it is sent on every change, and as the heartbeat."""
+    """The only message of an agent. It is sent on every change, and as the heartbeat."""
 
     node: str
-    #: Changes when the agent restarts: the workers of the earlier agent have ended.
+    #: Rises when the agent restarts; the workers of the earlier agent have ended then.
     boot: int
     #: The attempt that the agent is working on.
     attempt: int
-    #: All processes of attempts up to this one are reaped.
+    #: All processes of attempts up to this number are reaped.
     stopped: int
-    #: The agent's own clock; the acknowledgement echoes it.
+    #: The sending time by the agent's own clock; the acknowledgement echoes it.
     sent: float
     members: tuple[Member, ...] = ()
-    #: The highest term of an owner that this agent has heard from.
+    #: The highest term in a command that this agent received.
     term: int = 0

@@ -6,11 +6,11 @@ from holdfast.model.noun_base import Noun
 
 
 class JobSetting(Noun, frozen=True, kw_only=True):
-    """One setting that somebody has set where the owner runs. A setting that is not sent has its default."""
+    """One setting that was set where the owner runs. The owner sends no setting that has its default."""
 
     name: str
     value: str | bool | int | float | tuple[str, ...] | None
-    #: The strength of the place that it came from, as in `holdfast.settings.resolved_settings.SettingSource`.
+    #: The strength of the setting's source, as in `holdfast.settings.resolved_settings.SettingSource`.
     source: int
-    #: That place in words: `--log-size`, `/etc/holdfast/config.yaml`.
+    #: The name of the source: `--log-size`, `/etc/holdfast/config.yaml`.
     origin: str

@@ -14,14 +14,14 @@ class OpenPort(Message, frozen=True, kw_only=True):
     round: int
     #: The token, in hexadecimal.
     token: str
-    #: Bytes that a peer sends, and gets back.
+    #: The number of bytes that a peer sends and gets back.
     size: int
-    #: Seconds that one peer may take.
+    #: Seconds that the exchange with one peer may take.
     wait_s: float
 
 
 class PortOpen(Message, frozen=True, kw_only=True):
-    """The node listens, or why it cannot (`trouble`)."""
+    """The node listens on `port`; `trouble`: why it cannot listen."""
 
     attempt: int
     round: int
@@ -43,20 +43,20 @@ class MeasurePeer(Message, frozen=True, kw_only=True):
 
 
 class PeerMeasured(Message, frozen=True, kw_only=True):
-    """The times of an exchange with a peer, or why it failed (`trouble`)."""
+    """The times of an exchange with a peer; `trouble`: why it failed."""
 
     attempt: int
     round: int
     number: int
-    #: Seconds for one byte there and back: the shortest of several.
+    #: Seconds for a round trip of one byte: the shortest of several.
     round_trip_s: float = 0.0
-    #: Seconds for `size` bytes there and back.
+    #: Seconds for a round trip of `size` bytes.
     exchange_s: float = 0.0
     trouble: str = ""
 
 
 class ClosePort(Message, frozen=True, kw_only=True):
-    """The links are measured."""
+    """Stop listening: the links are measured."""
 
     attempt: int
     round: int

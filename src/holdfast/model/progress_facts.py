@@ -18,11 +18,11 @@ class SignKind(enum.StrEnum):
     CHECKPOINT = "checkpoint"
     #: The attempt ran at least twice as long as every earlier one, and a minute longer.
     LONGER = "longer"
-    #: It ran for `healthy_s`.
+    #: The attempt ran for at least `healthy_s`.
     HEALTHY = "healthy"
 
 
-#: The signs that restore the user's budget. The others only distinguish one failure from another.
+#: The signs that restore the user's budget. The other signs only show that two failures are not the same.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
@@ -30,15 +30,15 @@ class Sign(Noun, frozen=True, kw_only=True):
     """One sign of progress of an attempt."""
 
     kind: SignKind
-    #: The evidence, beside the earlier value: `step 120 (80 in attempt 1)`.
+    #: The evidence, with the earlier value: `step 120 (80 in attempt 1)`.
     text: str
 
 
 class Count(Noun, frozen=True, kw_only=True):
-    """A number with which the workers' output counts their work."""
+    """A progress number in the workers' output, such as a step or an epoch."""
 
     #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of one name compare.
     name: str
     value: float
-    #: The epoch of the count, where the output has one: such a count may begin again in each epoch.
+    #: The epoch of the count, if the output has one: such a count may begin again in each epoch.
     epoch: float | None = None
