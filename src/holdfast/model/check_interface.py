@@ -1,4 +1,4 @@
-"""The interface for authors of checks: DLRover's pre-check operator, its result, and the actions of a failed one.
+"""The interface for authors of checks: DLRover's pre-check operator, its result, and the actions after a failure.
 
 A class written for DLRover's `PreCheckOperator` runs here unchanged once its imports read `holdfast.checks`.
 """
@@ -18,7 +18,7 @@ _KINDS_OF_NODE = frozenset({"worker", "chief", "ps", "master", "evaluator", "nod
 class Node:
     """A machine of the job: `Node("node-3")`, `Node(name="node-3")`, or DLRover's `Node("worker", 3)`.
 
-    Further keywords become attributes, so that a check may carry what it likes.
+    Further keywords become attributes, for the check's own use.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Node:
 
 
 class DiagnosisAction:
-    """What a failed check asks for. `nodes` empty means the result's abnormal nodes."""
+    """The action for which a failed check asks. `nodes`: the nodes to act on; empty: the result's abnormal nodes."""
 
-    #: None: the action changes nothing about the failure.
+    #: None: the action has no effect, and the failure stays.
     kind: ActionKind | None = None
 
     def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
@@ -69,13 +69,13 @@ class DiagnosisAction:
 
 
 class Note(DiagnosisAction):
-    """Only print it: the job starts with a warning."""
+    """Only print the failure: the job starts with a warning."""
 
     kind = ActionKind.NOTE
 
 
 class Retry(DiagnosisAction):
-    """Try again after the retry interval, at most `times` more; without `times` the check's own limit holds."""
+    """Try again after the retry interval, at most `times` more times; `times` 0: the check's own limit holds."""
 
     kind = ActionKind.RETRY
 
@@ -84,7 +84,7 @@ class Retry(DiagnosisAction):
 
 
 class AvoidNode(DiagnosisAction):
-    """Leave the abnormal nodes out and go on with the others."""
+    """Leave the abnormal nodes out, and continue with the others."""
 
     kind = ActionKind.AVOID
 
@@ -102,11 +102,11 @@ class StopJob(DiagnosisAction):
 
 
 class NoAction(DiagnosisAction):
-    """DLRover's name for no action: the result stays a failure."""
+    """DLRover's name for no action: the failure stays."""
 
 
 class EventAction(DiagnosisAction):
-    """DLRover's event, a message to people; the result stays a failure."""
+    """DLRover's event, a message to users; the failure stays."""
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ class EventAction(DiagnosisAction):
 
 
 class NodeAction(ReplaceNode):
-    """DLRover's action on one node: its `action_type` says whether its workers start again there, or elsewhere.
+    """DLRover's action on one node: `action_type` decides whether its workers restart on this node or on another one.
 
-    `restart_worker` is a further try on the node. Every other kind (`relaunch_worker`, none given) leaves the node out
-    and asks for another.
+    `restart_worker` means another try on this node. Every other value (`relaunch_worker`, or none) leaves the node out
+    and asks for another node.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NodeAction(ReplaceNode):
 
 
 class JobAbortionAction(StopJob):
-    """DLRover's end of the job."""
+    """DLRover's action that ends the job."""
 
     def __init__(self, reason: str = "", msg: str = "", **more: Any) -> None:
         super().__init__(": ".join(word for word in (reason, msg) if word), **more)
@@ -157,7 +157,7 @@ class JobAbortionAction(StopJob):
 
 @dataclass
 class PreCheckResult:
-    """What a check found. 0 is good; other numbers are the check's own. Override `is_success` for other rules."""
+    """The result of a check. 0 is good; other numbers are the check's own. Override `is_success` for other rules."""
 
     result: int = 0
     result_msg: str = ""
@@ -170,21 +170,22 @@ class PreCheckResult:
 
 @dataclass
 class Verdict(PreCheckResult):
-    """A result with its actions, its blame, and what was measured.
+    """A result with advice, blame and measured values.
 
-    `blame` is one of workload, hardware, network, storage, platform, external, unknown.
+    `blame`: one of workload, hardware, network, storage, platform, external, unknown. `figures`: measured values by
+    name, each with its unit as a suffix. `devices`: the abnormal devices.
     """
 
     solution: str = ""
     blame: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
-    #: The check could not decide. This is neither good nor bad.
+    #: The check could not decide: the result is neither good nor bad.
     inconclusive: bool = False
 
 
 class PreCheckOperator(ABC):
-    """One check. Runs in a process of its own, is given a time limit, and is killed with its children at its end.
+    """One check. It runs in a separate process with a time limit, and is killed with its children when the limit ends.
 
     `check` and `failed_actions` get the context as keywords: `job` (a `JobSpec`, or None for `holdfast check`), `nodes`
     (a list of `Node`), `attempt` (from 1) and `now` (seconds since the epoch); a signature that names fewer gets fewer.
@@ -201,28 +202,31 @@ class PreCheckOperator(ABC):
 
     @classmethod
     def get_retry_interval_secs(cls) -> float:
-        """Seconds between a failed try and the next."""
+        """Return the seconds between a failed try and the next one."""
         return 5
 
     @classmethod
     def get_retry_limit_times(cls) -> int:
-        """How often a failed check is tried again."""
+        """Return the maximum number of retries of a failed check."""
         return 3
 
     @classmethod
     def get_time_limit_secs(cls) -> float:
-        """Seconds for the check with all its retries; `--check-timeout` overrides it."""
+        """Return the time limit in seconds for the check with all its retries; `--check-timeout` overrides it."""
         return 60
 
     @classmethod
     def get_running_interval_secs(cls) -> float:
-        """Seconds between two runs during a job; 0: the check runs only before one."""
+        """Return the seconds between two runs during a job; 0: the check only runs before a job."""
         return 0
 
     @abstractmethod
     def check(self, *args: Any, **kwargs: Any) -> PreCheckResult:
-        """Runs the check itself."""
+        """Run the check, and return its result."""
 
     @abstractmethod
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
-        """The actions after a failure, from mild to hard; none: the job does not start. It gets `result=` besides."""
+        """Return the actions after a failure, from mild to hard; none: the job does not start.
+
+        It also gets `result=`.
+        """

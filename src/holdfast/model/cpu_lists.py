@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def cpus_of(text: str) -> set[int]:
-    """The CPUs of a list in the kernel's form. Raises ValueError."""
+    """Return the CPUs of a list in the kernel's form. Raises ValueError."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -15,7 +15,7 @@ def cpus_of(text: str) -> set[int]:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """CPUs as a list in the kernel's form."""
+    """Return the CPUs as a list in the kernel's form."""
     spans: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if spans and cpu == spans[-1][1] + 1:
@@ -26,10 +26,10 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 def cores_of(domain: str) -> list[tuple[int, ...]]:
-    """The cores of a memory domain, each with its CPUs (hardware threads). Raises ValueError."""
+    """Return the cores of a memory domain, each as its CPUs (hardware threads). Raises ValueError."""
     return [tuple(int(cpu) for cpu in core.split("+")) for core in domain.split(",") if core]
 
 
 def domain_of(cores: Iterable[Iterable[int]]) -> str:
-    """Cores as a list in this form."""
+    """Return cores in the form that `cores_of` reads: `0+64,1+65,2`."""
     return ",".join("+".join(map(str, core)) for core in cores)

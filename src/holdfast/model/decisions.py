@@ -1,4 +1,4 @@
-"""The decision of recovery after an attempt, with its reason."""
+"""The decision after an attempt, its reason, and the records of attempts and jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.progress_facts import Count, Sign
 class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
-    #: The platform starts the whole job again, and the attempts continue there.
+    #: The platform is asked to start the whole job again, and the attempts continue in that run.
     REQUEUE = "requeue"
     FAIL = "fail"
     SUCCEED = "succeed"
@@ -25,54 +25,54 @@ class Decision(Noun, frozen=True, kw_only=True):
 
     kind: DecisionKind
     reason: str
-    #: Whether the restart is charged to the user's budget (`--max-restarts`). Hardware and platform failures spend a
-    #: wider one.
+    #: Whether the restart is charged to the user's budget (`--max-restarts`). Other failures are charged to the wider
+    #: platform budget.
     charged: bool = False
     delay_s: float = 0.0
-    #: Devices or nodes the next attempt must not use.
+    #: The devices or nodes that the next attempt must not use.
     avoid: tuple[str, ...] = ()
 
 
 class Bound(Noun, frozen=True, kw_only=True):
-    """The CPUs and devices that one worker of an attempt had to itself."""
+    """The CPUs and devices to which one worker of an attempt was bound."""
 
     rank: int
     role: str
     node: str
-    #: `0-3,8`; empty: it was bound to no CPU.
+    #: The CPUs as `0-3,8`; empty: the worker was bound to no CPU.
     cpus: str = ""
-    #: None: it saw all devices that the node may use.
+    #: The devices; None: the worker saw all devices that the node may use.
     devices: tuple[str, ...] | None = None
 
 
-#: The record of an attempt lists so many workers, the first ones.
+#: The record of an attempt lists up to this many bound workers, the first ones.
 MOST_BOUND = 1024
 
 
 class Tally(Noun, frozen=True, kw_only=True):
-    """What is counted about an attempt beside its report. Records of holdfast 0.1 have none of it."""
+    """The counts of an attempt in addition to its report. Records of holdfast 0.1 have none."""
 
-    #: The lowest first step over all ranks that reported one: the step from which the attempt continued.
+    #: The lowest first step of all ranks that reported one: the attempt continued from this step.
     first_step: int | None = None
-    #: The lowest over all ranks that reported a step as saved: the next attempt would continue from it.
+    #: The lowest saved step of all ranks that reported one: the next attempt would continue from it.
     saved_step: int | None = None
-    #: All its workers were forked with their imports done; None: it had no workers.
+    #: Whether all workers were forked with their imports done; None: the attempt had no workers.
     warm: bool | None = None
-    #: A worker had asked to be notified when it must save and exit.
+    #: Whether a worker had asked to be notified when it must save and exit.
     listened: bool = False
-    #: Workers that failed because of another's death, before holdfast stopped them.
+    #: The number of workers that failed because of another worker's death, before holdfast stopped them.
     peers: int = 0
-    #: Workers that holdfast stopped.
+    #: The number of workers that holdfast stopped.
     stopped: int = 0
-    #: `worker`, `container` or `host`: whose memory limit was met, where the kernel killed a process for it.
+    #: The owner of the memory limit for which the kernel killed a process: `worker`, `container` or `host`; else empty.
     memory_scope: str = ""
-    #: Bytes that a console left out because its reader had stopped reading, by the console's name; and `log`: what no
-    #: log file took.
+    #: Console's name → bytes that it left out because its reader had stopped reading; under `log`: bytes that no log
+    #: file took.
     dropped_bytes: dict[str, int] = {}
 
 
 class AttemptRecord(Noun, frozen=True, kw_only=True):
-    """The whole record of one attempt: when, why it ended, the decision, and the duration of each phase (seconds)."""
+    """The record of one attempt: its times, its report, the decision, and the seconds of each phase."""
 
     attempt: int
     started_at: float
@@ -81,20 +81,20 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     decision: Decision
     #: Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining.
     parts: dict[str, float] = {}
-    #: It went beyond the furthest step of all earlier attempts (from `holdfast.progress`, or counted in the output), or
-    #: ran healthily for long enough.
+    #: Whether it went beyond the furthest step of all earlier attempts (by `holdfast.progress` or counts in the
+    #: output), or ran for at least `healthy_s`.
     progressed: bool = False
-    #: The lowest last step over all ranks that reported one.
+    #: The lowest last step of all ranks that reported one.
     step: int | None = None
-    #: The last counts in the workers' output: for each name the lowest over the ranks of a role that count it.
+    #: The last counts in the workers' output: for each name the lowest of the ranks of a role that have it.
     counts: tuple[Count, ...] = ()
-    #: The pre-checks before this attempt; None in records of earlier releases, which kept none.
+    #: The pre-checks before this attempt; None: an earlier release wrote the record without them.
     checks: ChecksTaken | None = None
-    #: The signs of progress that were seen, those that restore the user's budget first.
+    #: The signs of progress, those that restore the user's budget first.
     signs: tuple[Sign, ...] = ()
-    #: How many workers it had; 0 in records of releases that did not count them.
+    #: The number of workers; 0: an earlier release wrote the record without it.
     workers: int = 0
-    #: Workers that had CPUs or devices to themselves, at most `MOST_BOUND`.
+    #: The workers that were bound to CPUs or devices, at most `MOST_BOUND`.
     bound: tuple[Bound, ...] = ()
     tally: Tally = Tally()
 

@@ -1,4 +1,4 @@
-"""What the operating system reported about a worker's end, and what it means."""
+"""A worker's end as the operating system reported it, and the report that explains it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Blame(enum.StrEnum):
-    """Who has to act: the failure's owner."""
+    """The side that caused the failure and has to act."""
 
     WORKLOAD = "workload"
     HARDWARE = "hardware"
@@ -23,7 +23,10 @@ class Blame(enum.StrEnum):
 
 
 class Rerun(enum.StrEnum):
-    """Whether another try helps: at once, after a back-off, on other hardware, not at all, or unknown."""
+    """Whether another try helps.
+
+    NOW: at once. LATER: after a back-off. ELSEWHERE: on other hardware. NEVER: not at all.
+    """
 
     NOW = "now"
     LATER = "later"
@@ -41,7 +44,7 @@ class Outcome(enum.StrEnum):
 
 
 class Trigger(enum.StrEnum):
-    """Which kind of evidence decided (the seed's field names)."""
+    """The kind of evidence that decided a report (the values are the seed's field names)."""
 
     EXIT_CODE = "originalUserExitCode"
     SIGNAL = "caughtSignal"
@@ -56,26 +59,26 @@ class Trigger(enum.StrEnum):
     HANG = "hangDetector"
 
 
-@functools.cache  # a gang of thousands ends with a handful of them
+@functools.cache  # the exits of a gang of thousands have a handful of numbers
 def signal_name(number: int) -> str:
-    """`9` → `SIGKILL`; a number without a name → `signal 42`."""
+    """Return a signal's name: `9` → `SIGKILL`; a number without a name → `signal 42`."""
     try:
         return _signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-#: Bytes of a failed worker's last lines that travel to the owner with its exit: they are all that is known if its node
-#: is lost.
+#: Bytes of a failed worker's last lines that its agent sends to the owner with the exit. If the node is lost, the owner
+#: knows no more.
 TRAVELLING_BYTES = 2048
 
 
 class WorkerExit(Noun, frozen=True, kw_only=True):
-    """One process's end as the operating system reported it; nothing is judged here.
+    """The end of one process as the operating system reported it, without any judgement.
 
-    Exactly one of `exit_code` and `signal` is set, or neither when the process vanished (its status was not available).
-    Times are seconds since the epoch, on the clock of the process that holds this. `order` rises with the order in
-    which one kernel announced the deaths of an attempt: it orders two deaths with equal times.
+    Exactly one of `exit_code` and `signal` is set, or neither if the process vanished (its status was not available).
+    Times are seconds since the epoch, on the clock of the process that holds this struct. `order` rises in the order in
+    which the node's kernel announced the deaths of an attempt, and decides between deaths with equal times.
     """
 
     role: str
@@ -90,18 +93,18 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     started_at: At | None = None
     ended_at: At | None = None
     order: int = 0
-    #: A stop had been requested when it died: collateral, even where its log accuses a peer.
+    #: A stop had been requested when the worker died: it is collateral, even if its log accuses a peer.
     after_stop: bool = False
-    #: The kernel announced its death before any stop was requested, though its end was reported later: it was not
-    #: holdfast's stop.
+    #: The kernel announced the death before any stop was requested, but it was reported later: holdfast's stop is not
+    #: its cause.
     was_dying: bool = False
     #: The end of its stderr (of stdout where stderr is empty), decoded: at most 8 KiB on its node.
     #:
     #: An agent's report and the journal keep `TRAVELLING_BYTES` of it, and none for exit status 0.
     last_words: str = ""
-    #: The stream of `last_words`: `stderr` or `stdout`; empty where it is not known.
+    #: The stream of `last_words`: `stderr` or `stdout`; empty: not known.
     last_words_stream: str = ""
-    #: The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB: read on its node, and kept only there.
+    #: The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it, and never sends it.
     error_file: str = ""
 
     @property
@@ -110,7 +113,7 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
     @property
     def ended_by(self) -> int | None:
-        """The signal that ended it, or that its status stands for: handlers of SIGTERM and shells exit with 128 + N."""
+        """The signal that ended the worker, or that its exit status N > 128 stands for: handlers and shells use 128 + N."""
         if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
             return self.exit_code - 128
         return self.signal
@@ -143,7 +146,7 @@ class EvidenceKind(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> EvidenceKind:
-        """A kind of another version is kept as text."""
+        """Map an unknown kind, from another version, to LOG."""
         return cls.LOG
 
 
@@ -152,10 +155,10 @@ class Evidence(Noun, frozen=True, kw_only=True):
 
     kind: EvidenceKind
     text: str
-    #: Its source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
+    #: The source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
     source: str = ""
     at: At | None = None
-    #: The machine on which it was seen; empty where it is about all of them.
+    #: The machine on which it was seen; empty: it is about all of them.
     node: str = ""
 
 
@@ -168,25 +171,25 @@ class Original(Noun, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        """`SIGKILL`, or `exit status 3`; empty where it has neither."""
+        """The exit in words: `SIGKILL`, or `exit status 3`; empty if it has neither."""
         return self.signal or (f"exit status {self.exit_code}" if self.exit_code is not None else "")
 
 
 class Culprit(Noun, frozen=True, kw_only=True):
-    """Which worker it was."""
+    """The worker that a report blames."""
 
     role: str
     rank: int
     node: str
     pid: int | None = None
-    #: On the owner's clock, in seconds since the epoch.
+    #: When the worker ended, on the owner's clock, in seconds since the epoch.
     at: float | None = None
-    #: Where peers reach the node; empty where there is one node.
+    #: The address at which peers reach the node; empty if the job has one node.
     address: str = ""
 
 
 class OtherRule(enum.StrEnum):
-    """The rules of reports that no function in `holdfast.explain.explanation_rules` makes by itself."""
+    """The names of rules that are not functions in `holdfast.explain.explanation_rules`."""
 
     EXIT_STATUS = "exit_status"
     OWNER_DIED = "owner_died"
@@ -201,26 +204,26 @@ class DecidingLine(Noun, frozen=True, kw_only=True):
     text: str
     #: The file, the stream or the kernel log that has the line.
     source: str = ""
-    #: The line's number in `source`, from 1; 0 where it is not known.
+    #: The line's number in `source`, from 1; 0: not known.
     number: int = 0
 
 
 class Because(Noun, frozen=True, kw_only=True):
-    """The record of what decided a report: a rule, a row, and often a wording and a line."""
+    """The decision behind a report: a rule, a catalogue row, and often a wording and a line."""
 
     #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
     #: versions before 0.2.
     rule: str = ""
     #: The phrase of the catalogue's row, or the phrase that a user or a component chose.
     row: str = ""
-    #: The id of the row's wording that matches `line`; empty where none decided.
+    #: The id of the row's wording that matches `line`; empty: no wording decided.
     wording: str = ""
-    #: None where no single line decided: a status, a check, a hang.
+    #: The line that decided; None: a status, a check or a hang decided.
     line: DecidingLine | None = None
 
 
 class ExitReport(Noun, frozen=True, kw_only=True):
-    """The meaning of an attempt's end: one code, one phrase, one reason, one solution."""
+    """The explanation of an attempt's end: one code, one phrase, one reason, one solution."""
 
     code: int
     phrase: str
@@ -229,7 +232,7 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     reason: str
     solution: str
     trigger: str | None = None
-    #: A command to type next, or a note about a bug of holdfast.
+    #: A command for the user to type next, or a note about a bug of holdfast.
     hint: str | None = None
     original: Original = Original()
     first: Culprit | None = None
@@ -237,15 +240,17 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     #: Ranks that died because of another rank's death or of holdfast's own stop.
     collateral: tuple[int, ...] = ()
     attempt: int = 1
-    #: Phrase, exception type, innermost frame of the user's code, device: equal for equal failures.
+    #: The phrase, exception type, innermost frame of the user's code, and device. Equal failures have equal
+    #: fingerprints.
     fingerprint: str = ""
-    #: The exception's type where there is one; empty otherwise.
+    #: The exception's type; empty if there was no exception.
     exception: str = ""
-    #: Further candidates where two causes stand equal.
+    #: Further culprits, if several causes are equally likely.
     also: tuple[Culprit, ...] = ()
-    #: 0 to 1: how sure the attribution is of `first`.
+    #: The confidence of the attribution in `first`, 0 to 1.
     confidence: float = 1.0
-    #: Devices or nodes that the report blames; recovery avoids them.
+    #: The devices or nodes that the report blames; recovery avoids them.
     devices: tuple[str, ...] = ()
-    #: What decided. The default is for reports that an earlier version wrote; every new report names its rule.
+    #: The decision behind the report. Only reports of earlier versions have the default; every new report names its
+    #: rule.
     because: Because = Because()

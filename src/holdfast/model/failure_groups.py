@@ -1,7 +1,7 @@
-"""Groups of failures that a person would call the same: fingerprints without the parts that differ between occurrences.
+"""Groups failures that a person would call the same: their fingerprints without the parts that differ each time. Pure.
 
-A fingerprint is as fine as recovery needs it: "shard 17" after "shard 18" is progress. Over many jobs both are one
-problem. Pure; fingerprints of all releases are read.
+Recovery needs fine fingerprints: "shard 17" after "shard 18" is progress. But over many jobs both are one problem. This
+module reads the fingerprints of all releases.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
-#: Characters of the text that count. A fingerprint's text is cut, and the place of the cut depends on the lengths of
-#: paths and names.
+#: The number of words of the text that count. A fingerprint's text is cut, and where it is cut depends on the lengths
+#: of paths and names.
 MOST_WORDS = 16
 
-#: Class, signal or status, exception, place: these four stay unchanged.
+#: The first four parts stay unchanged: class, signal or status, exception, place.
 _PLACES = 4
 _COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
 
 _LIKE = Lazy(
-    # Addresses of the web and of storage, and paths; a name with a slash in it is a path where it begins like one.
+    # Addresses of the web and of storage, and paths; a name with a slash is a path if it begins like one.
     r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\",;)\]}>]+"
     r"|(?<![\w/.])(?:~|\.{1,2})?/[^\s'\",;:)\]}>]+(?::\d+)?"
     r"|(?<![\w/.])[\w.#-]+/(?:[\w.#-]+/)*[\w.#-]+"
-    # Names of machines: with a port, in a known domain, or behind a word that says so.
+    # Names of machines: with a port, in a known domain, or after a word such as `host`.
     r"|\b(?=[\w.-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*:\d+\b"
     r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|cn|de|eu|uk|us|edu|gov|local|internal|lan|intern|corp|cluster|svc|cloud|test"
     r"|example|invalid)\b(?::\d+)?"
@@ -42,29 +42,28 @@ _SIGNS = Lazy(r"#+")
 
 
 def group_of(fingerprint: str) -> str:
-    """The group: equal for fingerprints that differ only in numbers, addresses, paths, hashes, machines, ranks or
-    devices.
+    """Return the group of a fingerprint; empty for an empty one.
 
-    A fingerprint with another class, signal, status, exception or place in the program has another group. Empty for an
-    empty one.
+    Fingerprints that only differ in numbers, addresses, paths, hashes, machines, ranks or devices have the same group.
+    Those with another class, signal, status, exception or place in the program have another group.
     """
     parts = fingerprint.split("|")
     kept = parts[:_PLACES]
     if len(parts) == _PARTS:
-        # Of a collective the name stays, without its number; which devices it hit is told beside the group.
+        # Keep the collective's name without its number. The report shows the devices beside the group.
         kept += [parts[_COLLECTIVE].partition(" ")[0], alike(parts[_TEXT])]
-    else:  # another release's, or one that is made of its class alone
+    else:  # the fingerprint is of another release, or only has a class
         kept += [alike(part) for part in parts[_PLACES:]]
     return "|".join(kept)
 
 
 def alike(text: str) -> str:
-    """The text's first words, with `#` for parts that differ between occurrences."""
+    """Return the text's first words, with `#` for the parts that differ each time."""
     text = _RANKS.sub(lambda found: found[1], _LIKE.sub(_sign, text))
     text = _SIGNS.sub("#", _LISTED.sub("#", text))
     words = text.split()
     if words and words[-1].endswith("…"):
-        words.pop()  # of the last word only a part is there
+        words.pop()  # the last word is cut
     return " ".join(words[:MOST_WORDS])
 
 

@@ -1,4 +1,4 @@
-"""A fetch as data: the request to its process, the process's messages while it works, and the form of a failure."""
+"""The messages of a fetch: the request to the fetching process, its progress messages, and a failure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from holdfast.model.runtime_plan import Prerequisite
 
 
 class FetchOrder(Noun, frozen=True, kw_only=True):
-    """The task of one fetching process: JSON on its standard input."""
+    """The request to one fetching process: JSON on its standard input."""
 
-    #: The prerequisites, with names expanded and `into` absolute.
+    #: The prerequisites; variables are expanded and `into` is absolute.
     things: tuple[Prerequisite, ...]
-    #: The name that another waiting job prints: `job train on node gpu-1`.
+    #: The name of this fetch, which another waiting job prints: `job train on node gpu-1`.
     who: str = ""
     node: str = ""
-    #: The seed of the jitter of pauses between tries: nodes that fail together must not come back together.
+    #: The seed for the jitter of pauses between tries, so that nodes that fail together do not retry together.
     seed: int = 0
-    #: Seconds after the start from which no further try begins.
+    #: Seconds after the start; no further try begins later.
     limit_s: float = 14_400.0
     #: Seconds without a byte after which a server has failed.
     stall_s: float = 60.0
@@ -27,25 +27,25 @@ class FetchTrouble(Noun, frozen=True, kw_only=True):
 
     #: The prerequisite's name.
     name: str
-    #: A row of the catalogue: it has the blame, and whether another try helps.
+    #: The phrase of a catalogue row, which has the blame and whether another try helps.
     phrase: str
     #: One sentence, without secrets.
     words: str
-    #: The solution, where it is more precise than the row's.
+    #: The solution, if it is more precise than the row's; else empty.
     solution: str = ""
-    #: The cause is this node's own (its disk, its file system): another node may succeed.
+    #: Whether the cause is this node itself (its disk, its file system), so that another node may succeed.
     here: bool = False
 
 
 class NotPrepared(Noun, frozen=True, kw_only=True):
-    """What `holdfast prepare` writes where it fails: JSON in a file, and as its last line on stdout."""
+    """The output of a failed `holdfast prepare`: JSON in a file, and as its last line on stdout."""
 
     phrase: str
     words: str
     solution: str = ""
-    #: Its exit status.
+    #: The exit status of `holdfast prepare`.
     code: int = 1
-    #: The prerequisite that could not be fetched; empty: the failure was something else.
+    #: The prerequisite that could not be fetched; empty: another failure.
     name: str = ""
 
 
@@ -62,13 +62,13 @@ class FetchMoved(Message, frozen=True, kw_only=True):
     """The fetch has made progress; the process reports it at most twice a second."""
 
     name: str
-    #: Bytes of the prerequisite so far, with those of earlier tries.
+    #: Bytes of the prerequisite so far, including those of earlier tries.
     bytes: int
     #: Bytes of the whole prerequisite; None: not known.
     most_bytes: int | None = None
-    #: Bytes per second, over the last seconds.
+    #: Bytes per second during the last seconds.
     per_s: float = 0.0
-    #: The step: fetching, `unpacking` or `checking`.
+    #: The present step: `fetching`, `unpacking` or `checking`.
     doing: str = "fetching"
 
 
@@ -96,21 +96,21 @@ class FetchDone(Message, frozen=True, kw_only=True):
     into: str
     bytes: int
     took_s: float
-    #: It was complete before: nothing was fetched.
+    #: Whether it was complete before, so that nothing was fetched.
     there: bool = False
-    #: Bytes of it that an earlier fetch had left.
+    #: Bytes that an earlier fetch had left.
     resumed_bytes: int = 0
     tries: int = 1
-    #: The server's version of it: an ETag, a commit.
+    #: The version of the prerequisite by its server: an ETag, a commit.
     mark: str = ""
 
 
 class FetchFailed(Message, frozen=True, kw_only=True):
-    """The fetch failed and ends; nothing of it is used."""
+    """The fetch has failed finally; no part of the prerequisite is used."""
 
     trouble: FetchTrouble
     tries: int = 1
 
 
-#: A line of the fetching process's standard output.
+#: The message in a line of the fetching process's standard output.
 FetchWord = FetchBegan | FetchMoved | FetchWaits | FetchAgain | FetchDone | FetchFailed

@@ -1,5 +1,4 @@
-"""The messages between owner and nodes about a gang that may hang: the owner asks for looks, and each node looks at its
-ranks."""
+"""The messages between owner and nodes about a possible hang: the owner requests looks, nodes look at their ranks."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from holdfast.model.noun_base import At, Message, Noun
 
 
 class Closeness(enum.StrEnum):
-    """How closely the node looks."""
+    """How closely a node looks at its ranks."""
 
-    #: The time of each rank's last line or step: it costs nothing.
+    #: Only the time of each rank's last line or step, which costs nothing.
     WORDS = "words"
-    #: From /proc alone.
+    #: The facts in /proc.
     LIGHT = "light"
-    #: With every rank's stack.
+    #: The facts in /proc, and every rank's stack.
     STACKS = "stacks"
 
 
@@ -24,18 +23,18 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     """Look at the ranks of this node; answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
-    #: Rises with each look: an answer to another one is ignored.
+    #: The number of the look, which rises; an answer to another look is ignored.
     number: int
     closeness: Closeness
-    #: With native frames, for which a process is halted for a moment.
+    #: Whether the stacks have native frames; the node halts a process for a moment to read them.
     native: bool = False
 
 
 class RankActivity(Noun, frozen=True, kw_only=True):
-    """One live rank."""
+    """The last activity of one live rank."""
 
     rank: int
-    #: When it last printed a line or reported a step; None: never in this attempt.
+    #: When the rank last printed a line or reported a step; None: never in this attempt.
     at: At | None = None
 
 
@@ -44,13 +43,13 @@ class RanksSeen(Message, frozen=True, kw_only=True):
 
     attempt: int
     number: int
-    #: Each rank of the attempt that is alive there.
+    #: The live ranks of the attempt on the node.
     heard: tuple[RankActivity, ...] = ()
-    #: Empty where only the times of last lines were requested.
+    #: A snapshot of each rank; empty if only the times of last lines were requested.
     look: tuple[RankSnapshot, ...] = ()
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """The gang hangs, and no look has a stack: the workers write theirs when they are stopped."""
+    """Let the workers write their stacks when they are stopped, because the gang hangs and no look has a stack."""
 
     attempt: int

@@ -1,26 +1,26 @@
-"""Times with their zone, durations and ranks in words: equal in a stored report and on the screen."""
+"""Formats times with their zone, durations and ranks as words, equally in a stored report and on the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: Local time minus UTC, in seconds, at a moment (seconds since the epoch).
+#: A function from a time (seconds since the epoch) to local time minus UTC, in seconds.
 Zone = Callable[[float], float]
 
-#: The years 1 to 9999.
+#: The years 1 to 9999, in seconds since the epoch.
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
-#: (from so many seconds on, the larger unit in seconds, the smaller unit in seconds).
+#: (least seconds, larger unit in seconds, its name, smaller unit in seconds, its name).
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
 _MOST_RUNS = 12
 
 
 def utc(_: float) -> float:
-    """The zone for times without a place of their own, such as those of the journal."""
+    """Return 0: the zone for times without a known place, such as those of the journal."""
     return 0.0
 
 
 def clock(at: float, zone: Zone = utc) -> str:
-    """`2026-11-22 14:20:01 +01:00`, or `… UTC` where that is the same; the bare number where no calendar has `at`."""
+    """Return a time as `2026-11-22 14:20:01 +01:00` or `… UTC`; the bare number if no calendar has it."""
     if not _FIRST_S <= at <= _LAST_S:
         return f"{at:g} s"
     offset_s = round(zone(at))
@@ -34,8 +34,10 @@ def clock(at: float, zone: Zone = utc) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`40 ms`, `0.4 s`, `12 s`, `3 min 20 s`, `24 h`, `5 h 2 min`, `3 d 4 h`; the bare number where it is not
-    finite."""
+    """Return a duration as `40 ms`, `0.4 s`, `12 s`, `3 min 20 s`, `24 h`, `5 h 2 min`, `3 d 4 h`.
+
+    A number that is not finite is returned as it is.
+    """
     if not seconds < 1e15:
         return f"{seconds:g} s"
     if seconds < 0.0995:
@@ -51,8 +53,7 @@ def duration(seconds: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0, 2 and 3`, `ranks 0 to 7 and 12`; for many scattered ranks their number, the first and the
-    last."""
+    """Return ranks as `rank 3`, `ranks 0, 2 and 3`, `ranks 0 to 7 and 12`; many scattered ones as their number and range."""
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"
@@ -73,7 +74,7 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def with_address(node: str, address: str) -> str:
-    """`gpu-07 (10.1.2.7)`; the name alone where it has the address already, or none is known."""
+    """Return a node as `gpu-07 (10.1.2.7)`; only the name if it contains the address, or no address is known."""
     return f"{node} ({address})" if address and address not in node else node
 
 
@@ -85,9 +86,9 @@ def _zone(offset_s: int) -> str:
 
 
 def _date(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day counted from 1970-01-01: `datetime` costs a start 2 ms.
+    """Return year, month and day of a day counted from 1970-01-01. Importing `datetime` would cost each start 2 ms.
 
-    Counts in years that begin on the first of March, so that a leap day ends its year, and in cycles of 400 years.
+    It counts in years that begin on the first of March, so that a leap day ends its year, and in cycles of 400 years.
     """
     era, of_era = divmod(days + 719_468, 146_097)
     year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
@@ -99,7 +100,7 @@ def _date(days: int) -> tuple[int, int, int]:
 
 
 def natural(name: str) -> tuple[object, ...]:
-    """A sort key: gpu2 before gpu10."""
+    """Return a sort key that compares numbers in names as numbers: gpu2 before gpu10."""
     parts: list[object] = []
     text = ""
     for char in name:

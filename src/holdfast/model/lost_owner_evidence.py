@@ -7,7 +7,7 @@ from holdfast.model.noun_base import Noun
 
 
 class LostProcess(Noun, frozen=True, kw_only=True):
-    """A process that workers had started, and that outlived their owner. `command`: empty where it is unknown."""
+    """A process of the job that outlived the owner. `command`: its command line; empty if unknown."""
 
     pid: int
     command: str = ""
@@ -19,33 +19,33 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     job: str
     host: str
     pid: int
-    #: The moment of its death where the process that reaped it reported it, else of its last sign of life.
+    #: When the owner died, if the process that reaped it reported that; else its last sign of life.
     died_at: float
-    #: The number of the signal that ended it, where the process that reaped it reported it.
+    #: The number of the signal that ended the owner, if the process that reaped it reported it.
     signal: int | None = None
-    #: The cause of that signal, where the control group has counted a memory kill meanwhile.
+    #: The memory kill that the control group has counted meanwhile: the cause of the signal.
     memory_kill: MemoryKill | None = None
-    #: The machine has been rebooted since the owner wrote where it runs.
+    #: Whether the machine was rebooted since the owner recorded its process.
     host_went_down: bool = False
-    #: The number of the attempt; 0 where none had begun.
+    #: The number of the attempt; 0: none had begun.
     attempt: int = 0
-    #: `attempt 2, ranks 0 to 2 up, rank 3 failed`.
+    #: The last known state in words: `attempt 2, ranks 0 to 2 up, rank 3 failed`.
     last_known: str = ""
     #: The last events of the journal, each with its time.
     history: tuple[tuple[float, str], ...] = ()
-    #: The path of its lock file.
+    #: The path of the owner's lock file.
     lock: str = ""
-    #: Processes that outlived it in the job's control groups and were killed since.
+    #: Processes that outlived the owner in the job's control groups, and were killed since.
     killed: tuple[LostProcess, ...] = ()
     #: Processes that are still alive.
     left: tuple[LostProcess, ...] = ()
-    #: The owner had ended because the platform was to start the job again: the reason.
+    #: Why the platform was to start the job again, if the owner had ended for that; else empty.
     queued: str = ""
-    #: The user who removed it from the platform's queue, and why, where that is known.
+    #: The user who removed the job from the platform's queue, and the reason; empty if unknown.
     dropped: str = ""
-    #: Local time minus UTC in seconds where the loss was found.
+    #: Local time minus UTC in seconds, on the machine that found the loss.
     utc_offset_s: float = 0.0
 
     def zone(self, _: float) -> float:
-        """`utc_offset_s` for `in_words.clock`."""
+        """Return `utc_offset_s`, as a `Zone` for `human_format.clock`."""
         return self.utc_offset_s

@@ -1,9 +1,9 @@
-"""Finds bad nodes by testing them in pairs: which nodes meet next, and which one was bad. Pure.
+"""Finds bad nodes by testing nodes in pairs: it chooses the pairs, and names the bad nodes. Pure.
 
-This is DLRover's node check in general form. First round: every node meets a neighbour; a pair that works clears both
-of its nodes. Second round: every suspect meets a cleared node, so that the search names the bad node and not its
-partner. A suspect that works there is cleared and helps to test the rest. As long as some pair of good nodes has met,
-good nodes behave and bad ones never work, exactly the bad nodes are named.
+This is DLRover's node check in general form. In the first wave every node is tested with a neighbour; a pair that works
+clears both nodes. In the next waves every suspect is tested with a cleared node, so that the bad node is named and not
+its partner. A suspect that works then is cleared, and helps to test the rest. The search names exactly the bad nodes if
+some pair of good nodes was tested, good nodes always work and bad ones never do.
 """
 
 from __future__ import annotations
@@ -14,59 +14,59 @@ Pair = tuple[int, int]
 
 
 class PairSearch:
-    """The search over nodes 0…count-1. Ask `next_wave`, run its pairs, call `answer` for each, until the wave is empty.
+    """The search over nodes 0…count-1. Call `next_wave`, test its pairs, call `answer` for each, until a wave is empty.
 
-    An answer is the pair's time in seconds, or None where the exchange failed, was wrong, or took too long. A pair is
-    slow when it takes more than `slow_factor` times as long as the fast quarter of all: with up to a third of the nodes
-    bad, two thirds of the first round's pairs may contain one, so that a median would prove nothing.
+    An answer is the pair's time in seconds, or None if the exchange failed, was wrong or took too long. A pair is slow
+    if it takes more than `slow_factor` times as long as the fast quarter of all pairs. A median would not do: with up
+    to a third of the nodes bad, two thirds of the first wave's pairs may have a bad node.
     """
 
     def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
         self.slack_s = slack_s
-        """Seconds that a pair may take in addition: a busy machine lets a process wait for so long."""
+        """Seconds that a pair may take in addition, because a busy machine may delay a process that long."""
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
         self._reference: tuple[float | None] | None = None
-        """The last result; None after a further answer."""
+        """The cached `reference_s` in a tuple; None: it must be computed again."""
 
     @property
     def suspects(self) -> list[int]:
-        """Nodes that are neither cleared nor named: at the end, those that no pair decides."""
+        """Nodes that are neither cleared nor named as bad; at the end, the undecided ones."""
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property
     def links(self) -> list[Pair]:
-        """Pairs that did not work although both nodes work with others: the link between them."""
+        """Pairs that did not work although both nodes work with others: the link between them is bad."""
         return [pair for pair in self.times if not self.works(pair) and self.cleared.issuperset(pair)]
 
     @property
     def reference_s(self) -> float | None:
-        """Seconds that a good pair takes: the fast quarter of all that worked; None while none did."""
+        """Seconds that a good pair takes: the fast quarter of all working pairs; None if none worked."""
         if self._reference is None:
             worked = sorted(time for time in self.times.values() if time is not None)
             self._reference = (worked[(len(worked) - 1) // 4] if worked else None,)
         return self._reference[0]
 
     def answer(self, pair: Pair, seconds: float | None) -> None:
-        """Records the time of a pair of the wave."""
+        """Record the time of a pair; None: it failed."""
         self.times[_ordered(pair)] = seconds
         self._reference = None
 
     def works(self, pair: Pair) -> bool:
-        """Whether the pair worked, and was not too slow."""
+        """Return whether the pair worked and was not too slow."""
         time, reference = self.times.get(_ordered(pair)), self.reference_s
         return time is not None and reference is not None and time <= reference * self.slow_factor + self.slack_s
 
     def next_wave(self) -> list[Pair]:
-        """Pairs to run next, no node in two of them. Empty: the search is over."""
+        """Return the next pairs to test; no node is in two of them. Empty: the search is over."""
         self._wave += 1
         if self._wave == 1:
             return [(node, node + 1) for node in range(0, self.count - 1, 2)]
-        # Of two or three nodes one pair at a time can meet: nothing can be compared before all have.
+        # Two or three nodes only allow one pair at a time, so test all pairs before comparing times.
         if self.count <= 3 and (wave := self._untried()):
             return wave
         self._judge()
@@ -77,7 +77,7 @@ class PairSearch:
         return self._untried()
 
     def _second(self) -> list[Pair]:
-        """Each suspect with a cleared node that it has not met; as many at a time as there are cleared nodes."""
+        """Pair each suspect with a cleared node that it was not tested with; each cleared node takes one suspect."""
         free = sorted(self.cleared)
         wave: list[Pair] = []
         for suspect in self.suspects:
@@ -88,7 +88,7 @@ class PairSearch:
         return wave
 
     def _untried(self) -> list[Pair]:
-        """No node is cleared yet: pairs that have not met, until one works."""
+        """Return untested pairs of suspects, because no node is cleared yet."""
         wave: list[Pair] = []
         free = dict.fromkeys(self.suspects)
         for left in tuple(free):
@@ -101,7 +101,7 @@ class PairSearch:
         return wave
 
     def _judge(self) -> None:
-        """Clear each node that worked with another; name a suspect that did not work with a node cleared without it."""
+        """Clear each node of a working pair; name a suspect that did not work with a cleared node as bad."""
         self.cleared = set().union(*(pair for pair in self.times if self.works(pair)))
         failures: dict[int, set[int]] = {}
         for pair in self.times:
@@ -117,12 +117,12 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return first, second
 
 
-#: Runs a wave; each pair's answer, in its order.
+#: Tests the pairs of a wave, and returns the answer of each pair in their order.
 Run = Callable[[Sequence[Pair]], Sequence[float | None]]
 
 
 def search(count: int, run: Run, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> PairSearch:
-    """Runs the whole search with `run`."""
+    """Run the whole search with `run`, and return it."""
     found = PairSearch(count, slow_factor=slow_factor, slack_s=slack_s)
     while wave := found.next_wave():
         for pair, seconds in zip(wave, run(wave), strict=True):

@@ -1,4 +1,4 @@
-"""The phrases of exits that the code itself names; the catalogue has these and more, with the meaning of each."""
+"""The phrases of exits that the code uses; the catalogue has these and more, with the meaning of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Phrase(enum.StrEnum):
-    """The name of a kind of exit. Each is a row of the built-in catalogue."""
+    """The name of a kind of exit. Each has a row in the built-in catalogue."""
 
     ACCELERATOR_APPLICATION_FAULT = "AcceleratorApplicationFault"
     ACCELERATOR_FAULT = "AcceleratorFault"

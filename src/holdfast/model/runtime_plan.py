@@ -1,4 +1,4 @@
-"""What a job asks of its runtime: what is fetched before its workers start, and what runs beside them."""
+"""A job's runtime plan: the prerequisites to fetch before its workers start, and the processes beside them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from holdfast.model.noun_base import Noun
 
 
 class Prerequisite(Noun, frozen=True, kw_only=True):
-    """Data or code that each node has before the first worker starts: complete, or not at all."""
+    """Data or code that must be complete on each node before the first worker starts."""
 
     name: str
-    #: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path.
+    #: The source: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path.
     uri: str
-    #: Its destination, relative to the exchange directory or to the cache; empty: `name`. An absolute path is used
-    #: unchanged.
+    #: The destination, relative to the exchange directory or to the cache; empty: `name`. An absolute path is used as
+    #: it is.
     into: str = ""
-    #: The checksum of the file, in hexadecimal digits; empty: it is not compared.
+    #: The SHA-256 checksum of the file in hexadecimal; empty: no check.
     sha256: str = ""
-    #: Bytes; a larger prerequisite is not fetched.
+    #: Maximum size in bytes; a larger prerequisite is not fetched.
     most_bytes: int | None = None
-    #: It is an archive (tar, zip) that is to be unpacked.
+    #: Whether to unpack it; it is an archive (tar, zip).
     extract: bool = False
-    #: The number of tries at most, with back-off, for failures that may pass.
+    #: Maximum number of tries, with back-off, after failures that may pass.
     tries: int = 5
 
 
@@ -32,16 +32,19 @@ class Daemon(Noun, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...]
     env: dict[str, str] = {}
-    #: The roles beside which it runs; empty: all.
+    #: The roles beside which the daemon runs; empty: all.
     roles: tuple[str, ...] = ()
-    #: Its final end fails the attempt.
+    #: Whether its final end fails the attempt.
     required: bool = False
-    #: How often it is restarted at most within one attempt.
+    #: Maximum number of restarts within one attempt.
     restarts: int = 3
 
 
 class HookMoment(enum.StrEnum):
-    """When a hook runs: before the workers in the order written, after them in the reverse order."""
+    """When a hook runs.
+
+    Hooks before the workers run in the order of the job file, hooks after them in reverse order.
+    """
 
     BEFORE = "taskStarts"
     SUCCEEDED = "taskSucceeds"
@@ -50,7 +53,7 @@ class HookMoment(enum.StrEnum):
 
 
 class OnFailure(enum.StrEnum):
-    """What follows a hook's failure."""
+    """The consequence of a hook's failure: the attempt fails, or the failure is ignored."""
 
     FAIL = "fail"
     IGNORE = "ignore"
@@ -65,7 +68,7 @@ class Hook(Noun, frozen=True, kw_only=True):
     #: The roles for which it runs; empty: all.
     roles: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.FAIL
-    #: Seconds after which it is killed, and has failed.
+    #: Seconds after which the hook is killed and has failed.
     limit_s: float = 600.0
 
 
@@ -74,14 +77,14 @@ class Ssh(Noun, frozen=True, kw_only=True):
 
     #: Public keys that may log in beside the job's own, as in `authorized_keys`.
     keys: tuple[str, ...] = ()
-    #: Its port; 0: a reserved one.
+    #: The port of the sshd; 0: holdfast reserves one.
     port: int = 0
-    #: An sshd that cannot start fails the attempt.
+    #: Whether an sshd that cannot start fails the attempt.
     required: bool = False
 
 
 class RuntimePlan(Noun, frozen=True, kw_only=True):
-    """What holdfast does for a job's workers beside running them."""
+    """The processes and data that holdfast provides for a job's workers, in addition to running them."""
 
     prerequisites: tuple[Prerequisite, ...] = ()
     daemons: tuple[Daemon, ...] = ()

@@ -1,4 +1,4 @@
-"""Decides cheaply whether a text can have a secret: by plain words, so that most runs load no pattern for it."""
+"""Decides cheaply, by plain words, whether a text may have a secret. So most runs load no pattern for secrets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ WORDS = (
 
 
 def may_hold(text: str) -> bool:
-    """False where the text is certainly without a secret."""
+    """Return False if the text certainly has no secret."""
     low = text.lower()
     return any(word in low for word in WORDS)
 
 
 def may_hold_anywhere(value: object) -> bool:
-    """The same for all texts in an event, a struct or a container."""
+    """Return False if no text in this event, struct or container has a secret."""
     texts: list[str] = []
     rest: list[object] = [value]
     while rest:

@@ -1,7 +1,7 @@
-"""The meaning of a worker's own log lines, read on its node: bounded, and never the log itself.
+"""The reading of a worker's logs, made on the worker's node. Its size is bounded, and the logs themselves stay there.
 
-The node makes one `WorkerReading` a worker (`holdfast.explain.log_reader`); attribution and the rules of belief work on
-these alone. A phrase and a wording's id stand for rows of the catalogue.
+The node makes one `WorkerReading` per worker (`holdfast.explain.log_reader`); attribution and the rules of belief use
+only these. A phrase refers to a row of the catalogue, and a wording's id to one of its wordings.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import enum
 from holdfast.model.exit_report import Evidence
 from holdfast.model.noun_base import At, Noun
 
-#: Bytes of a reading as JSON, at most. With the rest of its worker's evidence it stays below `WORKER_BYTES`.
+#: Maximum size of a reading as JSON, in bytes. With the rest of its worker's evidence it stays below `WORKER_BYTES`.
 READING_BYTES = 15 * 1024
-#: Bytes that one worker's evidence may take on the wire and in the journal.
+#: Maximum size of one worker's evidence on the wire and in the journal, in bytes.
 WORKER_BYTES = 16 * 1024
 
 
 class Weight(enum.IntEnum):
-    """How strong a possible cause is at its place in the log; a smaller value is stronger."""
+    """The strength of a possible cause, from its place in the log; a smaller value is stronger."""
 
     #: A statement of the kernel, a scheduler or a container engine.
     EVENT = 1
@@ -34,9 +34,9 @@ class Weight(enum.IntEnum):
     OWN = 6
     #: A first-hand warning, or a broad line, in the end of a log.
     WARNED = 7
-    #: Trouble between workers: first-hand about the link, second-hand about the cause.
+    #: Trouble between workers: reliable about the link, only hearsay about the cause.
     PEERS = 8
-    #: The process aborted itself: this is how it ended, not why.
+    #: The process aborted itself: the line shows how it ended, not why.
     ABORT = 9
     #: The line only reports that something else failed.
     CONSEQUENCE = 10
@@ -45,15 +45,15 @@ class Weight(enum.IntEnum):
 class QuotedLine(Noun, frozen=True, kw_only=True):
     """One line of a log."""
 
-    #: Without the prefixes of launchers and loggers.
+    #: The text without the prefixes of launchers and loggers.
     text: str
-    #: The same line as written in the file, where it differs.
+    #: The line as written in the file, if it differs from `text`; else empty.
     prefixed: str = ""
     #: The line's number in its file, from 1.
     number: int = 0
     #: The file or stream.
     source: str = ""
-    #: When it was written, in seconds since the epoch; None where the line has no date.
+    #: When the line was written, in seconds since the epoch; None: the line has no date.
     moment: At | None = None
     #: The rank that the line itself names as its writer.
     rank: int | None = None
@@ -68,15 +68,15 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     """An exception in a log."""
 
     type: str
-    #: The first line of it.
+    #: The first line of the message.
     message: str = ""
-    #: The message, as far as it surely belongs to the exception.
+    #: The part of the message that certainly belongs to the exception.
     words: str = ""
-    #: The line that names it and the rest of the message, as written in the log.
+    #: The line that names the exception and the rest of its message, as written in the log.
     told: str = ""
     #: The innermost frame of the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
-    #: The exception that left the program because of this one, where it is a different one.
+    #: The exception that left the program because of this one, if it is a different one.
     outer: str = ""
 
 
@@ -84,16 +84,16 @@ class UncaughtException(Noun, frozen=True, kw_only=True):
     """An uncaught C++ exception, as the runtime library printed it before it aborted."""
 
     type: str
-    #: Its message; empty where it has none.
+    #: The message of the exception; empty if it has none.
     what: str = ""
-    #: The lines that show it.
+    #: The lines of the log about it.
     text: str = ""
     #: The place in the program: file and line.
     source: str = ""
 
 
 class EndNote(Noun, frozen=True, kw_only=True):
-    """One process's end as a launcher or a shell reported it."""
+    """The end of one process as a launcher or a shell reported it."""
 
     line: QuotedLine
     rank: int | None = None
