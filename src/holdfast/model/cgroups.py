@@ -1,4 +1,4 @@
-"""Control groups as data: where they are mounted, where a process is in them, and which ones holdfast watches."""
+"""Control groups as data: their mounts, the groups of a process, and the groups that holdfast watches."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _UNIT = Lazy(r".*/(?P<unit>[^/]+\.(?:service|scope|slice))(?:/|$)")
 class Mount(Noun, frozen=True, kw_only=True):
     """One mounted hierarchy (a line of /proc/self/mountinfo)."""
 
-    #: 1 or 2.
+    #: The version of the hierarchy, 1 or 2.
     version: int
-    #: The group that is mounted at `point`: `/`, or a container's own where the mount was bound.
+    #: The group that is mounted at `point`: `/`, or a container's own group if the mount is a bind mount.
     root: str
     point: str
     #: The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`.
@@ -33,17 +33,16 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     directory: str
     #: 1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`.
     version: int
-    #: The worker that it contains; None: the group that holdfast itself runs in, or one above it.
+    #: The rank of the worker in the group; None: it is holdfast's own group, or one above it.
     rank: int | None = None
     #: Whether it is the highest visible group: a container's own, or the machine's root.
     is_top: bool = False
 
 
 def limit_in_words(directory: str) -> str:
-    """Who set a group's memory limit, and where: `Slurm's step 12.0 (sbatch --mem)`.
+    """Return who set a group's memory limit, and by which option: `Slurm's step 12.0 (sbatch --mem)`.
 
-    The name comes from the names that Slurm, Kubernetes, container engines and systemd give their groups, under v1 and
-    v2.
+    It recognises the names that Slurm, Kubernetes, container engines and systemd give their groups, in v1 and v2.
     """
     if found := _SLURM.search(directory):
         if found["step"]:
@@ -61,7 +60,7 @@ def limit_in_words(directory: str) -> str:
 
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    """The cgroup mounts in the text of /proc/PID/mountinfo (proc(5)), in its order; other lines are skipped."""
+    """Return the cgroup mounts in the text of /proc/PID/mountinfo (proc(5)), in its order. Skip other lines."""
     found = []
     for line in mountinfo.splitlines():
         left, separator, right = line.partition(" - ")
@@ -80,12 +79,12 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
 
 
 def _plain(word: str) -> str:
-    """Mountinfo writes blanks and similar characters as octal numbers."""
+    """Decode a path of mountinfo, which has blanks and similar characters as octal numbers."""
     return word if "\\" not in word else _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
 
 
 def parse_membership(cgroup: str) -> dict[str, str]:
-    """Controller → path, from the text of /proc/PID/cgroup; the v2 hierarchy's key is the empty string."""
+    """Return controller → path, from the text of /proc/PID/cgroup; the key of the v2 hierarchy is the empty string."""
     paths = {}
     for line in cgroup.splitlines():
         _, _, rest = line.partition(":")
@@ -97,9 +96,9 @@ def parse_membership(cgroup: str) -> dict[str, str]:
 
 
 def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controller: str) -> tuple[Mount, str] | None:
-    """The mounted directory of the group a process is in; `controller` is empty for v2.
+    """Return the mount and the directory of a process's group. `controller`: its name; empty for v2.
 
-    None where the hierarchy is not mounted, or where the process's group is outside the mounted part.
+    None: the hierarchy is not mounted, or the process's group is outside the mounted part.
     """
     path = membership.get(controller)
     if path is None:
@@ -110,7 +109,7 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
         try:
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
-            # With a cgroup namespace of the container's own, mount and membership are told from different roots.
+            # In a container with its own cgroup namespace, mount and membership are relative to different roots.
             if path != "/":
                 continue
             inside = PurePosixPath()

@@ -1,7 +1,7 @@
-"""Pre-checks as data: which ones were chosen, what one of them found, and what it asks for.
+"""Pre-checks as data: the chosen checks, their results, and the actions that they ask for.
 
-The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`; this module
-has what crosses process borders, is written to the journal, or is judged by the gate.
+The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`. This module
+has the data that is sent between processes, written to the journal, or judged by the gate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CheckChoice(Noun, frozen=True, kw_only=True):
 
 
 class CheckState(enum.StrEnum):
-    """A round's state for the nodes that wait (DLRover's names). Workers start only on DISABLED or PASS."""
+    """The state of a round of checks (with DLRover's names). Workers start only on DISABLED or PASS."""
 
     DISABLED = "DISABLED"
     CHECKING = "CHECKING"
@@ -30,25 +30,25 @@ class CheckState(enum.StrEnum):
 
 
 class ActionKind(enum.IntEnum):
-    """What a failed check asks for, from mild to hard; compared with `<`."""
+    """The actions for which a failed check can ask, from mild to hard; code compares them with `<`."""
 
-    #: Print it and go on: the job starts with a warning.
+    #: Print the failure, and start the job with a warning.
     NOTE = 0
     RETRY = 1
     #: Leave the abnormal nodes out.
     AVOID = 2
-    #: Leave them out and ask the platform for others in their place.
+    #: Leave the abnormal nodes out and ask the platform for others in their place.
     REPLACE = 3
     #: The job must not start anywhere.
     STOP = 4
 
 
 class FailedAction(Noun, frozen=True, kw_only=True):
-    """One entry of `failed_actions()`, as it crosses from the check's process to the gate."""
+    """One entry of `failed_actions()`, as the check's process sends it to the gate."""
 
     kind: ActionKind
     reason: str = ""
-    #: The nodes that the action is about; empty: the result's abnormal nodes.
+    #: The nodes to act on; empty: the result's abnormal nodes.
     nodes: tuple[str, ...] = ()
     #: For RETRY, the number of further tries; 0: the check's own limit holds.
     times: int = 0
@@ -59,12 +59,12 @@ class CheckOutcome(enum.StrEnum):
 
     GOOD = "good"
     BAD = "bad"
-    #: The check crashed, passed its time limit, or reported itself that it cannot decide: this is never a silent pass.
+    #: The check crashed, passed its time limit, or reported that it cannot decide. This is never a silent pass.
     INCONCLUSIVE = "inconclusive"
 
 
 class InconclusivePolicy(enum.StrEnum):
-    """What follows an inconclusive check: the job starts with a warning, or the check counts as failed."""
+    """The consequence of an inconclusive check: the job starts with a warning, or the check counts as failed."""
 
     WARN = "warn"
     FAIL = "fail"
@@ -79,7 +79,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     node: str = ""
     #: The check's own result code; 0 is good.
     result: int = 0
-    #: One line: node, number and unit. `node-3: 11.2 of 900 GB free on /data, 50 GB asked`.
+    #: One line with node, number and unit: `node-3: 11.2 of 900 GB free on /data, 50 GB asked`.
     message: str = ""
     solution: str = ""
     blame: str = "unknown"
@@ -89,7 +89,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     #: Measured values by name; each name has its unit as a suffix.
     figures: dict[str, Any] = {}
     took_s: float = 0.0
-    #: Abnormal devices, where the check can name them.
+    #: The abnormal devices, if the check names any.
     devices: tuple[str, ...] = ()
 
 
@@ -97,16 +97,16 @@ class CheckLine(Noun, frozen=True, kw_only=True):
     """The state of one check of a round, for readers of the journal and the report."""
 
     name: str
-    #: waiting, running, paused until the next try, passed, passed with a warning, failed, not run.
+    #: One of: waiting, running, paused until the next try, passed, passed with a warning, failed, not run.
     state: str
-    #: The sentence of its last result.
+    #: The message of the check's last result.
     message: str = ""
     tries: int = 0
-    #: Seconds of its last run.
+    #: Seconds that the last run took.
     took_s: float = 0.0
 
 
-#: The node whose lines a round keeps apart.
+#: The maximum number of nodes whose lines a round keeps separately.
 MOST_NODES = 64
 
 
@@ -114,14 +114,14 @@ class ChecksTaken(Noun, frozen=True, kw_only=True):
     """An attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
     state: CheckState
-    #: No check ran: the checks passed a moment ago, and nothing has blamed the machine since.
+    #: Whether no check ran, because the checks passed a moment ago and nothing has blamed the machine since.
     reused: bool = False
     checks: tuple[CheckLine, ...] = ()
-    #: In a round over several nodes, the lines of each node, at most `MOST_NODES`: those that failed first.
+    #: In a round over several nodes, the lines of each node, for at most `MOST_NODES` nodes, the failed ones first.
     by_node: dict[str, tuple[CheckLine, ...]] = {}
 
     def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
-        """The lines by node; a round of one node ran on `host`."""
+        """Return the lines by node. `host`: the node's name for a round of one node."""
         return self.by_node or {host: self.checks}
 
 
@@ -138,27 +138,27 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     """One check that can be chosen, as `holdfast check --list` shows it."""
 
     name: str
-    #: What it asks about the machine, as one question.
+    #: The question about the machine that the check answers.
     question: str
-    #: About how long it takes: `2 ms`, `1 s with two processes`.
+    #: The approximate duration of the check: `2 ms`, `1 s with two processes`.
     cost: str = "unknown"
-    #: built-in, entry point, plugin file or executable, with its place.
+    #: The source of the check: built-in, entry point, plugin file or executable, with its place.
     source: str = "built-in"
     by_default: bool = False
-    #: It loads the machine or the network: it runs alone, after the cheap ones.
+    #: Whether it loads the machine or the network, so that it runs alone, after the cheap checks.
     needs_gang: bool = False
     during_job: bool = False
-    #: Seconds between two runs during a job, where it may run then.
+    #: Seconds between two runs during a job, if the check may run during a job.
     interval_s: float = 0.0
-    #: The time limit in seconds with all its retries, unless one is given.
+    #: The default time limit of the check with all its retries, in seconds.
     limit_s: float = 0.0
     params: tuple[ParamInfo, ...] = ()
-    #: It accepts any parameter (a check with `**kwargs`, an executable).
+    #: Whether it accepts any parameter (a check with `**kwargs`, an executable).
     open_params: bool = False
 
 
 class Site(Noun, frozen=True, kw_only=True):
-    """Where a check runs: its keyword `site`, beside the context of DLRover's interface."""
+    """The place where a check runs. Checks get it as the keyword `site`, in addition to DLRover's context."""
 
     #: This machine's name in the job.
     node: str
@@ -167,14 +167,14 @@ class Site(Noun, frozen=True, kw_only=True):
     home: str = ""
     #: The number of the job's workers on this node.
     workers: int = 1
-    #: The port at which the first attempt's workers will meet, if the user chose one; later attempts take any free
+    #: The port at which the first attempt's workers will meet, if the user chose one. Later attempts take any free
     #: port.
     port: int | None = None
-    #: The job runs: this is a periodic look, away from the workers' cores.
+    #: Whether the job runs, so that this is a periodic run, away from the workers' cores.
     running: bool = False
-    #: Devices of this node that holdfast remembers as faulty; None: not read yet, and the check that needs it reads it.
+    #: Devices of this node that holdfast remembers as faulty; None: not read yet, and the check that needs them reads
+    #: them.
     #:
-    #: A process that has the journal open must read it itself: SQLite in a fork of such a process waits for locks that
-    #: the
+    #: A process that has the journal open must read them itself: SQLite in a fork of it would wait for locks that the
     #: fork believes it holds.
     kept_out: tuple[DeviceStanding, ...] | None = None

@@ -1,4 +1,4 @@
-"""Events: facts in the past tense. The owner writes each to the journal, then handles it, then acts on it."""
+"""Events: facts in the past tense. The owner writes each to the journal, then handles it, then performs the actions."""
 
 from __future__ import annotations
 
@@ -18,51 +18,52 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
-    #: Devices and nodes that this machine's memory of faults excludes from the start.
+    #: The devices and nodes that this machine's store of faults excludes from the start.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The seed for the jitter of back-off: it is recorded, so that a replay waits as long.
+    #: The seed for the jitter of back-off. It is recorded so that a replay waits equally long.
     seed: int = 0
-    #: Local time minus UTC in seconds where the job was submitted: it is recorded, so that a replay prints the same
+    #: Local time minus UTC in seconds where the job was submitted. It is recorded so that a replay prints the same
     #: times.
     utc_offset_s: float = 0.0
-    #: How often the platform had started the job before this run.
+    #: The number of times that the platform had started the job before this run.
     run: int = 0
 
 
 class JobResumed(Message, frozen=True, kw_only=True):
-    """The platform has started the job again: all nodes and processes of the run before are gone.
+    """The platform has started the job again: all nodes and processes of the previous run are gone.
 
-    The earlier journal may end anywhere, also in the middle of an attempt.
+    The journal of that run may end anywhere, even in the middle of an attempt.
     """
 
     #: The platform's name for the job: `Slurm job 1234`.
     platform: str
-    #: Rises with every such start. The number of a run that the journal has already resumed changes nothing.
+    #: The number of the run, which rises with every start. An event with an already resumed number has no effect.
     run: int
     #: Why the platform restarted the job, in the platform's own words.
     reason: str
-    #: The cause for an attempt that the end of the earlier run interrupted.
+    #: The cause of an attempt that the end of the previous run interrupted.
     phrase: str = Phrase.PREEMPTED
-    #: The job as it was started this time; None: unchanged.
+    #: The job's specification in this run; None: unchanged.
     spec: JobSpec | None = None
-    #: Devices and nodes that are excluded from the start, as in `JobSubmitted`.
+    #: The nodes of this run.
     nodes: tuple[NodeInfo, ...] = ()
+    #: The devices and nodes that are excluded from the start, as in `JobSubmitted`.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The last sign of life of the earlier run; None: there is none later than its journal.
+    #: The last sign of life of the previous run; None: none is later than its journal.
     seen_at: At | None = None
 
 
 class PlatformSaid(Message, frozen=True, kw_only=True):
-    """The platform's own statement about a node or the job: evidence beside what holdfast itself has seen."""
+    """The platform's statement about a node or the job: evidence in addition to holdfast's own."""
 
-    #: The attempt in which the owner asked the platform.
+    #: The attempt for which the owner asked the platform.
     attempt: int
-    #: What it is about: `n3`, `job 1234`.
+    #: The subject of the statement: `n3`, `job 1234`.
     subject: str
     words: str
-    #: The command that shows it: `scontrol show node n3`.
+    #: The command that shows the statement: `scontrol show node n3`.
     command: str
-    #: The node that it is about; empty: the whole job.
+    #: The node of the statement; empty: the whole job.
     node: str = ""
 
 
@@ -75,39 +76,39 @@ class RequeueRefused(Message, frozen=True, kw_only=True):
 
 
 class NodeJoined(Message, frozen=True, kw_only=True):
-    """An agent has joined and was admitted: a node of the gang, a spare, or an earlier node that is back."""
+    """An agent was admitted: its node becomes a node of the gang or a spare, or is an earlier node that is back."""
 
     node: NodeInfo
     boot: int
-    #: The agent's random number: with the same one a node that dials again keeps its name.
+    #: The agent's random number. A node that reconnects with the same number keeps its name.
     agent: str = ""
-    #: Devices and the node, as far as that machine's memory of faults excludes them.
+    #: The devices, or the node, that the store of faults on that machine excludes.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why the earlier agent died, where its guard has found out.
+    #: The memory kill that ended the node's earlier agent, if its guard found one.
     memory_kill: MemoryKill | None = None
 
 
 class NodeLeft(Message, frozen=True, kw_only=True):
-    """A node will not come back: its user has ended it, or its starter knows that it is lost."""
+    """A node will not come back: a user has ended it, or its starter knows that it is lost."""
 
     node: str
     boot: int
     reason: str
-    #: None of its processes can be alive: its agent or its platform has confirmed it.
+    #: Whether no process on it can be alive, as its agent or its platform has confirmed.
     fenced: bool = False
 
 
 class ChecksFinished(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has ended. A result of another round or attempt is ignored."""
+    """A round of pre-checks has ended. The gang ignores the result of another round or attempt."""
 
     attempt: int
     round: int
     #: PASS, FAIL or DISABLED.
     state: CheckState
     failure: CheckFailure | None = None
-    #: Nodes that the checks want left out; the other nodes may go on.
+    #: The nodes to leave out; the job may continue with the others.
     avoid: tuple[str, ...] = ()
-    #: The failed check asks for the job to stop.
+    #: Whether the failed check asks to stop the job.
     fatal: bool = False
     warnings: tuple[str, ...] = ()
     #: The round in detail: every check with its result.
@@ -121,7 +122,7 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
 
 
 class ChecksMoved(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has made progress. It changes nothing: `holdfast show` reads it while the round runs."""
+    """A round of pre-checks has made progress. The gang ignores it; `holdfast show` reads it while the round runs."""
 
     attempt: int
     round: int
@@ -129,40 +130,43 @@ class ChecksMoved(Message, frozen=True, kw_only=True):
 
 
 class CheckFailedRunning(Message, frozen=True, kw_only=True):
-    """A check during the job failed, and asks for more than a warning: the attempt must stop."""
+    """A check during the job has failed and asks for more than a warning: the attempt must stop."""
 
     attempt: int
     failure: CheckFailure
 
 
 class AgentReported(Message, frozen=True, kw_only=True):
-    """An agent reported the state of its workers."""
+    """An agent has reported the state of its workers."""
 
     report: Report
 
 
 class NodeSilent(Message, frozen=True, kw_only=True):
-    """An agent has been silent for longer than its lease: its workers count as lost once the lease has surely ended."""
+    """An agent has been silent for longer than its lease.
+
+    Its workers count as lost once the lease has certainly ended.
+    """
 
     node: str
     boot: int
     silent_s: float
-    #: Seconds before the silence was noticed at which its last messages came, the latest first.
+    #: The ages of the node's last messages in seconds, when the silence was noticed, the latest first.
     words_s: tuple[float, ...] = ()
 
 
 class NodeFenced(Message, frozen=True, kw_only=True):
-    """The lease of a silent agent has surely ended: none of its processes can be alive."""
+    """The lease of a silent agent has certainly ended: none of its processes can be alive."""
 
     node: str
     boot: int
 
 
 class NodeSignalled(Message, frozen=True, kw_only=True):
-    """The guard of a node has got a signal of the platform's, and does not exit for it.
+    """The guard of a node has received a signal from the platform, and keeps running.
 
-    The event changes nothing by itself: the owner asks its platform what the signal means, and the consequence is an
-    event of its own.
+    The event alone changes nothing. The owner asks its platform what the signal means, and the answer leads to another
+    event.
     """
 
     node: str
@@ -171,44 +175,42 @@ class NodeSignalled(Message, frozen=True, kw_only=True):
 
 
 class StopRequested(Message, frozen=True, kw_only=True):
-    """A person or a component requested a stop of the job (or of this attempt), with a reason. No other event requests
-    a kill."""
+    """A person or a component requested a stop of the job or this attempt, with a reason. No other event does so."""
 
     request: StopRequest
 
 
 class FaultSeen(Message, frozen=True, kw_only=True):
-    """A device or node fault was raised, cleared, or happened in one moment, with the meaning of its level for this
-    job.
+    """A fault of a device or node began, ended, or happened in one moment; with the consequence for this job.
 
-    The machine's memory of faults judged the level, and it outlives the job; the result is recorded here, so that a
-    replay needs no other memory.
+    The machine's store of faults, which outlives the job, judged the fault. The result is recorded in the event, so
+    that a replay does not need that store.
     """
 
     fault: FaultEvent
     remedy: Remedy = Remedy.WATCH
-    #: Stop the attempt if it uses the device.
+    #: Whether to stop the attempt if it uses the device.
     stop: bool = False
-    #: Place nothing of this job there from now on.
+    #: The devices or nodes on which no worker of this job is placed from now on.
     avoid: tuple[str, ...] = ()
-    #: Seconds before the stop in which workers that listen for it may save and exit.
+    #: Seconds before the stop during which workers that listen may save and exit.
     save_s: float = 0.0
-    #: Seconds that resetting the device may take before the next attempt, all tries together.
+    #: Seconds that resets of the device may take before the next attempt, all tries together.
     reset_s: float = 0.0
-    #: Devices that can only be reset together with it: an attempt that uses any of them is stopped too.
+    #: The devices that can only be reset together with this one: an attempt that uses any of them is stopped too.
     group: tuple[str, ...] = ()
     why: str = ""
 
 
 class HangFound(Message, frozen=True, kw_only=True):
-    """No rank has moved for the hang time-out; the evidence was taken before any worker was stopped."""
+    """No rank has made progress during the hang time-out. The evidence was taken before any worker was stopped."""
 
     attempt: int
     evidence: HangEvidence
 
 
 class EvidenceCollected(Message, frozen=True, kw_only=True):
-    """All evidence of a drained attempt."""
+    """The evidence of a drained attempt is complete."""
 
     attempt: int
     evidence: AttemptEvidence
@@ -229,7 +231,7 @@ class HooksFinished(Message, frozen=True, kw_only=True):
 
 
 class JournalSecured(Message, frozen=True, kw_only=True):
-    """Everything written up to this attempt's placement is safe from a power cut; or why it is not (`trouble`)."""
+    """All events up to this attempt's placement are safe from a power cut; `trouble`: why they are not."""
 
     attempt: int
     trouble: str = ""
@@ -238,12 +240,11 @@ class JournalSecured(Message, frozen=True, kw_only=True):
 
 
 class OwnerRecovered(Message, frozen=True, kw_only=True):
-    """The owner has restarted after a crash and has replayed its journal; earlier reports of agents may no
-    longer hold."""
+    """The owner has restarted after a crash and replayed its journal. Earlier reports of agents may be out of date."""
 
 
 class Tick(Message, frozen=True, kw_only=True):
-    """The moment that `next_wake` named has come. There is no other timer."""
+    """The time that `next_wake` returned has come. There is no other timer."""
 
 
 Event = (

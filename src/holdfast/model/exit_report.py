@@ -98,9 +98,9 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     #: The kernel announced the death before any stop was requested, but it was reported later: holdfast's stop is not
     #: its cause.
     was_dying: bool = False
-    #: The end of its stderr (of stdout where stderr is empty), decoded: at most 8 KiB on its node.
+    #: The end of its stderr (of stdout if stderr is empty), decoded: at most 8 KiB on its node.
     #:
-    #: An agent's report and the journal keep `TRAVELLING_BYTES` of it, and none for exit status 0.
+    #: An agent's report and the journal keep `TRAVELLING_BYTES` of it, and nothing for exit status 0.
     last_words: str = ""
     #: The stream of `last_words`: `stderr` or `stdout`; empty: not known.
     last_words_stream: str = ""
@@ -113,7 +113,7 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
     @property
     def ended_by(self) -> int | None:
-        """The signal that ended the worker, or that its exit status N > 128 stands for: handlers and shells use 128 + N."""
+        """The signal that ended the worker; for an exit status 128 + N (from handlers and shells) it is signal N."""
         if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
             return self.exit_code - 128
         return self.signal

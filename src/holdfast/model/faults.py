@@ -100,7 +100,7 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
     """Return whether all these codes come from pre-checks, which release 0.1.0 stored (`CHECK-DISK`).
 
-    Such a code would exclude the device from every later job. But a check's result only holds for its own job, since
+    That release excluded such a device from every later job. But a check's result only holds for its own job, because
     the next job checks again.
     """
     return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

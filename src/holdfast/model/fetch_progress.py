@@ -1,4 +1,4 @@
-"""What people read of a fetch: lines of progress, a bar, and one sentence for its end."""
+"""The output of a fetch for users: lines of progress, a bar, and one sentence for its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_BAR = 10
 
 
 def size(count: float) -> str:
-    """`812 B`, `4.2 GB`: in powers of ten, as disks and networks are sold."""
+    """Return a number of bytes as `812 B` or `4.2 GB`, in powers of ten, as for disks and networks."""
     unit = 0
     while count >= 999.95 and unit < len(_UNITS) - 1:
         count /= 1000
@@ -27,7 +27,7 @@ def size(count: float) -> str:
 
 
 def progress(word: FetchMoved) -> str:
-    """`1.2 of 4.0 GB, 85.3 MB/s, 33 s left`; unknown parts are left out."""
+    """Return the progress as `1.2 of 4.0 GB, 85.3 MB/s, 33 s left`; unknown parts are left out."""
     if word.most_bytes is None:
         text = f"{word.doing}: {size(word.bytes)}"
     else:
@@ -40,7 +40,7 @@ def progress(word: FetchMoved) -> str:
 
 
 def bar(word: FetchMoved, width: int) -> str:
-    """One line of at most `width` columns for a terminal that redraws it."""
+    """Return one line of at most `width` columns, for a terminal that redraws it."""
     text = f"{word.name}  {progress(word)}"
     room = width - len(text) - 5
     if word.most_bytes and room >= LEAST_BAR:
@@ -51,7 +51,7 @@ def bar(word: FetchMoved, width: int) -> str:
 
 
 def fetch_sentence(word: FetchWord) -> str:
-    """One sentence for a message, without the name of holdfast before it."""
+    """Return one sentence about a message, without the name of holdfast before it."""
     match word:
         case FetchBegan():
             return f"prerequisite {word.name}: fetching {word.uri} to {word.into}"
@@ -71,7 +71,7 @@ def fetch_sentence(word: FetchWord) -> str:
 
 
 def done(word: FetchDone) -> str:
-    """`4.0 GB in 33 s at /usr/local/pai/model, 1.0 GB of it from an earlier fetch, try 2`."""
+    """Return the end as `4.0 GB in 33 s at /usr/local/pai/model, 1.0 GB of it from an earlier fetch, try 2`."""
     if word.there:
         return f"{size(word.bytes)} at {word.into}, whole from an earlier fetch"
     text = f"{size(word.bytes)} in {duration(word.took_s)} at {word.into}"

@@ -1,4 +1,4 @@
-"""What PyTorch's flight recorder kept about one rank's collectives: the last one of each group, and those that wait."""
+"""The records of PyTorch's flight recorder: for each group of a rank the last collective, and the waiting one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from holdfast.model.noun_base import Noun
 
 
 class CollectiveRecord(Noun, frozen=True, kw_only=True):
-    """One collective, as its rank recorded it."""
+    """One collective, as the rank recorded it."""
 
-    #: Its number in the group, from 1: equal on all ranks for the same call.
+    #: The number of the collective in its group, from 1; equal on all ranks for the same call.
     number: int
-    #: `nccl:all_reduce`.
+    #: The name: `nccl:all_reduce`.
     name: str
-    #: Shape and type of its input: `[[4, 10]] Float`.
+    #: Shape and type of the input: `[[4, 10]] Float`.
     sizes: str = ""
-    #: The place in the user's code that called it: `train.py:20`.
+    #: The place of the call in the user's code: `train.py:20`.
     place: str = ""
-    #: `scheduled`, `started` or `completed`, as recorded; for gloo always the first.
+    #: The recorded state: `scheduled`, `started` or `completed`; for gloo always `scheduled`.
     state: str = ""
     done: bool = False
 
@@ -24,13 +24,13 @@ class CollectiveRecord(Noun, frozen=True, kw_only=True):
 class GroupFlight(Noun, frozen=True, kw_only=True):
     """One process group of a rank."""
 
-    #: Its description, else its name: `default_pg`.
+    #: The group's description, else its name: `default_pg`.
     group: str
-    #: Its members; empty where the dump does not list them.
+    #: The members of the group; empty: the dump does not list them.
     ranks: tuple[int, ...] = ()
-    #: The last one that the rank has called.
+    #: The last collective that the rank has called.
     last: CollectiveRecord | None = None
-    #: The first one that is not complete.
+    #: The first collective that is not complete.
     waits: CollectiveRecord | None = None
 
 
@@ -39,5 +39,5 @@ class FlightDump(Noun, frozen=True, kw_only=True):
 
     rank: int
     groups: tuple[GroupFlight, ...] = ()
-    #: The file.
+    #: The name of the dump's file.
     source: str = ""

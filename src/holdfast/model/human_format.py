@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """Return ranks as `rank 3`, `ranks 0, 2 and 3`, `ranks 0 to 7 and 12`; many scattered ones as their number and range."""
+    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`; many scattered ones as number, lowest and highest."""
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"

@@ -1,4 +1,4 @@
-"""Steps that a job did twice or for nothing: the cost of its failures, from `holdfast.progress`. Pure."""
+"""The steps that a job repeated or lost: the cost of its failures, from `holdfast.progress`. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind
 
 
 def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, int]]:
-    """Attempts whose last steps a later attempt repeated, and how many: only where both call `holdfast.progress`.
+    """Return the attempts whose last steps a later attempt repeated, with the number of these steps.
 
-    For the attempt after which a job failed for good: its steps after the last saved one, only where the job's program
-    has reported a step as saved.
+    Both attempts must call `holdfast.progress`. For the attempt after which a job failed finally: the steps after the
+    last saved one, if the program ever reported a saved step.
     """
     found = []
     last: AttemptRecord | None = None
@@ -29,7 +29,7 @@ def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, i
 
 
 def _unsaved(record: AttemptRecord) -> int:
-    """The steps of an attempt after its last saved one; all of them where it saved none."""
+    """Return the number of steps of an attempt after its last saved one; all its steps if it saved none."""
     tally = record.tally
     if record.step is None or tally.first_step is None:
         return 0
@@ -37,5 +37,5 @@ def _unsaved(record: AttemptRecord) -> int:
 
 
 def lost_by_attempt(attempts: Iterable[AttemptRecord]) -> dict[int, int]:
-    """Number of an attempt → its lost steps, for attempts that lost any."""
+    """Return attempt number → lost steps, for attempts that lost any."""
     return {record.attempt: lost for record, lost in lost_steps(attempts)}

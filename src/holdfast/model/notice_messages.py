@@ -1,4 +1,4 @@
-"""The messages from a job's owner to the process that notifies people and programs."""
+"""The messages from a job's owner to the process that notifies users and programs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.model.noun_base import Noun
 
 
 class NoticeKind(enum.StrEnum):
-    """The occasions for which a user's command is started."""
+    """The occasions on which a user's command is started."""
 
     JOB_STARTED = "job_started"
-    #: Another owner, or another run of the job, continues it.
+    #: Another owner or another run of the job continues the job.
     JOB_CONTINUED = "job_continued"
     ATTEMPT_ENDED = "attempt_ended"
     HANG_FOUND = "hang_found"
@@ -22,7 +22,7 @@ class NoticeKind(enum.StrEnum):
 
 
 class NoticePlan(Noun, frozen=True, kw_only=True):
-    """The receivers of notices. `notify` has secrets in it: it is never written down or printed."""
+    """The receivers of notices. `notify` contains secrets, so it is never stored or printed."""
 
     on_event: str = ""
     on_end: str = ""
@@ -37,7 +37,7 @@ class NoticePlan(Noun, frozen=True, kw_only=True):
 
 
 class Beginning(Noun, frozen=True, kw_only=True):
-    """The first line that the process reads."""
+    """The first line on the process's standard input."""
 
     plan: NoticePlan
     job: str
@@ -46,15 +46,15 @@ class Beginning(Noun, frozen=True, kw_only=True):
 
 
 class Notice(Noun, frozen=True, kw_only=True):
-    """Each further line."""
+    """Each further line: one notice."""
 
     kind: NoticeKind
     #: One sentence.
     text: str
-    #: Equal for notices that a person needs only once.
+    #: Notices with equal fingerprints are sent to a person only once.
     fingerprint: str = ""
-    #: The notice is urgent enough to wake a person.
+    #: Whether the notice is urgent enough to wake a person.
     wakes: bool = False
-    #: What the command reads: `report`, and the fields of the kind.
+    #: The data for the command: `report`, and the fields of the kind.
     body: dict[str, Any] = {}
     variables: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""The base of every noun here: a frozen, keyword-only, tagged struct.
+"""The base classes of all structs of `holdfast.model`: frozen and keyword-only.
 
 One codec serves the journal, the wire and the JSON output, so every message is a msgspec struct with a tag. New fields
-get defaults; a field's meaning never changes.
+have defaults, and a field's meaning never changes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Annotated
 
 import msgspec
 
-#: Marks a field as a moment.
+#: Marks a field as a time on a process's monotonic clock.
 MONOTONIC = {"clock": "monotonic"}
-#: A moment: seconds on the clock of the process that holds it. On the wire it is an age (`holdfast.wire.message_ages`).
+#: A time in seconds on the clock of the process that holds it. On the wire it is an age (`holdfast.wire.message_ages`).
 At = Annotated[float, msgspec.Meta(extra=MONOTONIC)]
 
 
@@ -21,8 +21,8 @@ def _tag(name: str) -> str:
 
 
 class Noun(msgspec.Struct, frozen=True, kw_only=True):
-    """A plain value. It is in no union, and so it has no tag."""
+    """The base of plain values. They are in no union, and so have no tag."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
-    """A member of a union (an event, an action, a command), with a tag that shows which one it is."""
+    """The base of the members of a union (events, actions, commands). The tag shows which member it is."""

@@ -1,4 +1,4 @@
-"""Where the tasks of an attempt reach each other: hosts and reserved ports. Few jobs ask for it."""
+"""The addresses at which the tasks of an attempt reach each other: hosts and reserved ports. Few jobs use them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SSH = "ssh"
 
 
 class Task(Noun, frozen=True, kw_only=True):
-    """One task as its peers see it."""
+    """The address of one task for its peers."""
 
     role: str
-    #: Its place in its role, from 0.
+    #: The index of the task in its role, from 0.
     index: int
-    #: The place of its node in `Peers.hosts`.
+    #: The index of its node in `Peers.hosts`.
     node: int
     host: str
     #: The ports by label.
@@ -27,7 +27,7 @@ class Task(Noun, frozen=True, kw_only=True):
 
 
 def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
-    """How many ports each node has to reserve for an attempt with these seats; only nodes that need some."""
+    """Return how many ports each node must reserve for an attempt with these seats; only nodes that need some."""
     each = {role.name: sum(role.ports.values()) for role in spec.roles}
     needed = Counter[str]()
     for seat in seats:
@@ -41,9 +41,10 @@ def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
 def gather(
     spec: JobSpec, seats: Sequence[Seat], addresses: Mapping[str, str], reserved: Mapping[str, Sequence[int]]
 ) -> Peers | None:
-    """The peers of these seats (in the order of ranks); None where a node has reserved too few ports for its own.
+    """Return the addresses of these seats (in the order of ranks); None if a node has reserved too few ports.
 
-    `addresses`: of nodes by name; one that is missing is reached at this machine's loopback. `reserved`: by node.
+    `addresses`: of the nodes, by name; a missing node has this machine's loopback address. `reserved`: each node's
+    ports.
     """
     if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, seats).items()):
         return None
@@ -69,7 +70,7 @@ def gather(
 
 
 def tasks_of(peers: Peers) -> Iterator[Task]:
-    """Every task, by role, in the order of ranks."""
+    """Yield every task, by role, in the order of ranks."""
     used = [0] * len(peers.hosts)
     for role, runs in peers.tasks.items():
         index, labels = 0, peers.labels.get(role, {})

@@ -1,4 +1,4 @@
-"""The messages between an agent and the machine under it: facts about processes in, instructions out."""
+"""The messages between an agent and the host that runs its processes: facts come in, instructions go out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.model.noun_base import Message
 
 
 class WorkerPrepared(Message, frozen=True, kw_only=True):
-    """The process exists and waits for the signal to run."""
+    """The worker's process exists and waits for its release."""
 
     attempt: int
     rank: int
@@ -19,20 +19,20 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
 
 
 class WorkerUp(Message, frozen=True, kw_only=True):
-    """The process runs the user's program."""
+    """The worker's process runs the user's program."""
 
     attempt: int
     rank: int
 
 
 class WorkerExited(Message, frozen=True, kw_only=True):
-    """The process ended and was reaped."""
+    """The worker's process has ended and was reaped."""
 
     exit: WorkerExit
 
 
 class WorkerStartFailed(Message, frozen=True, kw_only=True):
-    """The process could not be created, or could not become the user's program."""
+    """The worker's process could not be created, or could not run the user's program."""
 
     attempt: int
     rank: int
@@ -40,14 +40,14 @@ class WorkerStartFailed(Message, frozen=True, kw_only=True):
 
 
 class WorkersNotified(Message, frozen=True, kw_only=True):
-    """The workers are notified that they must save and exit; `listening`: the ranks that had asked for it."""
+    """The workers were notified that they must save and exit. `listening`: the ranks that had asked to be notified."""
 
     attempt: int
     listening: tuple[int, ...]
 
 
 class AllReaped(Message, frozen=True, kw_only=True):
-    """No process of this attempt is left, descendants included."""
+    """No process of this attempt is alive, including descendants."""
 
     attempt: int
 
@@ -63,7 +63,7 @@ class StartWorker(Message, frozen=True, kw_only=True):
     shape: GangShape = GangShape()
     #: The address at which the workers meet; None: the host chooses.
     meeting: Meeting | None = None
-    #: The addresses of its peers; None: its job does not ask for them.
+    #: The addresses of the worker's peers; None: the job does not ask for them.
     peers: Peers | None = None
 
 
@@ -89,7 +89,7 @@ class SignalWorkers(Message, frozen=True, kw_only=True):
     attempt: int
     hard: bool
     reason: str
-    #: The signal for it. 0: none, since every process of the job has got one from outside.
+    #: The signal to send. 0: none, because every process of the job has got one from outside.
     signal: int = 15
 
 

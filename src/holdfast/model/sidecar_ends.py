@@ -1,4 +1,4 @@
-"""How the processes beside an attempt's workers ended: hooks, daemons, the sshd for debugging."""
+"""The ends of the processes beside an attempt's workers: hooks, daemons, the sshd for debugging."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class SideKind(enum.StrEnum):
 
 
 class SideFailure(Noun, frozen=True, kw_only=True):
-    """A process failed, and its failure counts: the attempt fails with it."""
+    """A failed process beside the workers whose failure makes the attempt fail."""
 
     kind: SideKind
     name: str
     node: str = ""
-    #: When the hook runs; of a hook only.
+    #: When the hook runs; None: it is not a hook.
     when: HookMoment | None = None
     exit_code: int | None = None
     signal: int | None = None
-    #: The time limit that it has passed, in seconds; None: it ended by itself.
+    #: The time limit in seconds after which it was killed; None: it ended by itself.
     limit_s: float | None = None
-    #: Why it could not be started, or does not serve; empty where it ran.
+    #: Why it could not be started, or does not serve; empty: it ran.
     trouble: str = ""
-    #: How often it was started in the attempt.
+    #: The number of its starts in the attempt.
     starts: int = 1
     #: The end of its output, at most 2 KiB, decoded.
     last_words: str = ""
@@ -40,7 +40,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """`hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
+        """The name with its kind: `hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
         if self.kind is SideKind.SSHD:
             return "sshd"
         when = f" ({self.when})" if self.when is not None else ""
@@ -48,7 +48,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def fate(self) -> str:
-        """How it ended, as the end of a sentence: `ended with exit status 3`."""
+        """The end of the process, as the end of a sentence: `ended with exit status 3`."""
         if self.trouble:
             return f"could not be started: {self.trouble}"
         if self.limit_s is not None:
@@ -61,20 +61,20 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def last_line(self) -> str:
-        """The last line of its output with any text."""
+        """The last line of its output that is not blank."""
         lines = [line.strip() for line in self.last_words.splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
     @property
     def sentence(self) -> str:
-        """`hook fetch (taskStarts) on n2 ended with exit status 3: no such bucket`."""
+        """The failure in words: `hook fetch (taskStarts) on n2 ended with exit status 3: no such bucket`."""
         where = f" on {self.node}" if self.node else ""
         last = f": {self.last_line}" if self.last_line else ""
         return f"{self.title}{where} {self.fate}{last}"
 
 
 class AttemptEnd(Noun, frozen=True, kw_only=True):
-    """How an attempt ended, for the hooks that follow it."""
+    """The end of an attempt, for the hooks that follow it."""
 
     outcome: Outcome
     phrase: str
@@ -83,23 +83,23 @@ class AttemptEnd(Noun, frozen=True, kw_only=True):
 
     @property
     def moments(self) -> frozenset[HookMoment]:
-        """The hooks that run after such an end."""
+        """The moments whose hooks run after such an end."""
         mine = HookMoment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else HookMoment.FAILED
         return frozenset({mine, HookMoment.ENDED})
 
 
 def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
-    """Each hook with its name; a hook without a name is named by its moment and its place among all, `taskStarts-1`."""
+    """Return each hook with its name; a hook without one is named by its moment and its number, `taskStarts-1`."""
     return tuple((hook.name or f"{hook.when}-{place}", hook) for place, hook in enumerate(plan.hooks, 1))
 
 
 def hooks_before_s(plan: RuntimePlan) -> float:
-    """Seconds that the hooks before an attempt's workers may take together."""
+    """Return the seconds that the hooks before an attempt's workers may take together."""
     return sum(hook.limit_s for hook in plan.hooks if hook.when is HookMoment.BEFORE)
 
 
 def hooks_after_s(plan: RuntimePlan) -> float:
-    """Seconds that the hooks after an attempt's workers may take together; 0: there are none."""
+    """Return the seconds that the hooks after an attempt's workers may take together; 0: the job has none."""
     after = [(hook.when, hook.limit_s) for hook in plan.hooks if hook.when is not HookMoment.BEFORE]
     always = sum(limit_s for when, limit_s in after if when is HookMoment.ENDED)
     return always + max(

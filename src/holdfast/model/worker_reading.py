@@ -100,22 +100,22 @@ class EndNote(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     host: str = ""
-    #: `16 MiB to 176 MiB`, where the lines before it show growing memory.
+    #: `16 MiB to 176 MiB`, if the lines before it show growing memory; else empty.
     grown: str = ""
-    #: The program that reported it: `Slurm`.
+    #: The program that reported the end: `Slurm`.
     by: str = ""
-    #: The launcher names it as the first that failed.
+    #: Whether the launcher names this process as the first that failed.
     root: bool = False
-    #: The file with its exception.
+    #: The path of the file with the process's exception.
     error_file: str = ""
 
 
 class LinePlace(Noun, frozen=True, order=True):
-    """The place of a line in a worker's logs: earlier is smaller."""
+    """The place of a line in a worker's logs; an earlier line has a smaller place."""
 
-    #: The index of the text among its texts (stderr, stdout, error file), from 0.
+    #: The index of the worker's text (stderr, stdout, error file), from 0.
     text: int = 0
-    #: The line's place in that text; a half is added for what follows it.
+    #: The line's place in that text; plus a half for an item that follows the line.
     line: float = 0.0
 
 
@@ -128,97 +128,97 @@ class Clue(Noun, frozen=True, kw_only=True):
     place: LinePlace = LinePlace()
     #: The writer of the line, within one text.
     stream: str = ""
-    #: The id of the wording that matches the line; empty where none does.
+    #: The id of the wording that matches the line; empty: none does.
     wording: str = ""
-    #: Whether that wording is a broad one.
+    #: Whether that wording is broad.
     hint: bool = False
-    #: The groups of the wording's pattern and of the row's further patterns.
+    #: The matched groups of the wording's pattern and of the row's further patterns, by name.
     fields: dict[str, str] = {}
     raised: RaisedException | None = None
-    #: `line` is the one that names `raised`.
+    #: Whether `line` is the line that names `raised`.
     naming: bool = False
     rank: int | None = None
-    #: Signs of progress without a time follow it: buffered output, or a program that survived.
+    #: Signs of progress without a time follow the line: it may be buffered output, or the program survived.
     doubtful: bool = False
-    #: The end, where only a launcher or shell reported it.
+    #: The process's end, if only a launcher or shell reported it.
     note: EndNote | None = None
-    #: `16 MiB to 176 MiB`, where the lines before it show growing memory.
+    #: `16 MiB to 176 MiB`, if the lines before it show growing memory; else empty.
     grown: str = ""
 
 
 class OwnMatch(Noun, frozen=True, kw_only=True):
-    """The first line that counts for a pattern of a user's rows of another schema."""
+    """The first matching line for a pattern of a user's rows of another schema."""
 
     pattern: str
     line: QuotedLine
 
 
 class UnreachedPeer(Noun, frozen=True, kw_only=True):
-    """An address at which a rank looked for its peers in vain."""
+    """An address at which a rank could not reach its peers."""
 
     host: str
     port: str
-    #: The system's error: `No route to host`, `Name or service not known`; empty: there was no answer.
+    #: The system's error: `No route to host`, `Name or service not known`; empty: no answer came.
     why: str = ""
 
 
 class FailedRendezvous(Noun, frozen=True, kw_only=True):
-    """A rank's account of the start of its group, which failed."""
+    """A failed start of the process group, as one rank's log reports it."""
 
     tried: tuple[UnreachedPeer, ...] = ()
-    #: The rank for whose key in the store it waited in vain.
+    #: The rank whose key in the store never arrived.
     awaits: int | None = None
-    #: The name of that key without the rank.
+    #: The name of the missing key without the rank.
     key: str = ""
-    #: How many had joined, as it counted.
+    #: The number of ranks that had joined, as this rank counted.
     joined: int | None = None
-    #: How many it expected.
+    #: The number of ranks that this rank expected.
     of: int | None = None
-    #: The address of the store that it was connected to: `10.0.0.1:29500`.
+    #: The address of the store to which the rank was connected: `10.0.0.1:29500`.
     at: str = ""
     waited_s: float = 0.0
-    #: The network interface that it was to use, and that has no address.
+    #: The network interface that the rank should use, and that has no address.
     interface: str = ""
 
 
 class WorkerReading(Noun, frozen=True, kw_only=True):
-    """The meaning of one worker's logs."""
+    """The facts that a node reads from one worker's logs."""
 
-    #: The strongest first.
+    #: The possible causes, the strongest first.
     clues: tuple[Clue, ...] = ()
-    #: Further clues that matched and were not believed.
+    #: Further clues that matched but are too weak to decide.
     weaker: tuple[Clue, ...] = ()
     notes: tuple[EndNote, ...] = ()
-    #: All ranks that its clues and notes name.
+    #: All ranks that the clues and notes name.
     ranks: tuple[int, ...] = ()
-    #: Ranks that its last lines accuse.
+    #: The ranks that the worker's last lines accuse.
     blames: tuple[int, ...] = ()
     own_matches: tuple[OwnMatch, ...] = ()
-    #: How many lines were read.
+    #: The number of lines that were read.
     lines: int = 0
     #: The last line with any text.
     end: QuotedLine | None = None
     #: Whether any line has any text.
     spoke: bool = False
-    #: The one rank in the tags of its lines.
+    #: The rank in the tags of the lines, if all tags have the same one.
     tagged: int | None = None
-    #: The last line that it wrote, from stderr rather than stdout.
+    #: The last line that the worker wrote, from stderr rather than stdout.
     last_line: Evidence | None = None
-    #: The writer, as for a clue, of the last lines.
+    #: `16 MiB to 176 MiB`, if the last lines show growing memory; else empty.
     grown: str = ""
-    #: The last exception of a worker that was not read: for a comparison with the exception of another one.
+    #: The last exception in logs that were not fully read, to compare it with another worker's exception.
     last_raised: RaisedException | None = None
-    #: Python's line of the thread that crashed, from faulthandler: `main (train.py:12)`.
+    #: The place where the crashed thread was, from faulthandler: `main (train.py:12)`.
     crashed_in: str = ""
     uncaught: UncaughtException | None = None
-    #: Only its log is known, from a file that the user named.
+    #: Whether only the worker's log is known, from a file that the user named.
     given: bool = False
-    #: Its end has evidence of its own, and does not only report a lost peer.
+    #: Whether the worker's end has its own evidence, and does not only report a lost peer.
     first_hand: bool = False
-    #: Its last exception is its own, and not about a peer.
+    #: Whether the worker's last exception is its own, and not about a peer.
     own_exception: bool = False
-    #: Its last lines report that another rank is lost or did not answer.
+    #: Whether the worker's last lines report that another rank is lost or did not answer.
     of_peers: bool = False
     meeting: FailedRendezvous | None = None
-    #: An error of holdfast itself while reading it.
+    #: The error of holdfast itself while it read the logs; empty: none.
     bug: str = ""
