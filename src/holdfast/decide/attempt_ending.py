@@ -17,7 +17,7 @@ from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
 
-#: Decisions after which another attempt follows.
+#: The decisions after which another attempt follows in this run.
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 
 
@@ -30,7 +30,7 @@ class AttemptRecorder:
     def record(self, record: AttemptRecord) -> None:
         course = self._course
         course.record(record)
-        # The report of the job follows every other decision and has imported all of this.
+        # After every other decision the job ends, and its report prints all of this.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             why = f"{record.report.phrase}: {record.report.reason}"
             course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")

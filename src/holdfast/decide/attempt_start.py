@@ -22,7 +22,7 @@ from holdfast.model.sidecar_ends import hooks_before_s
 
 
 class AttemptStart:
-    """Leads an attempt from the choice of its nodes and its number to PREPARING."""
+    """Takes an attempt from the choice of its nodes and number to PREPARING."""
 
     def __init__(self, course: GangState, orders: Orders, ending: AttemptRecorder, draining: Draining) -> None:
         self._course = course

@@ -46,7 +46,10 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptState:
-    """One attempt as the owner knows it. Times are seconds on the clock of `now`."""
+    """The owner's state of one attempt. Times are seconds on the clock of `now`.
+
+    `waited`: seconds before the attempt's start, by phase. `roster`: makes the members from the seats.
+    """
 
     def __init__(
         self,

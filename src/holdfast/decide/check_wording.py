@@ -13,7 +13,7 @@ def check_message(finding: Finding | None) -> str:
 
 def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
     """Return the failure for the report, from the check's finding and the chosen action."""
-    assert finding is not None  # a check fails by returning an answer
+    assert finding is not None  # a check cannot fail without a result
     inconclusive = finding.answer is CheckOutcome.INCONCLUSIVE
     solution = finding.solution
     if not solution:

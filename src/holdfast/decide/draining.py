@@ -65,7 +65,7 @@ class AttemptJudge:
         known = replace(evidence, progressed=progressed)
         report = plain_success(known) if catalogue is None else None
         if report is None:
-            from holdfast.explain.funnel import explain  # a job that succeeds never imports it
+            from holdfast.explain.funnel import explain  # imported late: a job that succeeds never needs it
 
             report = explain(known, catalogue)
         return Conclusion(
@@ -317,7 +317,7 @@ class Draining:
                 evidence, platform=tuple(course.trial.said)
             )  # some came after the evidence was requested
         if evidence.stop is None and course.trial.stop is not None:
-            evidence = replace(evidence, stop=course.trial.stop)  # the cause of these exits was reported only now
+            evidence = replace(evidence, stop=course.trial.stop)  # the request that caused these exits came only now
         course.trial.find(
             self._judge.understand(course.trial, evidence, course.records, course.spec.restarts, course.catalogue)
         )

@@ -137,7 +137,7 @@ class Gang(GangState):
             case ev.JobResumed():
                 away_s = self._resuming.resumed(event, now)
                 if away_s is not None and self._limit_at is not None:
-                    self._limit_at += away_s  # the limit counts the time that the job runs
+                    self._limit_at += away_s  # the time limit does not count the time between two runs
             case ev.PlatformSaid():
                 self._resuming.said(event)
             case ev.RequeueRefused():

@@ -21,7 +21,7 @@ NAMED = 8
 
 
 class MemberView(Noun, frozen=True, kw_only=True):
-    """One rank of the present attempt."""
+    """The state of one rank of the present attempt."""
 
     seat: Seat
     #: None: the state is unknown; it was not reported, or not since the owner restarted.
@@ -30,14 +30,14 @@ class MemberView(Noun, frozen=True, kw_only=True):
 
 
 class GangView(Noun, frozen=True, kw_only=True):
-    """A gang at one moment. Times are seconds on the owner's clock."""
+    """The state of a gang at one time. Times are seconds on the owner's clock."""
 
     job_id: str = ""
     phase: Phase
     attempt: int
     #: When the present attempt began.
     started_at: At = 0.0
-    #: The completion policy is met: only the other workers are left to stop.
+    #: Whether the completion policy is met, so that only the remaining workers must stop.
     completed: bool = False
     members: tuple[MemberView, ...] = ()
     #: Nodes and devices that this job does not use.

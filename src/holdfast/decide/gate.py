@@ -27,10 +27,10 @@ from holdfast.model.noun_base import Message, Noun
 
 
 class CheckStep(Noun, frozen=True, kw_only=True):
-    """One check of the plan. Times in seconds."""
+    """One check of a round. Times are seconds."""
 
     name: str
-    #: How often the check is retried after it failed or gave no result.
+    #: The number of retries after a failure or an inconclusive result.
     retries: int = 3
     interval_s: float = 5.0
     #: The time limit of the check with all its retries, from its first start.
@@ -43,7 +43,7 @@ class CheckStep(Noun, frozen=True, kw_only=True):
 
 
 class GatePlan(Noun, frozen=True, kw_only=True):
-    """A round of checks."""
+    """The plan of one round of checks."""
 
     attempt: int = 1
     round: int = 1

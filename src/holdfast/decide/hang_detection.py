@@ -52,7 +52,7 @@ class _OpenLook(msgspec.Struct):
 
 
 class HangDetection:
-    """Watches one job. Times are seconds on the owner's clock."""
+    """Watches one job for a hang. `timeout_s`: the hang time-out. Times are seconds on the owner's clock."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s

@@ -36,7 +36,7 @@ class _OpenIdleLook(msgspec.Struct):
 
 
 class IdleWarning:
-    """Watches one job. Times are seconds on the owner's clock."""
+    """Watches one job for idleness, and warns after `after_s` of it. Times are seconds on the owner's clock."""
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s

@@ -47,15 +47,15 @@ RETRY_WAIT_S = 60.0
 class LevelConsequence(Noun, frozen=True, kw_only=True):
     """The consequence of a device's level for a job that uses the device."""
 
-    #: Stop the attempt.
+    #: Whether to stop the attempt.
     stop: bool = False
-    #: The next attempt may not use the device.
+    #: Whether the next attempt must not use the device.
     avoid: bool = False
-    #: The next attempt uses other devices if it can, while the fault lasts.
+    #: Whether the next attempt should use other devices if it can, while the fault lasts.
     elsewhere: bool = False
-    #: Reset the device before it is used again.
+    #: Whether to reset the device before it is used again.
     reset: bool = False
-    #: Workers that listen get time to save before the stop.
+    #: Whether workers that listen get time to save before the stop.
     save: bool = True
     #: Check again at this time (seconds), because the fault may be over then; None: no check is needed.
     wait_until: float | None = None

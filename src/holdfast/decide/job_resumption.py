@@ -72,7 +72,7 @@ class Resuming:
 
     def _give_up(self, why: str, now: float) -> None:
         course = self._course
-        assert course.asked is not None  # no other decision leads to QUEUED
+        assert course.asked is not None  # every way to QUEUED sets it
         course.caused_by_this()
         course.say(f"not queued again: {why}")
         course.move(PhaseTrigger.REFUSED, now, why)

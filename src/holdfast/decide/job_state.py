@@ -104,7 +104,7 @@ class GangState:
         self.cause = ""
         """The event that led to the job's present state, as `agent-reported:17`; see `caused_by_this`."""
         self.event: ev.Event | None = None
-        """The event that is being handled."""
+        """The event that is handled now, or was handled last."""
         self.events = 0
         """The number of handled events, which is the number of the present event in the job's journal."""
         self.timers = timers()

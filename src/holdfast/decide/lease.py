@@ -6,7 +6,7 @@ from holdfast.model.gang_protocol import Ack
 
 
 class Lease:
-    """The lease counts from when the acknowledged heartbeat was sent. Times are seconds on the agent's own clock."""
+    """One agent's lease. It counts from the sending time of the acknowledged heartbeat, by the agent's own clock."""
 
     def __init__(self, length_s: float | None) -> None:
         """`length_s`: seconds; None: owner and agent die together, so the lease never ends."""

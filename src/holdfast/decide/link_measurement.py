@@ -62,7 +62,11 @@ class _Exchange(msgspec.Struct):
 
 
 class LinkMeasurement:
-    """One round of exchanges between the nodes of a round of checks. Times are seconds on the owner's clock."""
+    """One round of exchanges between the nodes of a round of checks. Times are seconds on the owner's clock.
+
+    `order`: the request for the checks. `addresses`: of the nodes, by name. `token`: the secret that nodes show each
+    other.
+    """
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order

@@ -23,7 +23,7 @@ class WorkerSlot(msgspec.Struct):
 
 
 class NodeWorkers:
-    """The workers of one attempt. Times are seconds on the agent's own clock."""
+    """The workers of the agent's present attempt. Times are seconds on the agent's own clock."""
 
     def __init__(self) -> None:
         self.hands: dict[int, WorkerSlot] = {}

@@ -1,1 +1,1 @@
-"""Nouns: frozen structs that all parts of holdfast use. This package imports nothing else of holdfast."""
+"""The frozen structs that all parts of holdfast use. This package imports nothing else of holdfast."""

@@ -31,7 +31,7 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     """A group whose memory kills count as evidence."""
 
     directory: str
-    #: 1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`.
+    #: The version: 1 has `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and `memory.max`.
     version: int
     #: The rank of the worker in the group; None: it is holdfast's own group, or one above it.
     rank: int | None = None

@@ -96,7 +96,7 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """The job must not start anywhere until a person has examined it."""
+    """Stop the job: it must not start anywhere until a person has examined the problem."""
 
     kind = ActionKind.STOP
 
@@ -197,7 +197,7 @@ class PreCheckOperator(ABC):
     blame = "unknown"
     solution = ""
     independent = False
-    #: `warn` or `fail`; None leaves it to the job's policy.
+    #: The consequence of an inconclusive result: `warn` or `fail`; None: the job's policy decides.
     inconclusive: str | None = None
 
     @classmethod

@@ -14,7 +14,7 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckChoice(Noun, frozen=True, kw_only=True):
-    """One check of a job, by name, with its parameters."""
+    """A check that a job runs: its name and parameters."""
 
     name: str
     params: dict[str, Any] = {}
@@ -55,7 +55,7 @@ class FailedAction(Noun, frozen=True, kw_only=True):
 
 
 class CheckOutcome(enum.StrEnum):
-    """How one run of a check ended."""
+    """The outcome of one run of a check."""
 
     GOOD = "good"
     BAD = "bad"
@@ -75,7 +75,7 @@ class Finding(Noun, frozen=True, kw_only=True):
 
     check: str
     answer: CheckOutcome
-    #: The machine on which it ran.
+    #: The node on which the check ran.
     node: str = ""
     #: The check's own result code; 0 is good.
     result: int = 0
@@ -83,7 +83,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     message: str = ""
     solution: str = ""
     blame: str = "unknown"
-    #: The abnormal nodes.
+    #: The names of the abnormal nodes.
     nodes: tuple[str, ...] = ()
     actions: tuple[FailedAction, ...] = ()
     #: Measured values by name; each name has its unit as a suffix.

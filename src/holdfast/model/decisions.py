@@ -79,7 +79,7 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     ended_at: float
     report: ExitReport
     decision: Decision
-    #: Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining.
+    #: Seconds in each phase, by the phase's name in lower case: checking, preparing, starting, running, draining.
     parts: dict[str, float] = {}
     #: Whether it went beyond the furthest step of all earlier attempts (by `holdfast.progress` or counts in the
     #: output), or ran for at least `healthy_s`.

@@ -26,12 +26,12 @@ class EventKind(enum.StrEnum):
 
 
 class EventLine(Noun, frozen=True, kw_only=True):
-    """One event as one line."""
+    """One event, as one line of the output."""
 
     event: EventKind
-    #: Seconds since the epoch.
+    #: When it happened, in seconds since the epoch.
     at: float
-    #: One sentence for a person.
+    #: The event in one sentence.
     text: str
     #: The event's own keys, which the line has beside the common ones.
     body: dict[str, Any]

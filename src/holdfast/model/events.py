@@ -13,7 +13,7 @@ from holdfast.model.sidecar_ends import SideFailure
 
 
 class JobSubmitted(Message, frozen=True, kw_only=True):
-    """The first event of every journal."""
+    """A job was submitted: the first event of every journal."""
 
     job_id: str
     spec: JobSpec
@@ -103,7 +103,7 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
 
     attempt: int
     round: int
-    #: PASS, FAIL or DISABLED.
+    #: The result of the round: PASS, FAIL or DISABLED.
     state: CheckState
     failure: CheckFailure | None = None
     #: The nodes to leave out; the job may continue with the others.
@@ -222,7 +222,7 @@ class HooksFinished(Message, frozen=True, kw_only=True):
     """The hooks after an attempt have run on its nodes."""
 
     attempt: int
-    #: The hooks whose failure counts.
+    #: The failures of hooks that make the attempt fail.
     failures: tuple[SideFailure, ...] = ()
     #: Nodes that did not answer in time.
     unanswered: tuple[str, ...] = ()

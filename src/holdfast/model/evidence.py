@@ -24,7 +24,7 @@ SAME_SIGNAL_S = 1.0
 class LogExcerpt(Noun, frozen=True, kw_only=True):
     """The kept parts of one stream: its end, and cut-outs around the hits of a scan of the earlier part."""
 
-    #: `worker-1 stderr`, or a file's name.
+    #: The source: `worker-1 stderr`, or a file's name.
     source: str
     #: The end of the stream, decoded with replacement characters.
     text: str = ""
@@ -45,15 +45,15 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
 
 
 class StopSource(enum.StrEnum):
-    """The source of a request to stop."""
+    """The source of a stop request."""
 
     OPERATOR = "operator"
     SIGNAL = "signal"
     TIME_LIMIT = "time limit"
-    #: A worker's own request, from torch's file timers.
+    #: A worker whose file timer (of torch) expired.
     TIMER = "timer"
     DISK_CLEANER = "disk cleaner"
-    #: A `<component>.pai.error` with ACTION KILL.
+    #: A component's file `<component>.pai.error` with ACTION KILL.
     COMPONENT = "component"
     FAULT = "fault"
     HANG = "hang"
@@ -63,7 +63,7 @@ class StopSource(enum.StrEnum):
     GROWTH = "growth"
     #: Slurm or Kubernetes: a preemption, a time limit, a cancelled job.
     PLATFORM = "platform"
-    #: A required daemon has ended for good.
+    #: A required daemon that has ended finally.
     DAEMON = "daemon"
 
     @classmethod
@@ -78,13 +78,12 @@ class Deadline(enum.StrEnum):
     NONE = ""
     PREPARE = "prepare"
     START = "start"
-    #: Too few nodes had joined.
+    #: Too few nodes had joined at the deadline.
     JOIN = "join"
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):
-    """A person or a component requested a stop of the job or the attempt, with a reason. No other event requests a
-    kill.
+    """A request of a person or a component to stop the job or the attempt, with a reason. Nothing else requests a stop.
 
     `phrase` is the catalogue's phrase for the report: StoppedByOperator, TimeLimitReached, KilledByDiskCleaner …
     """
@@ -98,7 +97,7 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     #: The exit code, if the requesting component chose its own; None: the phrase's row has it.
     code: int | None = None
     at: At | None = None
-    #: The user and process that requested it, where known.
+    #: The user and process that requested the stop; empty: not known.
     who: str = ""
     #: The number of the signal to holdfast, if that was the request.
     signal: int | None = None
@@ -122,9 +121,9 @@ class StopRequest(Noun, frozen=True, kw_only=True):
 class MemoryKill(Noun, frozen=True, kw_only=True):
     """A kernel or cgroup memory kill, distinguished from any other SIGKILL."""
 
-    #: `cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`
+    #: The source: `cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`.
     source: str
-    #: The line or counter that shows it.
+    #: The line or counter that shows the kill.
     text: str
     #: The node on which it happened, because pids of two nodes are often equal. Empty: the job has one node.
     node: str = ""
@@ -132,10 +131,10 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     pid: int | None = None
     limit_bytes: int | None = None
     peak_bytes: int | None = None
-    #: Resident memory of the killed process in bytes, where the kernel logged it.
+    #: Resident memory of the killed process in bytes, if the kernel logged it.
     rss_bytes: int | None = None
     at: At | None = None
-    #: `worker` (a limit of the worker's own), `container` (the group that holdfast runs in), or `host`.
+    #: The owner of the limit: `worker` (the worker's own group), `container` (holdfast's group), or `host`.
     scope: str = "host"
     #: Who set the limit, if it is a limit of a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`.
     limited_by: str = ""
@@ -148,9 +147,9 @@ class ThreadState(Noun, frozen=True, kw_only=True):
 
     tid: int
     name: str = ""
-    #: The letter of /proc/PID/stat: R, S, D, T, t, Z.
+    #: The state's letter in /proc/PID/stat: R, S, D, T, t, Z.
     state: str = ""
-    #: The kernel's wait channel or the system call, where the kernel shows it.
+    #: The kernel's wait channel or the system call, if the kernel shows it.
     waits_in: str = ""
     #: The frames, innermost first: `function (file:line)`; a native frame is `function (libtorch_cpu.so)`.
     frames: tuple[str, ...] = ()
@@ -163,7 +162,7 @@ class ThreadState(Noun, frozen=True, kw_only=True):
 
 
 class RankSnapshot(Noun, frozen=True, kw_only=True):
-    """One rank's state at one look, taken before any worker was stopped."""
+    """The state of one rank at one look, before any worker was stopped."""
 
     rank: int
     pid: int
@@ -182,21 +181,21 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class HangEvidence(Noun, frozen=True, kw_only=True):
-    """No rank has moved: two or more looks at every rank, and the rank that differs."""
+    """The evidence of a hang: two or more looks at every rank without progress, and the rank that differs."""
 
     attempt: int
     silent_s: float
     #: The looks in time order; each has one snapshot per rank.
     looks: tuple[tuple[RankSnapshot, ...], ...] = ()
-    #: The rank that differs from the rest; several where they cannot be distinguished.
+    #: The rank that differs from the others; several if the looks cannot decide between them.
     culprits: tuple[int, ...] = ()
-    #: One sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`.
+    #: The reason in one sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`.
     why: str = ""
     at: At | None = None
 
 
 class CheckFailure(Noun, frozen=True, kw_only=True):
-    """A failed pre-check, as the report needs it."""
+    """A failed pre-check, with the facts that the report needs."""
 
     check: str
     message: str
@@ -215,7 +214,7 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
 
 
 class GangShortfall(Noun, frozen=True, kw_only=True):
-    """The nodes of a gang that has waited too long for others."""
+    """A gang that waited too long for nodes to join: which nodes joined and which are missing."""
 
     #: The minimum number of nodes.
     least: int
@@ -257,11 +256,11 @@ class HostFacts(Noun, frozen=True, kw_only=True):
     python: str = ""
     #: The workers' command itself names the Python, so no option of holdfast changes it.
     by_command: bool = False
-    #: The module that was not found.
+    #: The module that a worker did not find.
     module: str = ""
     #: Pythons that have the module: those of active environments, and holdfast's own.
     found_in: tuple[str, ...] = ()
-    #: The port that was taken.
+    #: The port that was already in use.
     port: int | None = None
     #: The port that the user set for the job.
     asked_port: int | None = None
@@ -279,7 +278,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     role: str = "worker"
     rank: int = 0
     node: str = ""
-    #: None: it never ran, or only its log is known.
+    #: The worker's exit; None: it never ran, or only its log is known.
     exit: WorkerExit | None = None
     stderr: LogExcerpt | None = None
     stdout: LogExcerpt | None = None
@@ -288,15 +287,15 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     first_output_at: At | None = None
     last_output_at: At | None = None
     last_step: int | None = None
-    #: The first step that it reported with `holdfast.progress` in this attempt.
+    #: The first step that the worker reported with `holdfast.progress` in this attempt.
     first_step: int | None = None
-    #: The last step that it reported as saved in this attempt.
+    #: The last step that the worker reported as saved in this attempt.
     saved_step: int | None = None
-    #: It was forked from a process that had done its imports.
+    #: Whether the worker was forked from a process that had done its imports.
     warm: bool = False
-    #: It had asked to be notified when it must save and exit.
+    #: Whether the worker had asked to be notified when it must save and exit.
     listened: bool = False
-    #: Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`).
+    #: Why the process could not be started (`exec: No such file or directory: 'trian.py'`); empty: it was.
     start_failed: str = ""
     #: The last counts in the worker's output, one for each name.
     counts: tuple[Count, ...] = ()
@@ -313,7 +312,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     stop: StopRequest | None = None
     faults: tuple[ActiveFault, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
-    #: Lines of the kernel log within the attempt.
+    #: Lines of the kernel log from the time of the attempt.
     kernel: tuple[Evidence, ...] = ()
     lost: tuple[LeftBehind, ...] = ()
     #: The owner's own node, if all other nodes fell silent at once: the owner's link failed.
@@ -322,7 +321,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     check: CheckFailure | None = None
     #: The phase in which the attempt failed: CHECKING, PREPARING, STARTING, RUNNING.
     phase: str = "RUNNING"
-    #: The deadline that passed.
+    #: The deadline that the attempt missed.
     deadline: Deadline = Deadline.NONE
     #: The ranks that were not ready when that deadline passed.
     late: tuple[int, ...] = ()

@@ -36,7 +36,7 @@ class Rerun(enum.StrEnum):
 
 
 class Outcome(enum.StrEnum):
-    """How a job ended."""
+    """The outcome of a job."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -120,7 +120,7 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        """`exit status 3`, `SIGKILL`, or `no exit status`."""
+        """The exit in words: `exit status 3`, `SIGKILL`, or `no exit status`."""
         if self.signal is not None:
             return signal_name(self.signal)
         if self.exit_code is not None:
@@ -151,7 +151,7 @@ class EvidenceKind(enum.StrEnum):
 
 
 class Evidence(Noun, frozen=True, kw_only=True):
-    """One line, code, fault or request that supports a report."""
+    """One piece of evidence for a report: a line, a code, a fault or a request."""
 
     kind: EvidenceKind
     text: str
@@ -199,7 +199,7 @@ class OtherRule(enum.StrEnum):
 
 
 class DecidingLine(Noun, frozen=True, kw_only=True):
-    """The line of a log that decided a report, with its secrets masked."""
+    """The line of a log that decided a report; its secrets are masked."""
 
     text: str
     #: The file, the stream or the kernel log that has the line.
@@ -237,7 +237,7 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     original: Original = Original()
     first: Culprit | None = None
     evidence: tuple[Evidence, ...] = ()
-    #: Ranks that died because of another rank's death or of holdfast's own stop.
+    #: The ranks that ended because of another rank's end or of holdfast's own stop.
     collateral: tuple[int, ...] = ()
     attempt: int = 1
     #: The phrase, exception type, innermost frame of the user's code, and device. Equal failures have equal

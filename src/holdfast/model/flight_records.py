@@ -22,7 +22,7 @@ class CollectiveRecord(Noun, frozen=True, kw_only=True):
 
 
 class GroupFlight(Noun, frozen=True, kw_only=True):
-    """One process group of a rank."""
+    """The collectives of one process group of a rank."""
 
     #: The group's description, else its name: `default_pg`.
     group: str
@@ -35,7 +35,7 @@ class GroupFlight(Noun, frozen=True, kw_only=True):
 
 
 class FlightDump(Noun, frozen=True, kw_only=True):
-    """The dump of one rank."""
+    """The flight recorder's dump of one rank."""
 
     rank: int
     groups: tuple[GroupFlight, ...] = ()

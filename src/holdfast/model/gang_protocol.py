@@ -43,10 +43,10 @@ class Peers(Noun, frozen=True, kw_only=True):
 
 
 class Prepare(Message, frozen=True, kw_only=True):
-    """Prepare these workers (process, environment, imports) and let them wait."""
+    """Prepare these workers (process, environment, imports); they then wait for `Go`."""
 
     attempt: int
-    #: The workers of this node only: a command must not grow with the gang.
+    #: The workers of the receiving node only, because a command must not grow with the gang.
     seats: tuple[Seat, ...]
     shape: GangShape = GangShape()
     #: The address at which the workers meet; None: the only node chooses it itself.
@@ -76,7 +76,7 @@ class Stop(Message, frozen=True, kw_only=True):
     #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers have got
     #: it from outside already.
     #:
-    #: After any other signal than SIGTERM, SIGTERM follows when half of the grace period has passed.
+    #: If it is another signal than SIGTERM, SIGTERM follows after half of the grace period.
     signal: int = 15
     #: Seconds between the command and the first signal. During this time the owner may learn that the workers have got
     #: the signal already.
@@ -126,9 +126,9 @@ class Member(Noun, frozen=True, kw_only=True):
     start_failed: str = ""
     #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the agent's report.
     died_at: float | None = None
-    #: The worker was forked from a process that had done its imports.
+    #: Whether the worker was forked from a process that had done its imports.
     warm: bool = False
-    #: The worker had asked to be notified when it must save and exit.
+    #: Whether the worker had asked to be notified when it must save and exit.
     listened: bool = False
 
 

@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`; many scattered ones as number, lowest and highest."""
+    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`; many scattered ones as number, lowest, highest."""
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"

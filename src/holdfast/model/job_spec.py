@@ -167,7 +167,7 @@ class PlatformJob(Noun, frozen=True, kw_only=True):
 
 
 class Requeuing(Noun, frozen=True, kw_only=True):
-    """Whether the platform may start the job again when this run of it ends early."""
+    """The platform's permission to start the job again if this run of it ends early."""
 
     possible: bool = False
     #: Whether it may also do so when its time limit ends the run.
@@ -233,7 +233,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
 
 
 class NodeInfo(Noun, frozen=True, kw_only=True):
-    """A machine that can hold workers."""
+    """A machine that can run workers of the job."""
 
     name: str
     #: The number of workers that the node can run.

@@ -37,7 +37,7 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     lock: str = ""
     #: Processes that outlived the owner in the job's control groups, and were killed since.
     killed: tuple[LostProcess, ...] = ()
-    #: Processes that are still alive.
+    #: Processes of the job that are still alive.
     left: tuple[LostProcess, ...] = ()
     #: Why the platform was to start the job again, if the owner had ended for that; else empty.
     queued: str = ""

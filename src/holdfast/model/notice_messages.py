@@ -49,7 +49,7 @@ class Notice(Noun, frozen=True, kw_only=True):
     """Each further line: one notice."""
 
     kind: NoticeKind
-    #: One sentence.
+    #: The notice in one sentence.
     text: str
     #: Notices with equal fingerprints are sent to a person only once.
     fingerprint: str = ""

@@ -14,7 +14,7 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
     attempt: int
     rank: int
     pid: int
-    #: It was forked from a process that had done its imports.
+    #: Whether the worker was forked from a process that had done its imports.
     warm: bool = False
 
 
@@ -56,7 +56,7 @@ Fact = WorkerPrepared | WorkerUp | WorkerExited | WorkerStartFailed | WorkersNot
 
 
 class StartWorker(Message, frozen=True, kw_only=True):
-    """Prepare one worker and let it wait."""
+    """Prepare one worker; it then waits for `ReleaseWorker`."""
 
     attempt: int
     seat: Seat

@@ -1,4 +1,4 @@
-"""Signs that a job makes progress, although its attempts fail."""
+"""Signs that a job makes progress even if its attempts fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
 class Sign(Noun, frozen=True, kw_only=True):
-    """One sign of progress of an attempt."""
+    """One sign that an attempt made progress."""
 
     kind: SignKind
     #: The evidence, with the earlier value: `step 120 (80 in attempt 1)`.

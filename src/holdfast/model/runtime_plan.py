@@ -65,7 +65,7 @@ class Hook(Noun, frozen=True, kw_only=True):
     when: HookMoment
     command: tuple[str, ...]
     name: str = ""
-    #: The roles for which it runs; empty: all.
+    #: The roles for which the hook runs; empty: all.
     roles: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.FAIL
     #: Seconds after which the hook is killed and has failed.
@@ -89,5 +89,5 @@ class RuntimePlan(Noun, frozen=True, kw_only=True):
     prerequisites: tuple[Prerequisite, ...] = ()
     daemons: tuple[Daemon, ...] = ()
     hooks: tuple[Hook, ...] = ()
-    #: None: no sshd is started.
+    #: The sshd to start; None: none.
     ssh: Ssh | None = None

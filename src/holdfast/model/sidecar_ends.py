@@ -33,9 +33,9 @@ class SideFailure(Noun, frozen=True, kw_only=True):
     trouble: str = ""
     #: The number of its starts in the attempt.
     starts: int = 1
-    #: The end of its output, at most 2 KiB, decoded.
+    #: The end of the process's output, at most 2 KiB, decoded.
     last_words: str = ""
-    #: The path of its log on its node.
+    #: The path of the process's log on its node.
     log: str = ""
 
     @property

@@ -24,7 +24,7 @@ class Weight(enum.IntEnum):
     EVENT = 1
     #: The exception that ended the program, matched by a narrow row.
     DEATH = 2
-    #: A first-hand line in the end of a log.
+    #: An error of the process itself in the last lines of a log.
     ENDING = 3
     #: The exception that ended the program, matched by a broad row.
     BROAD = 4
@@ -32,13 +32,13 @@ class Weight(enum.IntEnum):
     CRASH = 5
     #: The exception that ended the program, matched by no row.
     OWN = 6
-    #: A first-hand warning, or a broad line, in the end of a log.
+    #: A warning of the process itself, or a line that a broad row matches, in the last lines of a log.
     WARNED = 7
     #: Trouble between workers: reliable about the link, only hearsay about the cause.
     PEERS = 8
     #: The process aborted itself: the line shows how it ended, not why.
     ABORT = 9
-    #: The line only reports that something else failed.
+    #: The line only reports that another part failed.
     CONSEQUENCE = 10
 
 
@@ -51,11 +51,11 @@ class QuotedLine(Noun, frozen=True, kw_only=True):
     prefixed: str = ""
     #: The line's number in its file, from 1.
     number: int = 0
-    #: The file or stream.
+    #: The file or stream that has the line.
     source: str = ""
     #: When the line was written, in seconds since the epoch; None: the line has no date.
     moment: At | None = None
-    #: The rank that the line itself names as its writer.
+    #: The rank that the line names as its writer; None: it names none.
     rank: int | None = None
 
     @property
@@ -65,7 +65,7 @@ class QuotedLine(Noun, frozen=True, kw_only=True):
 
 
 class RaisedException(Noun, frozen=True, kw_only=True):
-    """An exception in a log."""
+    """A Python exception in a log."""
 
     type: str
     #: The first line of the message.
@@ -196,9 +196,9 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     own_matches: tuple[OwnMatch, ...] = ()
     #: The number of lines that were read.
     lines: int = 0
-    #: The last line with any text.
+    #: The last line that is not blank.
     end: QuotedLine | None = None
-    #: Whether any line has any text.
+    #: Whether any line is not blank.
     spoke: bool = False
     #: The rank in the tags of the lines, if all tags have the same one.
     tagged: int | None = None

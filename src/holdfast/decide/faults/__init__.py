@@ -1,1 +1,1 @@
-"""The fault engine's parts, pure: policy, how files become one, the fold over events, and graceful tolerance."""
+"""The parts of the fault engine, all pure: policy, readers of policy files, the fold, and graceful tolerance."""

@@ -1,4 +1,4 @@
-"""The rules for one code, compiled for the fold: plain numbers, milliseconds, remedies as integers."""
+"""The rules for one code, compiled for the fold: plain numbers, times in milliseconds, remedies as integers."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class CompiledRules(msgspec.Struct, frozen=True):
     #: The code's base level, or `NOTHING` if no list has the code: then the event's severity decides.
     level: int
     window: int
-    #: 0: no frequency rule.
+    #: The number of occurrences within `window` that escalates; 0: no frequency rule.
     times: int
     frequency: int
-    #: `INF`: only a person ends it.
+    #: Milliseconds without the code after which the escalation ends; `INF`: only a person ends it.
     release: int
     frequency_dry: bool
-    #: `NOTHING`: no duration rule.
+    #: Milliseconds after which a lasting fault times out; `NOTHING`: no duration rule.
     fault: int
     recover: int
     duration: int

@@ -121,7 +121,7 @@ class PolicyProblem(Noun, frozen=True, kw_only=True):
     `fatal`: the whole file is ignored because of it. `harmless`: the user loses nothing by it.
     """
 
-    #: `FaultFrequency[2]`, `codes.79`, or empty for the file as a whole.
+    #: The place in the file: `FaultFrequency[2]`, `codes.79`; empty: the file as a whole.
     where: str
     what: str
     fatal: bool = False

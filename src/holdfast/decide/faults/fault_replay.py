@@ -183,7 +183,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             if remedy is Remedy.HOLD and held is not None and name not in held:
                 continue  # a person has released the device meanwhile
             if kind == "FaultDuration":
-                continue  # judged anew from the fault itself
+                continue  # the engine judges the duration itself, from the fault's events
             engine.hold(name, code or engine.AUTOFILL, at, remedy)
     for name in held or ():
         if not engine.held(name):

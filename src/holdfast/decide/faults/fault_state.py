@@ -25,9 +25,13 @@ _SPOKEN_MOST = 65_536
 
 
 class FaultState:
-    """The level of every device as of the latest `now`. `FaultEngine` adds the methods that change it."""
+    """The level of every device as of the latest `now`. `FaultEngine` adds the methods that change it.
 
-    #: The code of a hold whose reason was not kept.
+    `policy`: the rules. `tick_s`: seconds between ticks; a momentary event counts as active that long. `lateness_s`:
+    seconds of history for late events. `breaker`: the circuit breaker; None: no limit.
+    """
+
+    #: The code of a hold whose record has no code.
     AUTOFILL = "AUTOFILLFAULTCODE"
 
     def __init__(

@@ -65,7 +65,7 @@ class ResetEnded(Message, frozen=True, kw_only=True):
 
 
 class Moment(Message, frozen=True, kw_only=True):
-    """The moment that `next_wake` named has come."""
+    """The time that `next_wake` returned has come."""
 
 
 ToleranceEvent = LevelChanged | GroupIdle | GroupBusy | ResetEnded | Moment
@@ -129,7 +129,11 @@ class ToleranceSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class Tolerance:
-    """One reset group: devices that can only be reset together, and whose workers are therefore stopped together."""
+    """One reset group: devices that can only be reset together, and whose workers are therefore stopped together.
+
+    `attempts`: the maximum number of resets in a row. `busy`: whether a process uses the group now. `resettable`:
+    whether the devices can be reset.
+    """
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class LevelChange(Noun, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """One sentence for a person."""
+        """The change in one sentence."""
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
@@ -57,7 +57,7 @@ def _word(level: Remedy | None) -> str:
 class Reason(Noun, frozen=True, kw_only=True):
     """An escalation that puts a device above the base level of its codes."""
 
-    #: FaultFrequency, FaultDuration, FaultAutofill
+    #: The kind of escalation: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record has no code).
     kind: str
     code: str
     remedy: Remedy
