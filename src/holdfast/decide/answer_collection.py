@@ -58,7 +58,7 @@ class AnswerCollection:
         self._open[type(question)] = _OpenQuestion(question, waits_for, limit_s, now + limit_s)
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
-        """Take a node's answer. Return the event for the owner, or None while other nodes have yet to answer."""
+        """Take a node's answer. Return the event for the owner, or None while other nodes have not answered."""
         match word:
             case ev.ChecksFinished():
                 asked = self._asked(RunChecks, node)

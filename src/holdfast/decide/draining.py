@@ -313,9 +313,7 @@ class Draining:
         """
         course = self._course
         if course.trial.said:
-            evidence = replace(
-                evidence, platform=tuple(course.trial.said)
-            )  # some came after the evidence was requested
+            evidence = replace(evidence, platform=tuple(course.trial.said))  # some came later
         if evidence.stop is None and course.trial.stop is not None:
             evidence = replace(evidence, stop=course.trial.stop)  # the request that caused these exits came only now
         course.trial.find(

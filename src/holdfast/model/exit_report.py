@@ -10,7 +10,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Blame(enum.StrEnum):
-    """The side that caused the failure and has to act."""
+    """The owner of a failure, who has to act."""
 
     WORKLOAD = "workload"
     HARDWARE = "hardware"

@@ -170,7 +170,7 @@ class Requeuing(Noun, frozen=True, kw_only=True):
     """The platform's permission to start the job again if this run of it ends early."""
 
     possible: bool = False
-    #: Whether it may also do so when its time limit ends the run.
+    #: Whether the platform may also start the job again after its time limit has ended the run.
     at_time_limit: bool = False
     #: The platform's setting that forbids it (`Requeue=0`); empty if it is possible.
     why_not: str = ""

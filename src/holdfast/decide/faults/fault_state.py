@@ -159,7 +159,10 @@ class FaultState:
         return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
 
     def held(self, name: str) -> bool:
-        """Return whether the device is held: only a person, or a code's own release window, ends that."""
+        """Return whether the device is held.
+
+        A hold lasts until a person releases it, or the code's release window ends.
+        """
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
 
     def healthy(self, name: str) -> tuple[bool, bool]:

@@ -198,7 +198,7 @@ class Track:
         return due
 
     def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
-        """Apply every deadline before `to`, in order. Return whether the track escalated.
+        """Apply every deadline before `to`, in the order of their times. Return whether the track escalated.
 
         `floor`: changes are dated no earlier than this, even if their deadline was (the rules are in force from then
         on).
