@@ -150,7 +150,7 @@ class Owner:
     # ------------------------------------------------------------------------------------------ coming back
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
-        """Replay the journal of before a crash, and return the actions of each event. Handle `OwnerRecovered` next.
+        """Replay a journal from before a crash, and return the actions of each event. Handle `OwnerRecovered` next.
 
         Agents could not reach the owner meanwhile, so each gets a whole lease from now on.
         """

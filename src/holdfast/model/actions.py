@@ -68,7 +68,7 @@ class RunHooks(Act, frozen=True, kw_only=True):
     limit_s: float
     #: Seconds after which running hooks are killed, even within their own limit; None: no such limit.
     within_s: float | None = None
-    #: A stop was requested: running hooks are asked to exit, and no further hook starts.
+    #: Whether a stop was requested. Then running hooks are asked to exit, and no further hook starts.
     stop: bool = False
 
 

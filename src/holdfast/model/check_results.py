@@ -163,7 +163,7 @@ class Site(Noun, frozen=True, kw_only=True):
     #: This machine's name in the job.
     node: str
     cwd: str = "."
-    #: Holdfast's state directory.
+    #: The path of holdfast's state directory.
     home: str = ""
     #: The number of the job's workers on this node.
     workers: int = 1

@@ -45,7 +45,7 @@ def kept(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=4096)  # the workers of a machine, and its attempts, have nearly equal environments
+@lru_cache(maxsize=4096)  # all workers and attempts on a machine have nearly the same environment
 def _secret(name: str, value: str) -> bool:
     return (name not in _DIRECTORIES and may_hold(name)) or may_hold(value)
 

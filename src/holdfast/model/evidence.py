@@ -266,7 +266,7 @@ class HostFacts(Noun, frozen=True, kw_only=True):
     asked_port: int | None = None
     #: The process that holds the port: `pid 123 (python serve.py)`.
     holder: str = ""
-    #: File systems without room: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
+    #: The full file systems: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
     disks: tuple[str, ...] = ()
     #: The size of /dev/shm, if a worker reported an error about it: `/dev/shm has a size of 64 MB`.
     shared_memory: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ class FetchTrouble(Noun, frozen=True, kw_only=True):
     name: str
     #: The phrase of a catalogue row, which has the blame and whether another try helps.
     phrase: str
-    #: One sentence, without secrets.
+    #: The cause in one sentence, without secrets.
     words: str
     #: The solution, if it is more precise than the row's; else empty.
     solution: str = ""
@@ -112,5 +112,5 @@ class FetchFailed(Message, frozen=True, kw_only=True):
     tries: int = 1
 
 
-#: The message in a line of the fetching process's standard output.
+#: The fetching process writes one such message per line to its standard output.
 FetchWord = FetchBegan | FetchMoved | FetchWaits | FetchAgain | FetchDone | FetchFailed
