@@ -53,9 +53,9 @@ class Lsf(Platform):
         return PlatformJob(platform=self.name, id=number if index == "0" else f"{number}[{index}]")
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
-        given, settings = request.given, request.settings
+        options, settings = request.options, request.settings
         hosts = hosts_in(os.environ)
-        if len(hosts) < 2 or any(given.get(option) for option in _MEETING):
+        if len(hosts) < 2 or any(getattr(options, option) for option in _MEETING):
             return None
         if shutil.which("blaunch") is None:
             raise BadUsage(
@@ -63,10 +63,10 @@ class Lsf(Platform):
                 "expected LSF's commands",
                 hint="source $LSF_ENVDIR/profile.lsf",
             )
-        readable_again(given)
+        readable_again(options)
         job = request.job_of(True)
         spares = settings.count("spares") or 0
-        nodes = request.nodes if given["nnodes"] is not None else (len(hosts) - spares, len(hosts) - spares)
+        nodes = request.nodes if options.nnodes is not None else (len(hosts) - spares, len(hosts) - spares)
         if not 1 <= nodes[1] <= len(hosts) - spares:
             raise BadUsage(
                 f"{nodes[1]} nodes and {spares} spares: the LSF job has {len(hosts)} hosts: expected as many or fewer",
@@ -75,13 +75,13 @@ class Lsf(Platform):
         plan = replace(plan_of(settings, {}, nodes, len(hosts) - nodes[1]), names=hosts)
         key = os.urandom(32)
         # blaunch gives each agent the environment of the job: the order has none.
-        text = order_for_agents(self.name, given, job.spec.name, replace(plan, names=()), key, environment={})
+        text = order_for_agents(self.name, options, job.spec.name, replace(plan, names=()), key, environment={})
         order = NodesOrder(
             host=text.addresses[0],
-            port=owner_port(given),
+            port=owner_port(options),
             key=key,
             key_from="this run, which made it",
-            job=identity(given, job.spec),
+            job=identity(options, job.spec),
             slots=1,  # without meaning: this process has no worker
             hosts=True,
             hosts_why="the command was started here",
@@ -91,7 +91,7 @@ class Lsf(Platform):
             starter=BlaunchStarter(hosts, partial(_line, text), 2 if settings.flag("json") else 1),
             takes_part=False,
         )
-        return MultiNodeJob(with_plan(given, job, plan, 1), order, ())
+        return MultiNodeJob(with_plan(options, job, plan, 1), order, ())
 
 
 def hosts_in(environment: Mapping[str, str]) -> tuple[str, ...]:

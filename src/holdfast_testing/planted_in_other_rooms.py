@@ -134,8 +134,8 @@ IN_OTHER_ROOMS = (
         wrong="a file system without locks proves the owner dead",
         file="record/owner_lock.py",
         place="life_of",
-        right="at all.\n        return OwnerLiveness.OUT_OF_SIGHT",
-        broken="at all.\n        return OwnerLiveness.DEAD",
+        right="locks.\n        return OwnerLiveness.OUT_OF_SIGHT",
+        broken="locks.\n        return OwnerLiveness.DEAD",
         tests=("record/test_prune.py::test_a_file_system_without_locks_keeps_the_job",),
     ),
     PlantedBug(
