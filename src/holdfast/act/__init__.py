@@ -1,1 +1,1 @@
-"""Acting: this package performs actions; performing one twice does no harm."""
+"""This package starts, signals and stops processes; repeating an action does no harm."""

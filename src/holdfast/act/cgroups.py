@@ -4,8 +4,8 @@ and one handle that kills a whole tree.
 Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
 holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
 controllers on; then holdfast uses the nearest group above that already does, as long as there is no limit in between.
-Everything here works as an ordinary user too, and then mostly reports that no group may be made: `missing` and
-`unlimited` explain it, in one sentence each.
+Everything in this module also works as an ordinary user, who usually may create no group: `missing` and `unlimited`
+then explain it in one sentence each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.job_spec import Seat
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
-#: Version 1 shows a number near 2**63 for a group without a limit.
+#: Bytes from which a limit counts as none: version 1 shows a number near 2**63 for a group without a limit.
 _NO_LIMIT = 1 << 60
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
@@ -36,18 +36,19 @@ class ControlGroups:
         self._memory = memory
         self._version = version
         self._made: list[Path] = []
-        """Attempt directories, each with those of its workers."""
+        """The created attempt directories; each contains the directories of its workers."""
         self._watched: dict[tuple[int, int], MemoryGroup] = {}
         self.container: tuple[MemoryGroup, ...] = ()
-        """The memory groups that holdfast itself runs in, its own first, then the visible ones above it."""
+        """The memory groups in which holdfast itself runs: its own group first, then the visible ancestors."""
         self.missing = missing
-        """Empty, or one sentence about what this machine does not allow."""
+        """One sentence that says why this machine allows no control groups; empty if it does."""
         self.unlimited = ""
-        """Empty, or one sentence about a requested memory limit that is not enforced. Set by `join`."""
+        """One sentence about a requested memory limit that is not enforced, set by `join`; empty if there is none."""
 
     @classmethod
     def make(cls, job_id: str, *, proc: Path = Path("/proc/self")) -> ControlGroups:
-        """What this machine allows for the job. Never raises. `proc` has this process's `mountinfo` and `cgroup`."""
+        """Find out which groups this machine allows for the job. Never raises. `proc`: the directory with this
+        process's `mountinfo` and `cgroup` files."""
         mounts, membership = _here(proc)
         v2 = own_directory(mounts, membership, "")
         v1 = own_directory(mounts, membership, "memory")
@@ -65,22 +66,23 @@ class ControlGroups:
 
     @property
     def can_limit(self) -> bool:
-        """Whether memory limits can be set, as far as is known before trying."""
+        """Whether memory limits can probably be set; only `join` tries it."""
         return self._memory is not None
 
     @property
     def can_track(self) -> bool:
-        """Whether a v2 group can be made: `kill` then ends a tree at once, even one that forks."""
+        """Whether a v2 group can be created. `kill` then ends a whole process tree at once, even one that keeps
+        forking."""
         return self._tracking is not None
 
     # ------------------------------------------------------------------------------------------ a worker's groups
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
-        """Make the groups of one worker; returns the `cgroup.procs` files into which its process writes `0` before it
+        """Create the groups of one worker. Return the `cgroup.procs` files into which its process writes `0` before it
         execs.
 
-        Without a limit no group is made unless `track` asks: the first process that moves between groups after a quiet
-        time waits for all CPUs (some 15 ms). Raises nothing: `unlimited` reports a limit that is not enforced.
+        Without a limit, a group is created only if `track` is set: the first process that moves between groups after a
+        quiet time waits for all CPUs (about 15 ms). Never raises: `unlimited` reports a limit that is not enforced.
         """
         joined: list[Path] = []
         if memory_bytes is not None or (track and self._memory is not None):
@@ -134,13 +136,13 @@ class ControlGroups:
         return directory
 
     def memory_groups(self, attempt: int) -> tuple[MemoryGroup, ...]:
-        """The workers' groups of this attempt whose memory kills can be read."""
+        """Return the groups of this attempt's workers that have a memory limit, and whose memory kills can be read."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
     # ------------------------------------------------------------------------------------------ ending
 
     def members(self) -> frozenset[int]:
-        """The processes in the job's groups at present, also those with other parents."""
+        """Return the pids in the job's groups now, including processes that are not descendants of holdfast."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
     def kill(self) -> None:
@@ -149,16 +151,16 @@ class ControlGroups:
             _kill(base)
 
     def remove(self) -> bool:
-        """Remove the job's groups; False when some still have processes: try again when these are reaped."""
+        """Remove the job's groups. Return False if some still contain processes: call it again once they are reaped."""
         self._made = [base for base in self._made if not _remove(base)]
         return not self._made
 
 
 def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
-    """Kill and remove what a killed owner left of this job; True when there is nothing left.
+    """Kill the processes and remove the groups that a killed owner left of this job; return True when none are left.
 
-    It looks through every mounted hierarchy, as the groups are below the one in which that owner ran. Call it only for
-    a job whose owner is surely dead. Where it returns False, processes are still dying: try again later.
+    It searches every mounted hierarchy, because the groups are below the group in which that owner ran. Call it only
+    for a job whose owner is certainly dead. False means that processes are still dying: call it again later.
     """
     gone = True
     for base in list(_left(job_id, _here(proc)[0])):
@@ -168,20 +170,20 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
-    """As `sweep`, and wait for the deaths for at most this long; returns the processes that were found and have
-    died."""
+    """Do the same as `sweep`, then wait at most `wait_s` seconds for the processes to die. Return the pids
+    that died."""
     bases = list(_left(job_id, _here(proc)[0]))
     watched: dict[int, int] = {}
     for pid in {pid for base in bases for pid in _members(base)} - {os.getpid()}:
         try:
             watched[os.pidfd_open(pid)] = pid
         except OSError:
-            pass  # gone between look and open
+            pass  # it ended after it was listed
     for base in bases:
         try:
             _kill(base)
         except PermissionError:
-            pass  # another user's: it stays, and is named
+            pass  # another user owns it: it stays, and the result does not contain it
     dead = frozenset(watched[fd] for fd in _ended(watched, wait_s))
     for fd in watched:
         os.close(fd)
@@ -191,8 +193,8 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
 
 
 def _ended(pidfds: Iterable[int], wait_s: float) -> list[int]:
-    """Those whose processes end within the time."""
-    import select  # only what is left of a lost job needs both
+    """Return the pidfds whose processes end within `wait_s` seconds."""
+    import select  # imported late: only the cleanup of a lost job needs both modules
     import time
 
     left, ended = set(pidfds), list[int]()
@@ -230,7 +232,7 @@ def _here(proc: Path) -> tuple[tuple[Mount, ...], dict[str, str]]:
 
 
 def _usable(directory: Path) -> bool:
-    """Whether groups can be made here and this process's children moved into them."""
+    """Whether groups can be created in this directory, and children of this process can be moved into them."""
     return os.access(directory, os.W_OK | os.X_OK) and os.access(directory / "cgroup.procs", os.W_OK)
 
 
@@ -242,7 +244,7 @@ def _read(path: Path) -> str:
 
 
 def _handing_down(own: Path, top: Path) -> Path | None:
-    """The v2 group below which a worker's group gets the memory controller; None where there is none."""
+    """Return the v2 group whose child groups get the memory controller, `own` or an ancestor; None if there is none."""
     directory = own
     while True:
         if "memory" in _read(directory / "cgroup.subtree_control").split() and _usable(directory):
@@ -252,10 +254,10 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
-                pass  # it holds processes (holdfast itself): only an empty group may hand controllers down
+                pass  # it contains processes (holdfast itself): only an empty group may delegate controllers
         limited = any(_read(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
-            return None  # beyond a limit workers would leave it
+            return None  # a group above this limit would let the workers escape the limit
         directory = directory.parent
 
 
@@ -292,7 +294,7 @@ def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGro
 
 
 def _limit_of(group: MemoryGroup) -> int | None:
-    """In bytes; None: it has no limit."""
+    """Return the group's memory limit in bytes; None if it has none."""
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
     text = _read(Path(group.directory) / name).strip()
     return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
@@ -300,15 +302,15 @@ def _limit_of(group: MemoryGroup) -> int | None:
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
-    # A worker that swaps stalls its whole gang; it had better end with a reason.
+    # A worker that swaps stalls its whole gang: a memory kill with a clear cause is better.
     _write_if_there(directory / "memory.swap.max", "0")
-    # One process of a worker killed alone leaves the others waiting for it: all of it or nothing.
+    # If the kernel killed one process of a worker, the others would wait for it: kill the whole group.
     _write_if_there(directory / "memory.oom.group", "1")
 
 
 def _limit_v1(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="utf-8")
-    # Memory and swap together: the same number means no swap. Only there with swap accounting.
+    # This limits memory and swap together: the same number means no swap. The file exists only with swap accounting.
     _write_if_there(directory / "memory.memsw.limit_in_bytes", str(memory_bytes))
 
 
@@ -316,7 +318,7 @@ def _write_if_there(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError:
-        pass  # an older kernel, or one without swap accounting: the limit itself holds
+        pass  # an older kernel, or one without swap accounting: the memory limit itself is in force
 
 
 def _members(base: Path) -> Iterator[int]:
@@ -329,10 +331,10 @@ def _kill(base: Path) -> None:
         (base / "cgroup.kill").write_text("1", encoding="utf-8")
         return
     except OSError:
-        pass  # v1, or a kernel before 5.14: one by one
+        pass  # cgroup v1, or a kernel before 5.14: kill the processes one by one
     me = os.getpid()
     for _ in range(_KILL_ROUNDS):
-        # Again while it forks faster than it is read; what has its SIGKILL but is not dead yet is not new.
+        # Repeat while the group forks faster than it is read. A process with a pending SIGKILL does not count as new.
         fresh = 0
         for pid in _members(base):
             try:
@@ -340,13 +342,13 @@ def _kill(base: Path) -> None:
                     os.kill(pid, signal.SIGKILL)
                     fresh += 1
             except ProcessLookupError:
-                pass  # gone between look and kill
+                pass  # it ended after it was listed
         if not fresh:
             return
 
 
 def _dying(pid: int) -> bool:
-    """Whether it has a pending SIGKILL, or is a zombie."""
+    """Whether the process has a pending SIGKILL, or is a zombie."""
     pending = 0
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("State:") and line.split()[1] in ("Z", "X"):
@@ -357,13 +359,13 @@ def _dying(pid: int) -> bool:
 
 
 def _remove(base: Path) -> bool:
-    """Bottom up. False when a process in it is still alive."""
+    """Remove the directory tree, the deepest group first. Return False if a group still contains a live process."""
     for directory, _, _ in os.walk(base, topdown=False):
         try:
             Path(directory).rmdir()
         except FileNotFoundError:
             continue
         except OSError as error:
-            # Anything else (a file system that is read-only by now) would not be helped by trying again.
+            # Retrying does not help with any other error, such as a file system that is now read-only.
             return error.errno not in (errno.EBUSY, errno.ENOTEMPTY)
     return True

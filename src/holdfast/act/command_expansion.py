@@ -1,4 +1,5 @@
-"""A worker's final command line: names expanded from its own environment, and its script as a file."""
+"""Builds a worker's final command line: expands names from the worker's environment, and writes its script
+to a file."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from pathlib import Path
 
 from holdfast.model.job_spec import Role
 
-#: The file's name, in the worker's own directory.
+#: The name of the script's file in the worker's directory.
 SCRIPT = "command"
 
 
 def expanded_variables(role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> dict[str, str]:
-    """The role's own variables; they may contain a secret. Raises `BadUsage` for an unknown name."""
+    """Return the role's variables that contain `<%`, expanded; they may contain a secret. Raises `BadUsage` for an
+    unknown name."""
     from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
     known = NameValues.of(env, parameters)
@@ -27,10 +29,11 @@ def expanded_variables(role: Role, env: Mapping[str, str], parameters: Mapping[s
 def expanded_command(
     role: Role, env: Mapping[str, str], parameters: Mapping[str, str], directory: Path
 ) -> tuple[str, ...]:
-    """The command of a worker with this environment. Raises `BadUsage` for an unknown name, and OSError."""
+    """Return the command of a worker with this environment, and write its script. Raises `BadUsage` for an unknown
+    name, and OSError if the script cannot be written."""
     words = role.command
     if any("$" in word or "<%" in word for word in words):
-        from holdfast.runtime.name_expansion import NameValues, expand_command, has_names  # most commands hold no name
+        from holdfast.runtime.name_expansion import NameValues, expand_command, has_names  # rarely needed
 
         if any(map(has_names, words)):
             words = expand_command(words, NameValues.of(env, parameters), f"the command of {role.name}")

@@ -1,9 +1,10 @@
-"""The terminal that workers and holdfast share: bounded, without waiting, and never with two writers inside one line.
+"""The terminal that workers and holdfast share: its buffer is bounded, no write blocks, and lines of two writers never
+mix.
 
 Output that a console cannot write at once stays in a buffer. While its reader takes bytes, however slowly, a full
-buffer is `full`, and its writers hold back: `holdfast run … | slow-reader` loses no line. When the buffer is full and
-the reader has taken no byte for `STALL_S`, training matters more than the view of it: the console drops further output,
-counts it, and reports it once the reader is back, with the files that have all of it.
+buffer is `full`, and its writers pause: `holdfast run … | slow-reader` loses no line. If the buffer is full and the
+reader has read no byte for `STALL_S`, training must not wait for the display: the console drops further output and
+counts it. Once the reader reads again, the console reports the dropped bytes and the log files that contain them.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 from holdfast.act.console_api import ConsoleStream
 
 LIMIT_BYTES = 4 * 1024 * 1024
-#: Bytes beyond `LIMIT_BYTES`: room for holdfast's own lines when the workers' lines have filled the buffer.
+#: Bytes beyond `LIMIT_BYTES` that are reserved for holdfast's own lines, in case workers' lines have filled the buffer.
 SAY_LIMIT_BYTES = 256 * 1024
 
 STALL_S = 5.0
-#: Seconds that an unfinished line waits for its end before it is shown: prompts and progress bars.
+#: Seconds until an unfinished line, such as a prompt or a progress bar, is shown without its newline.
 HOLD_S = 0.2
 
 CHUNK_BYTES = 64 * 1024
 
 
 class Console:
-    """One terminal, pipe, file or socket to which workers (through `lane`) and holdfast itself (`say`) write.
+    """One terminal, pipe, file or socket. Workers write to it through `lane`, holdfast itself through `say`.
 
-    All `now` are seconds on one clock that does not jump.
+    Every `now` is in seconds on one monotonic clock.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class Console:
     ) -> None:
         self.name = name
         self.owner: ConsoleStream | None = None
-        """The voice whose unfinished line is on the screen."""
+        """The stream whose unfinished line is on the screen."""
         self.left_out: dict[str, int] = {}
-        """Bytes that were not shown since the reader stopped reading, by the file that has all of them."""
+        """Number of bytes dropped since the reader stopped reading, by the path of the log file that contains them."""
         self.dropped_bytes = 0
-        """All bytes that were ever dropped."""
+        """Number of bytes dropped since the start."""
         self._outlet = outlet
         self._limit_bytes = limit_bytes
         self._stall_s = stall_s
@@ -65,54 +66,54 @@ class Console:
         self._silent = False
         self._blocked_since: float | None = None
         self._refused = ""
-        """The error of the last write, where that was neither a full pipe nor the reader's end."""
+        """The error of the last write, unless the pipe was full or the reader had closed it."""
         self._held: dict[ConsoleStream, float] = {}
         self._notes: list[str] = []
         self._now = 0.0
 
     @property
     def closed(self) -> bool:
-        """There is no reader any more: output is dropped."""
+        """Whether the reader has closed the console: all output is dropped."""
         return self._outlet.kind is OutletKind.CLOSED
 
     @property
     def full(self) -> bool:
-        """The reader is slower than the writers: hold back."""
+        """Whether the buffer is full and the reader still reads: writers should pause."""
         return self._choked and not self._silent
 
     @property
     def stalled(self) -> bool:
-        """The reader takes no byte: output is dropped, and counted."""
+        """Whether the reader has stopped reading: output is dropped and counted."""
         return self._choked and self._silent
 
     @property
     def idle(self) -> bool:
-        """No output waits, or there is no reader for it."""
+        """Whether no output waits, or nobody can read it."""
         return not self._size or self._silent or bool(self._refused) or self.closed
 
     @property
     def unshown_bytes(self) -> int:
-        """Bytes that have not been shown so far, waiting or dropped."""
+        """Number of bytes not shown so far: those that wait, and those dropped since the reader stopped."""
         return self._size + sum(self.left_out.values())
 
     @property
     def wait_fd(self) -> int | None:
-        """The fd to wait on for writing; None where there is nothing to write, or nothing to wait on."""
+        """The fd to poll for writability; None if there is nothing to write, or the fd cannot be polled."""
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
     def lane(self, prefix: bytes, path: str) -> ConsoleStream:
-        """A voice of its own, each of its lines after `prefix`; the file `path` has all of its output too.
+        """Return a new stream that puts `prefix` before each line. `path`: the log file that contains all its output.
 
-        A voice without a prefix is the only one, and is shown without delay.
+        A stream without a prefix must be the only one; its output is shown without delay.
         """
         if prefix:
             return PrefixedStream(self, prefix, path)
-        from holdfast.act.raw_stream import RawStream  # only a single worker at a terminal has no prefix
+        from holdfast.act.raw_stream import RawStream  # imported late: only a single worker at a terminal has no prefix
 
         return RawStream(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
-        """Whole lines of holdfast's own, safe for a terminal. They are kept even when the workers' lines are
+        """Write whole lines of holdfast itself, safe for a terminal. They are kept even while workers' lines are
         dropped."""
         if self.closed or not text:
             return
@@ -121,14 +122,14 @@ class Console:
         if not line.endswith(b"\n"):
             line += b"\n"
         if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
-            return  # four megabytes are unread, and the journal has every event
+            return  # four megabytes are unread; the journal has every event anyway
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """A voice's next bytes. `source_bytes`: the number of the worker's own bytes that they stand for."""
+        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote for them, without prefixes."""
         if self.closed:
             return
         self._now = now
@@ -142,14 +143,14 @@ class Console:
         self._send(pieces, now)
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """The voice has an unfinished line; it is shown if it does not end within `HOLD_S`."""
+        """Note that the stream has an unfinished line; `tick` shows it if it does not end within `HOLD_S`."""
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: ConsoleStream) -> None:
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:
-        """When `tick` is due, in seconds on the caller's clock."""
+        """Return when `tick` is due, in seconds on the caller's clock; None if it is not."""
         wakes = []
         if self._held and not self.full:
             wakes.append(next(iter(self._held.values())) + self._hold_s)
@@ -159,8 +160,8 @@ class Console:
 
     def tick(self, now: float) -> None:
         self._now = now
-        # The same sum as in `next_wake`: a difference could round to just under the time and wake for ever.
-        # While the writers are held back, the end of a line may lie unread in its pipe.
+        # Use the same sum as `next_wake`: a difference could round to just under the time and wake for ever. While
+        # writers are paused, the end of a line may be unread in the worker's pipe, so no line is shown unfinished.
         while (
             not self.full
             and self._held
@@ -181,14 +182,15 @@ class Console:
         self._flush(now)
 
     def take_notes(self) -> list[str]:
-        """Sentences to print since the last call."""
+        """Return the sentences to print that have come up since the last call."""
         if not self._notes:
             return self._notes
         notes, self._notes = self._notes, []
         return notes
 
     def drain(self, stall_s: float = STALL_S) -> None:
-        """Wait until everything is written, or the reader has taken no byte for so long. Only at the very end."""
+        """Wait until everything is written, or the reader has read no byte for `stall_s` seconds. Call it only at the
+        very end."""
         if not self._outlet.waits:
             return
         poll = select.poll()
@@ -202,15 +204,14 @@ class Console:
                 return
 
     def missing(self) -> str:
-        """After `drain`: the output that was never shown here, in words; empty where all was, or where there is no
-        reader."""
+        """Return a sentence about output that was never shown, after `drain`; empty if all was shown."""
         if not self.unshown_bytes:
             return ""
         why = f"cannot be written ({self._refused})" if self._refused else "takes nothing"
         return f"{self.name} {why}: {self.unshown_bytes} bytes at the end never came out there"
 
     def close(self) -> None:
-        """Closes the fd that is our own; the one that we were given stays open."""
+        """Close the console's own fd; the fd from the caller stays open."""
         self._held.clear()
         self._forget()
         self._outlet.close()
@@ -221,7 +222,7 @@ class Console:
             try:
                 done = self._outlet.write(pieces)
             except BlockingIOError:
-                pass  # what it did not take is queued below
+                pass  # the bytes that were not written are queued below
             except OSError as error:
                 self._fail(error, now)
                 if self.closed:
@@ -243,7 +244,7 @@ class Console:
             if self._size >= self._limit_bytes:
                 self._choked = True
             if not self._outlet.waits and not self._refused:
-                self._flush(now)  # a file took a part: the next write tells why
+                self._flush(now)  # a file was written in part: the next write raises the cause
 
     def _complaint(self) -> str:
         why = f"cannot be written ({self._refused})" if self._refused else f"has taken nothing for {self._stall_s:g} s"
@@ -253,7 +254,8 @@ class Console:
         )
 
     def _append(self, piece: Buffer) -> None:
-        """Small pieces are put together: a hundred thousand of them would take more memory than their bytes."""
+        """Queue a piece, merged with the last one if both are small: 100,000 small objects need more memory than their
+        bytes."""
         last = self._queue[-1] if self._queue else None
         if isinstance(last, bytearray) and len(last) + len(piece) <= CHUNK_BYTES:
             last += piece
@@ -332,9 +334,9 @@ class Console:
 
 
 def open_consoles(stdout_fd: int = 1, stderr_fd: int = 2) -> tuple[Console, Console]:
-    """The consoles of holdfast's own stdout and stderr: one and the same where both lead to the same place.
+    """Return the consoles of holdfast's stdout and stderr: the same object twice if both are the same file.
 
-    Otherwise two writers to one slow pipe would break into each other's lines.
+    Two consoles on one slow pipe would write into each other's lines.
     """
     out, err = Outlet(stdout_fd), Outlet(stderr_fd)
     if out.identity is not None and out.identity == err.identity and OutletKind.CLOSED not in (out.kind, err.kind):

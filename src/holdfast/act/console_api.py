@@ -1,4 +1,4 @@
-"""The interfaces between a console and the voices on it."""
+"""The interfaces between a console and the streams that write to it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from holdfast.act.nonblocking_writer import Buffer
 
 
 class ConsoleStream(Protocol):
-    """One worker's stream on a console. `path`: the file with all of it. `now`: on the console's clock."""
+    """One worker's stream on a console. `path`: the log file that contains all its output. `now`: seconds on the
+    console's clock."""
 
     path: str
 
     def write(self, block: bytes, now: float) -> None:
-        """The stream's next bytes."""
+        """Write the stream's next bytes."""
         ...
 
     def release(self, now: float) -> None:
@@ -21,31 +22,31 @@ class ConsoleStream(Protocol):
         ...
 
     def close(self, now: float) -> None:
-        """The stream has ended: show the rest, and end its line."""
+        """Show the rest after the stream has ended, and end its line."""
         ...
 
 
 class ConsoleScreen(Protocol):
-    """The console, as its voices use it."""
+    """The part of a console that its streams use."""
 
-    #: The voice whose unfinished line is on the screen.
+    #: The stream whose unfinished line is on the screen.
     owner: ConsoleStream | None
 
     @property
     def closed(self) -> bool:
-        """Output is dropped: there is no reader any more."""
+        """Whether the reader has closed the console: all output is dropped."""
         ...
 
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """A voice's next bytes. `source_bytes`: the number of the worker's own bytes that they stand for."""
+        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote for them, without prefixes."""
         ...
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """The voice has an unfinished line, to be shown when nothing ends it in time."""
+        """Note that the stream has an unfinished line, which is shown if it does not end in time."""
         ...
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """The voice's line is finished."""
+        """Note that the stream's line is finished or shown."""
         ...

@@ -1,8 +1,9 @@
 """Notifies a worker that it must end soon, so that it can save and exit by itself.
 
-There are two ways, and neither hurts a program that uses none of them. A small file, named by HOLDFAST_DRAIN: a worker
-that wants the notice creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose default
-action would end a process: it is sent only to a process that has a handler for it.
+There are two ways, and neither harms a program that uses none of them. First, a file at the path in HOLDFAST_DRAIN: a
+worker that wants the notice creates the file, and holdfast writes one line of JSON into it when the worker must end.
+Second, SIGUSR2, whose default action would end a process: holdfast sends it only to a process that has a handler for
+it.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _NOTICE = signal.SIGUSR2
 
 
 def notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
-    """Give a worker its notice. True where it listens: the file existed, or the signal has a handler."""
+    """Notify a worker. Return whether it listens: the file existed, or SIGUSR2 has a handler."""
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
     try:
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
-        fresh.replace(file)  # a reader sees all of it
+        fresh.replace(file)  # renamed into place, so that a reader sees the whole line
     except OSError:
-        asked = False  # a full disk: no worker can learn of it there
+        asked = False  # the disk is full: no worker can get the notice from the file
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:
@@ -39,16 +40,16 @@ def notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
 
 
 def shielded(file: Path) -> bool:
-    """Whether the worker catches SIGTERM only until its notice comes (`holdfast.on_drain`): it saves nothing on
-    SIGTERM."""
+    """Whether the worker catches SIGTERM only to wait for its notice (`holdfast.on_drain`), and saves nothing on
+    SIGTERM itself."""
     return file.with_name(f"{file.name}.shielded").exists()
 
 
 def announce_drain_end(file: Path) -> None:
-    """Notify a worker that is shielded from SIGTERM that its time is over: the SIGTERM that follows ends it."""
+    """Make a worker that is shielded from SIGTERM end on the next SIGTERM, because its time is over."""
     fresh = file.with_name(f".{file.name}.leave")
     try:
         write_file(fresh, b"")
         fresh.replace(file.with_name(f"{file.name}.leave"))
     except OSError:
-        pass  # a full disk: SIGKILL follows
+        pass  # the disk is full: SIGKILL ends the worker later

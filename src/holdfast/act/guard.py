@@ -1,17 +1,17 @@
-"""Nothing of a job outlives its supervisor, however that dies.
+"""The guard process: it makes sure that no process of a job outlives its supervisor, however the supervisor dies.
 
-`holdfast run` is two processes. The one that was typed is the *guard*: it forks the *supervisor* and waits. Both are
-subreapers, the guard above the supervisor above the workers, so each can end everything if the other is killed:
+`holdfast run` is two processes. The process that the user started is the *guard*: it forks the *supervisor* and waits.
+The supervisor forks the workers. Both are subreapers, so each can end everything if the other is killed:
 
 - the supervisor dies (SIGKILL, a crash): every process below it, in any session, becomes the guard's child; the
   guard kills them all, and leaves with 128 + the signal's number;
-- the guard dies: the supervisor reads the end of a pipe that only the guard held, kills everything, and writes the
-  report itself.
+- the guard dies: the supervisor reads the end of file of a pipe that only the guard held open, kills everything, and
+  writes the report itself.
 
-The guard's death also wakes a supervisor that was stopped (PDEATHSIG SIGCONT): it could not read that end.
-Workers carry PDEATHSIG as well, so that they end even if both are killed in the same instant. Signals that a person or
-a scheduler sends to `holdfast run` reach the guard, which tells the supervisor of them through the pipe. The supervisor
-lives in a session of its own: a signal that it gets itself was sent to it by number.
+The guard's death also continues a stopped supervisor (PDEATHSIG SIGCONT), which could not read the pipe otherwise.
+Workers have a PDEATHSIG as well, so that they end even if both processes are killed at the same instant. A signal from
+a user or a scheduler to `holdfast run` reaches the guard, which passes it to the supervisor through the pipe. The
+supervisor has its own session, so a signal reaches it directly only if it was sent to its pid.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from holdfast.act import standard_streams
 from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: Bytes of a signal in the pipe: its number, and whether it was typed at a terminal.
+#: Bytes per signal in the pipe: its number, and whether it came from a terminal's key.
 WORD = 2
 SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """Raised by a supervisor that has begun nothing: the guard shall go on itself (a job over many nodes)."""
+    """Raised by a supervisor that has started nothing: the guard then runs the job itself (a job on many nodes)."""
 
 
 def guarded(
@@ -38,18 +38,18 @@ def guarded(
     on_loss: Callable[[int, int], int | None],
     go_on: Callable[[], int] | None = None,
 ) -> int:
-    """Fork; run `supervise(fd)` in the child, and guard it in this process; the exit status of the job.
+    """Fork, run `supervise(fd)` in the child, and guard it in this process. Return the job's exit status.
 
-    `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more; it gives the
-    exit status where that is not 128 + signal. Out of `fd` come the signals that the guard gets, `WORD` bytes each, and
-    the end of file when it dies. Call it before anything large is imported: the guard's memory is what this process has
-    now. `go_on()` gives the exit status instead where the supervisor has raised `HandBack`.
+    `on_loss(pid, signal)` is called after the supervisor was killed and every process of the job has ended; it returns
+    the exit status, or None for 128 + signal. The supervisor reads from `fd` the signals that the guard receives,
+    `WORD` bytes each, and the end of file when the guard dies. Call this before anything large is imported: the guard
+    keeps the memory that this process has now. `go_on()` returns the exit status if the supervisor raised `HandBack`.
     """
     reader, writer = os.pipe()
     handed_back = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     become_subreaper()
-    # Under nohup a hang-up is not for us. (A shell also lets its background jobs ignore SIGINT, but who sends it to
-    # this process by its number means it.)
+    # Under nohup SIGHUP is ignored. (A shell also makes its background jobs ignore SIGINT, but a SIGINT sent to this
+    # pid is meant for holdfast.)
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     passed_on = [number for number in (*PASSED_ON, signal.SIGWINCH) if not (nohup and number == signal.SIGHUP)]
     waited_for = {*passed_on, signal.SIGCHLD}
@@ -68,7 +68,7 @@ def guarded(
             status = supervise(reader)
         except HandBack:
             os.eventfd_write(handed_back, 1)
-        except BaseException:  # a bug of ours must end this process, never run the guard's code in it
+        except BaseException:  # a bug in holdfast must end this child, which must never run the guard's code below
             import traceback
 
             traceback.print_exc()
@@ -82,7 +82,7 @@ def guarded(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
         return go_on()
     if before is not None and not in_background(os.getpid()):
-        # A worker that was killed while it edited a line left the terminal without echo.
+        # A worker that was killed while it read a line may have left the terminal without echo.
         standard_streams.restore(0, before)
     if code >= 0:
         return code
@@ -105,14 +105,15 @@ def _was_told(eventfd: int) -> bool:
 
 
 def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
-    """The supervisor's exit status, or minus the signal that ended it. Orphans of orphans are reaped on the way."""
+    """Wait for the supervisor; return its exit status, or minus the signal that ended it. Reap adopted orphans
+    meanwhile."""
     while True:
         received = signal.sigwaitinfo(waited_for)
         if received.si_signo != signal.SIGCHLD:
             try:
                 os.write(writer, bytes((received.si_signo, received.si_code == SI_KERNEL)))
             except OSError:
-                pass  # it has just ended by itself
+                pass  # the supervisor has just ended
             continue
         while (reaped := _reap()) is not None:
             if reaped[0] == supervisor:
@@ -120,7 +121,7 @@ def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
 
 
 def _reap() -> tuple[int, int] | None:
-    """One child that has ended, with its status; None where none has."""
+    """Reap one child that has ended; return its pid and wait status, or None if no child has ended."""
     try:
         done, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -129,9 +130,10 @@ def _reap() -> tuple[int, int] | None:
 
 
 def end_all(leave: frozenset[int] = frozenset()) -> int:
-    """SIGKILL everything below this process until nothing is left, and reap it; how many there were.
+    """SIGKILL and reap all descendants of this process until none are left, except the trees of `leave`. Return their
+    number.
 
-    It ends: a killed process starts nothing new, and this subreaper inherits the children of each it kills.
+    The loop ends: a killed process starts no other, and this subreaper inherits the children of each process it kills.
     """
     seen: set[int] = set()
     me = os.getpid()
@@ -141,11 +143,11 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # gone between look and kill
+                pass  # it ended after it was listed
         if not [pid for pid in children(me) if pid not in leave]:
             return len(seen)
         try:
-            # Waits for the next death, of any process: no poll.
+            # Wait for the next child to end, instead of polling.
             done = os.waitid(os.P_ALL, 0, os.WEXITED)
         except ChildProcessError:
             return len(seen)

@@ -1,16 +1,17 @@
-"""A guard of several children: it starts each, tells it of signals, starts it again when it is killed, and ends all.
+"""A guard of several child processes: it starts them, passes signals on, restarts a child that was killed, and ends
+all.
 
-A *ward* is one child under a name of its own (`/proc/PID/comm`). The first ward is the main one: its exit status is the
-guard's, and ends the others. A ward that a signal has killed is started again, once every process that it left behind
-is dead: they became the guard's children, which is a subreaper. A ward that ends with a status has ended by itself and
-is not started again.
+A *ward* is one such child, with its own process name (`/proc/PID/comm`). The first ward is the main one: when it exits,
+the guard ends the other wards and exits with the same status. A ward that a signal killed is restarted once every
+process that it left behind is dead; the guard, a subreaper, has adopted those. A ward that exits with a status is not
+restarted.
 
-A ward that has promised to act by a moment (`ChildContext.promise`) and does not, since it hangs in a file system or
-was stopped, is killed like any other, and with it all that lives below it: the guard touches no file, and so is there.
+A ward may promise to act by a deadline (`ChildContext.promise`). If it misses the deadline, because it hangs in a file
+system or was stopped, the guard kills it and all its descendants. The guard itself touches no file, so it cannot hang.
 
-Each ward reads one pipe: `guard.WORD` bytes a signal, `OVER` when another ward has ended by itself, and the end of file
-when the guard dies. The descriptors that all generations of a ward need (a listening socket, a lock) are the guard's:
-each child inherits them, so nothing that they stand for is ever let go in between.
+Each ward reads one pipe: `guard.WORD` bytes per signal, `OVER` when another ward has ended for good, and the end of
+file when the guard dies. The guard owns the descriptors that a restarted ward needs again (a listening socket, a lock).
+Each child inherits them, so the port or the lock is never released between two generations.
 """
 
 from __future__ import annotations
@@ -26,55 +27,57 @@ from collections.abc import Callable, Iterable, Sequence
 from holdfast.act.guard import SI_KERNEL, end_all
 from holdfast.act.linux import become_subreaper, descendants, die_with_parent, name_process
 
-#: In a ward's pipe: a ward that is not restarted has ended.
+#: Message in a ward's pipe: another ward has ended and is not restarted.
 OVER = b"\0\0"
 MOST_STARTS = 5
-#: Restarts within this time of a ward that does not come up (`ChildContext.settled`); after them it is abandoned.
+#: Seconds in which kills are counted. A ward that was killed more than `MOST_STARTS` times before it came up
+#: (`ChildContext.settled`) is abandoned.
 WINDOW_S = 600.0
-#: The same for a ward that came up each time: the cause of its deaths is outside, and costs no attempt.
+#: The same limit for a ward that came up each time: the cause of its kills is probably outside, so many are allowed.
 MOST_SETTLED_STARTS = 100
-#: Seconds before each restart of those that did not come up.
+#: Seconds to wait before each restart of a ward that did not come up.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
-#: Seconds until the processes of a killed ward are dead, or in uninterruptible sleep, from which they return to no
-#: program.
+#: Seconds to wait for the death of the processes that a killed ward left. Later, those still alive are in
+#: uninterruptible sleep and will run no more code.
 BURIED_S = 30.0
-#: Seconds that the other wards may take to exit once the main one has ended.
+#: Seconds that the other wards have to exit after the main ward has ended.
 LEAVE_S = 30.0
-#: Seconds after its promise in which a ward may still act by itself.
+#: Seconds by which a ward may miss its promised deadline before the guard kills it.
 PATIENCE_S = 1.0
 _WORDS = 64
 
 
 class SharedDeadline:
-    """A moment, in memory that a child and its guard share."""
+    """A deadline in memory that a child and its guard share."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, 8)
 
     def make(self, until: float | None) -> None:
-        """`until`: seconds on the guard's clock; None: there is no promise."""
+        """Set the deadline. `until`: seconds on the guard's clock; None removes the deadline."""
         struct.pack_into("d", self._shared, 0, until or 0.0)
 
     def due(self) -> float | None:
-        """The moment from which the guard acts instead."""
+        """Return the time from which the guard kills the child, in seconds on its clock; None if there is
+        no deadline."""
         until: float = struct.unpack_from("d", self._shared)[0]
         return until + PATIENCE_S if until else None
 
 
 class ChildContext:
-    """What a ward knows about itself."""
+    """The guard's data for one ward, which runs with it."""
 
     def __init__(self, fd: int, number: int, settled_fd: int, promise: SharedDeadline) -> None:
         self.fd = fd
-        """Readable when the guard has sent a message, and at its end."""
+        """The read end of the ward's pipe: it has the guard's messages, and the end of file when the guard dies."""
         self.number = number
-        """1 for the first of its name, and higher for each that follows."""
+        """1 for the first process of this ward, one more for each restart."""
         self._settled_fd = settled_fd
         self.promise = promise
-        """The moment by which the ward will have acted or renewed its promise; the guard kills it if it has not."""
+        """The deadline by which the ward must act or set a later deadline; otherwise the guard kills it."""
 
     def settled(self) -> None:
-        """It has come up and does its work: its end is no sign that it cannot."""
+        """Report that the ward has come up and works: a later kill does not count as a failed start."""
         if self._settled_fd >= 0:
             os.write(self._settled_fd, b"+")
             os.close(self._settled_fd)
@@ -82,14 +85,15 @@ class ChildContext:
 
 
 class RestartLimit:
-    """When a ward that was killed is started again, and when it is abandoned. Times: seconds on the guard's clock."""
+    """Decides when a killed ward is restarted, and when it is abandoned. Times are seconds on the guard's clock."""
 
     def __init__(self) -> None:
         self._killed: list[tuple[float, bool]] = []
-        """When it was killed, and whether it had come up."""
+        """The time of each recent kill, and whether the ward had come up before it."""
 
     def next_start(self, now: float, *, settled: bool) -> float | None:
-        """The ward was killed now; `settled`: it had come up. Returns when it is started again; None: it is not."""
+        """Count a kill at `now`; `settled`: the ward had come up. Return the time of its restart; None if it is
+        abandoned."""
         self._killed = [(at, well) for at, well in self._killed if now - at < WINDOW_S] + [(now, settled)]
         unfit = sum(not well for _, well in self._killed)
         if unfit > MOST_STARTS or len(self._killed) > MOST_SETTLED_STARTS:
@@ -98,14 +102,16 @@ class RestartLimit:
 
 
 class ManagedChild:
-    """One child of the guard. `carry` runs in it and returns its exit status."""
+    """One child of the guard."""
 
     def __init__(
         self, name: str, carry: Callable[[ChildContext], int], *, hears: Iterable[int] = (), counts: bool = True
     ) -> None:
-        """`name`: at most 15 letters. `hears`: the signals that go to this ward and not to the main one.
+        """Create a ward, not started yet.
 
-        `counts`: the main ward learns when it ends by itself.
+        `name`: the process name, at most 15 letters. `carry`: runs in the child and returns its exit status. `hears`:
+        the signals that the guard passes to this ward instead of the main one. `counts`: the other wards are notified
+        (`OVER`) when this ward has ended for good.
         """
         self.name = name
         self.carry = carry
@@ -114,9 +120,9 @@ class ManagedChild:
         self.pid = 0
         self.started = 0
         self.due: float | None = None
-        """When it is to be started."""
+        """When to restart it, in seconds on the guard's clock; None if no restart is due."""
         self.status: int | None = None
-        """Its exit status, or minus the signal that ended it, once it is not restarted."""
+        """Its exit status, or minus the signal that ended it; None while it runs or is to be restarted."""
         self._writer = -1
         self._settled = -1
         self._promise = SharedDeadline()
@@ -128,7 +134,7 @@ class ManagedChild:
         return self.status is not None
 
     def say(self, word: bytes) -> None:
-        """Send it the message now, or as soon as it runs again."""
+        """Send the ward a message now, or as soon as it is restarted."""
         if self.over:
             return
         if not self.pid:
@@ -137,10 +143,10 @@ class ManagedChild:
         try:
             os.write(self._writer, word)
         except OSError:
-            pass  # it has just ended by itself, or has left more words unread than a pipe holds
+            pass  # it has just ended, or its pipe is full of unread messages
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
-        """Start it. `deaf`: the signals that the guard has blocked and that the child takes again."""
+        """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks."""
         reader, self._writer = os.pipe()
         self._settled, settled = os.pipe()
         self.started += 1
@@ -158,7 +164,7 @@ class ManagedChild:
                 become_subreaper()
                 name_process(self.name)
                 status = self.carry(ChildContext(reader, self.started, settled, self._promise))
-            except BaseException:  # a bug of ours must end this process, never run the guard's code in it
+            except BaseException:  # a bug in holdfast must end this child, which must never run the guard's code below
                 traceback.print_exc()
             finally:
                 os._exit(status)
@@ -170,21 +176,24 @@ class ManagedChild:
             self.say(self._unsaid.popleft())
 
     def promised(self) -> float | None:
-        """When it is to be killed, as far as is known at present."""
+        """Return when the guard will kill the ward for a missed deadline; None if it has no deadline or
+        does not run."""
         return self._promise.due() if self.pid else None
 
     def end(self) -> None:
-        """Kill it, once: one that cannot even be killed is not asked again."""
+        """Kill the ward and clear its deadline, so that a process in uninterruptible sleep is not killed again and
+        again."""
         self._promise.make(None)
         os.kill(self.pid, signal.SIGKILL)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The guard's ends of its pipes."""
+        """The guard's ends of the ward's pipes; empty while the ward does not run."""
         return (self._writer, self._settled) if self.pid else ()
 
     def ended(self, status: int, now: float) -> None:
-        """It was reaped, with an exit status, or minus a signal. It is restarted where its limit allows it."""
+        """Note that the child was reaped with an exit status, or minus a signal. Schedule a restart if the limit allows
+        it."""
         settled = self._has_settled()
         for fd in self.ends:
             os.close(fd)
@@ -205,9 +214,9 @@ class ManagedChild:
 
 
 class Guard:
-    """Keeps its wards until the main one has ended by itself, or cannot be kept.
+    """Keeps wards running until the main one has exited, or is abandoned.
 
-    `now`: seconds on a clock that does not jump. `say`: one line for the user's terminal.
+    `now`: returns seconds on a monotonic clock. `say`: prints one line on the user's terminal.
     """
 
     def __init__(
@@ -217,7 +226,8 @@ class Guard:
         say: Callable[[str], None],
         killed: Callable[[str, int], str] = lambda name, number: "",
     ) -> None:
-        """`killed`: the cause of a death by a ward's name and the signal, in words, as far as it is known."""
+        """Create a guard; the first ward is the main one. `killed`: returns the known cause of a ward's death as text,
+        from the ward's name and the signal."""
         self._killed = killed
         self._wards = wards
         self._main = wards[0]
@@ -229,9 +239,9 @@ class Guard:
         self._buried_by: float | None = None
 
     def keep(self, waited_for: Iterable[int]) -> int:
-        """Start them all, and wait; returns the main one's exit status, or minus the signal that ended it for good.
+        """Start all wards and wait. Return the main ward's exit status, or minus the signal that ended it for good.
 
-        `waited_for`: the signals that are blocked here, SIGCHLD among them: the guard reacts to them.
+        `waited_for`: the blocked signals that the guard handles, SIGCHLD among them.
         """
         become_subreaper()
         self._heard = frozenset(waited_for)
@@ -270,7 +280,7 @@ class Guard:
     def _tell(self, number: int, typed: bool) -> None:
         ward = next((ward for ward in self._wards if number in ward.hears and not ward.over), self._main)
         if self._main.over:
-            self._leave_by = self._now()  # the job is over, and a user who asks again does not want to wait
+            self._leave_by = self._now()  # the job is over, and a user who sends another signal does not want to wait
         ward.say(bytes((number, typed)))
 
     def _reap(self) -> None:
@@ -315,21 +325,21 @@ class Guard:
                 ward.end()
 
     def _strays(self) -> list[int]:
-        """Live processes below this process and below none of its wards."""
+        """Return the live descendants of this process that are not descendants of a ward."""
         return descendants(self._pid, frozenset(ward.pid for ward in self._wards if ward.pid))
 
     def _bury(self) -> None:
-        """Ends the processes that a ward left behind, and all that they start meanwhile."""
+        """Kill the processes that dead wards left behind."""
         for pid in self._strays():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # gone between look and kill
+                pass  # it ended after it was listed
 
     def _start_due(self) -> None:
         now = self._now()
         due = [ward for ward in self._wards if ward.due is not None and ward.due <= now]
         if not due or (self._strays() and self._buried_by is not None and now < self._buried_by):
-            return  # the next death of a child is the next look
+            return  # the next SIGCHLD causes the next check
         for ward in due:
             ward.fork(self._pid, self._wards, deaf={signal.SIGCHLD})

@@ -1,7 +1,7 @@
 """A host runs processes on one machine: it performs an agent's instructions, and reports what happens to the processes.
 
-It finds all processes of the job, in any session: the supervisor is a subreaper, so each process below it stays its
-descendant. The kernel announces deaths on pidfds, in the order in which they happened.
+It finds all processes of the job in any session, because the supervisor is a subreaper: each process below it stays its
+descendant. The kernel reports exits on pidfds, in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """What an agent needs from its machine. `platforms/` knows which machines there are."""
+    """The operations that an agent needs on its machine. `platforms/` has the kinds of machines."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Start, release, notify, signal or stop workers; returns the facts known at once. May be repeated."""
+        """Start, release, notify, signal or stop workers. Return the facts that are known at once. Repeating it does no
+        harm."""
         ...
 
     def processes(self) -> list[int]:
-        """Every process of the job on this machine, descendants included."""
+        """Return the pid of every process of the job on this machine, descendants included."""
         ...
 
 
 class LocalHost:
-    """The machine of this process. `learn` gets the facts that no instruction has asked for, and their time."""
+    """Runs workers as children of this process. `learn` receives the facts that are not the direct result of an
+    instruction, with their time."""
 
     def __init__(
         self,
@@ -90,7 +92,8 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ instructions
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Perform it; returns the facts known at once. `SendReport` is not for this class."""
+        """Perform an instruction. Return the facts that are known at once. `SendReport` is ignored: another class
+        handles it."""
         match instruction:
             case StartWorker():
                 return self._start(instruction, now)
@@ -122,7 +125,7 @@ class LocalHost:
         return self._watch(self._starts.ask(ticket, now), now)
 
     def _watch(self, started: list[Started], now: float) -> list[Fact]:
-        """Workers that have their process, and those for which no process could be created."""
+        """Watch the workers that now have a process. Return a `WorkerStartFailed` for each one that has none."""
         facts: list[Fact] = []
         for one in started:
             ticket, process = one.ticket, one.process
@@ -139,7 +142,7 @@ class LocalHost:
         return facts
 
     def warm_up(self, seats: Sequence[Seat], now: float) -> None:
-        """Do the imports of the first attempt while its checks run."""
+        """Let nurseries do the imports of the first attempt while its checks run."""
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
             order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
@@ -147,11 +150,11 @@ class LocalHost:
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
-        """From now on `learn` gets the facts that no instruction has asked for."""
+        """From now on pass the facts that are not the direct result of an instruction to `learn`."""
         self._learn = learn
 
     def environment(self, order: StartWorker) -> dict[str, str]:
-        """The environment of a worker's process."""
+        """Return the environment of a worker's process."""
         return self._environment(order, self._setting.directory(order.attempt, order.seat))
 
     def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
@@ -159,7 +162,8 @@ class LocalHost:
         return env if order.peers is None else self.ports.tell(env, order, order.peers)
 
     def meet(self, attempt: int) -> Meeting:
-        """Where the workers of an attempt meet, if its rank 0 is here; a repeated call gives the same."""
+        """Return the rendezvous address of an attempt whose rank 0 runs on this node. A repeated call
+        returns the same."""
         port = self._ports.of(attempt)
         return Meeting(address=self._setting.master_addr, port=port, served=self._ports.held(attempt))
 
@@ -182,7 +186,7 @@ class LocalHost:
         try:
             os.write(worker.process.go_fd, b"g")
         except BrokenPipeError:
-            pass  # it has died; its pidfd tells
+            pass  # it has died: its pidfd reports that
 
     # ------------------------------------------------------------------------------------------ facts
 
@@ -196,7 +200,8 @@ class LocalHost:
         self._learn(self._ended(worker, now), now)
 
     def _said(self, worker: Worker, now: float) -> list[Fact]:
-        """The status pipe: `+` prepared, end of file up, other text why it is not the program."""
+        """Read the status pipe: `+` means prepared, the end of file means that the program runs, other text is a start
+        error."""
         data = os.read(worker.process.status_fd, 4096)
         rank, attempt = worker.seat.rank, worker.attempt
         if data:
@@ -222,7 +227,7 @@ class LocalHost:
         os.close(fd)
 
     def _ended(self, worker: Worker, now: float) -> list[Fact]:
-        """It has died: report its start first, then its exit."""
+        """Handle the exit of a worker: report its start first, then its exit."""
         facts = self._said(worker, now) if worker.status_open else []
         if worker.status_open:
             facts += self._said(worker, now)
@@ -241,7 +246,7 @@ class LocalHost:
         return [*facts, WorkerExited(exit=ended), *self._emptied()]
 
     def reap(self, now: float) -> None:
-        """A child died or was stopped (SIGCHLD). Pidfds report workers; adopted orphans are reaped here."""
+        """Handle SIGCHLD: a child exited or was stopped. Pidfds report workers, so this reaps only adopted orphans."""
         self._starts.rouse()
         self.workers.reap_others(self._tops())
         self._learn(list(self._emptied()), now)
@@ -249,7 +254,8 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """When `tick` is due: a nursery has a time limit, or rank 0 has had its head start."""
+        """Return when `tick` is due, for a nursery's time limit or the end of rank 0's head start; None if
+        it is not."""
         wakes = (self._starts.next_wake(), self._head_start.next_wake())
         return min((wake for wake in wakes if wake is not None), default=None)
 
@@ -275,17 +281,18 @@ class LocalHost:
         self._leaving.ask(order.signal, self._tops(), pids)
 
     def _tops(self) -> list[int]:
-        """Children of this process that belong to the job: ranks, and what ended processes left behind."""
+        """Return the children of this process that belong to the job: workers, and orphans that this
+        process adopted."""
         helpers = children.helpers()
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
     def _emptied(self) -> Iterator[Fact]:
-        """While stopping: the last process is reaped, or there are more to kill."""
+        """During a stop, yield `AllReaped` once no process is left; otherwise signal those that are."""
         if self._stopping is None:
             return
         if tops := self._tops():
             if self._stopping.hard:
-                self._signal(self._stopping)  # what a dying process had forked before our signal reached it
+                self._signal(self._stopping)  # a dying process may have forked before the signal reached it
             else:
                 ranks = self.workers.pids().values()
                 self._leaving.ask_left_behind(pid for pid in tops if pid not in ranks)
@@ -296,14 +303,15 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ for the other stations
 
     def resized(self) -> None:
-        """The user's terminal has another size: pass it on to the worker that writes to it."""
+        """Pass a new size of the user's terminal on to the worker that writes to it."""
         if self._setting.streams.resized():
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """When this attempt is asked to exit, its workers must write their stacks: no other way has them."""
+        """Make this attempt's workers write their stacks when they are stopped: no other way to get the stacks is
+        available."""
         self._mute = attempt
 
     def processes(self) -> list[int]:
-        """Every process of the job, descendants included."""
+        """Return the pid of every process of the job on this machine, descendants included."""
         return descendants(os.getpid(), children.helpers())

@@ -1,4 +1,5 @@
-"""What the platform of one machine gets from the loop: the place for output, and the source of control groups."""
+"""Interfaces of the two objects that a `LocalHost` gets from its caller: one stores output, one makes
+control groups."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from holdfast.model.job_spec import Seat
 
 
 class Output(Protocol):
-    """The place for workers' output."""
+    """Reads and stores the workers' output."""
 
     def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
 
@@ -23,6 +24,6 @@ class Output(Protocol):
 
 
 class Groups(Protocol):
-    """Control groups of an attempt's workers, where the machine allows any."""
+    """Makes control groups for an attempt's workers, if the machine allows any."""
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...

@@ -1,4 +1,4 @@
-"""A forked child that has only those parts of its parent that it is given."""
+"""Forks a helper process that keeps no descriptor, signal handler or session of its parent, unless stated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _FAILED = 70
 
 
 def forked(body: Callable[[], object], *, keep: Sequence[int], output: int | None = None) -> Child:
-    """A helper that runs `body` in a process of its own (status 70 if that raises), and has only these descriptors.
+    """Run `body` in a forked child, which exits with status 70 if `body` raises.
 
-    `output`: where it prints to; None: nowhere. Raises OSError where the machine gives no process.
+    `keep`: the descriptors that stay open in the child. `output`: its stdout and stderr; None for /dev/null. Raises
+    OSError if no process can be created.
     """
     parent = os.getpid()
     pid = os.fork()
@@ -32,9 +33,10 @@ def forked(body: Callable[[], object], *, keep: Sequence[int], output: int | Non
 
 
 def isolate(parent: int, keep: Sequence[int], output: int) -> None:
-    """Cut the child off: own session, default signals, no descriptor but `keep`, dies with `parent`.
+    """Isolate the child: own session, default signals, no descriptors but `keep` and the standard ones, dies with
+    `parent`.
 
-    Orphans below it come to this process, so that killing it finds them all.
+    It becomes a subreaper, so its orphaned descendants stay below it and can be found.
     """
     os.setsid()
     die_with_parent(parent, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The few calls of the kernel for which Python has no function."""
+"""Linux kernel calls and /proc readers that Python's standard library lacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import _ctypes  # `ctypes` itself makes three dozen types first
 import os
 import sys
 
-TYPE_CHECKING = False  # `typing` takes longer than everything else here
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else in this module
 if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
-#: This process's symbols, with the C library's, as a library.
+#: As the name of a library: this process itself, with the C library's symbols.
 _ITSELF: Any = None
 _PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
 
@@ -25,12 +25,13 @@ def _prctl(option: int, argument: int) -> int:
 
 
 def become_subreaper() -> bool:
-    """Orphans below this process become its children instead of init's; False where the system cannot do it."""
+    """Make orphans below this process its children instead of init's. Return False if the system cannot do that."""
     return sys.platform == "linux" and _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Get this signal when the parent thread dies. Ends the process at once if the parent has died already."""
+    """Have the kernel send this process the signal when its parent thread dies. Exit at once if the parent is dead
+    already."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal_number)
         if os.getppid() != parent:
@@ -38,32 +39,32 @@ def die_with_parent(parent: int, signal_number: int) -> None:
 
 
 def name_process(name: str) -> None:
-    """What `ps` and /proc/PID/comm call this process from now on; at most 15 letters."""
+    """Set the process name that `ps` and /proc/PID/comm show; at most 15 letters."""
     try:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(name.encode())
     except OSError:
-        pass  # a system without it: the name is for people only
+        pass  # the system has no such file; the name is only for people
 
 
 def let_trace(pid: int) -> None:
-    """Where Yama lets only ancestors trace: let this process and its descendants (py-spy, in a hang) read this
-    process's stacks."""
+    """Let process `pid` and its descendants trace this process, if Yama allows only ancestors to: py-spy reads the
+    stacks in a hang."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PTRACER, pid)
 
 
 class Dispositions:
-    """What a process does with signals, by proc(5). All empty where it has ended or may not be read."""
+    """A process's signal handling, from proc(5). All fields are empty if the process has ended or may not be read."""
 
     __slots__ = ("caught", "ignored", "state")
 
     def __init__(self, caught: int = 0, ignored: int = 0, state: str = "") -> None:
         self.caught = _numbers(caught)
-        """The signals for which it has a handler."""
+        """The signals for which the process has a handler."""
         self.ignored = _numbers(ignored)
         self.state = state
-        """The letter: R, S, D, T, t, Z."""
+        """The state letter of proc(5): R, S, D, T, t or Z."""
 
 
 def _numbers(mask: int) -> frozenset[int]:
@@ -71,7 +72,7 @@ def _numbers(mask: int) -> frozenset[int]:
 
 
 def dispositions(pid: int) -> Dispositions:
-    """How a process has set its signals, and its state."""
+    """Return how a process handles signals, and its state."""
     masks, state = {"SigCgt:": 0, "SigIgn:": 0}, ""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
@@ -82,18 +83,18 @@ def dispositions(pid: int) -> Dispositions:
                 elif name in masks:
                     masks[name] = int(words[0], 16)
     except OSError:
-        pass  # gone
+        pass  # the process has ended
     return Dispositions(masks["SigCgt:"], masks["SigIgn:"], state)
 
 
 def handlers(pid: int) -> tuple[frozenset[int], str]:
-    """The signals for which a process has a handler, and its state; empty for one that has ended."""
+    """Return the signals for which a process has a handler, and its state letter; both empty if it has ended."""
     found = dispositions(pid)
     return found.caught, found.state
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process, zombies included. Empty where the process has ended."""
+    """Return the direct children of a process, zombies included; empty if the process has ended."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -103,18 +104,19 @@ def children(pid: int) -> list[int]:
         if os.path.isdir(f"/proc/{pid}"):
             return _children_by_scan(pid)  # a kernel built without CONFIG_PROC_CHILDREN
     except OSError:
-        pass  # it went away while we looked
+        pass  # the process ended during the reading
     return found
 
 
 def is_fork(pid: int, child: int) -> bool:
-    """Whether the child still runs the program of its parent: an exec gives it a stack at another address."""
+    """Whether the child has not called exec since the fork: an exec moves the stack to another address."""
     first, second = _stack(pid), _stack(child)
     return first is not None and first == second
 
 
 def _stack(pid: int) -> bytes | None:
-    """The start address of a process's stack; None where it has ended, and 0 where it is not visible."""
+    """Return the start address of a process's stack as digits; `0` if it may not be read, None if the process has
+    ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[25]
@@ -123,9 +125,10 @@ def _stack(pid: int) -> bytes | None:
 
 
 def is_dying(pid: int) -> bool:
-    """Whether the process is exiting beyond return, or has ended and is not reaped.
+    """Whether the process is in its exit in the kernel, or is a zombie.
 
-    A dying process closes its sockets well before its death is announced: a peer that notices can be dead first.
+    A dying process closes its sockets well before its exit is reported, so a peer that fails because of that may exit
+    first.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -149,7 +152,8 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
-    """Every process below this one, parents before children; the trees of `leave` are left out."""
+    """Return all descendants of `pid`, parents before children, without the children in `leave` and their
+    descendants."""
     found: list[int] = []
     queue = [child for child in children(pid) if child not in leave]
     while queue:
@@ -159,8 +163,7 @@ def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
 
 
 def in_background(pid: int) -> bool:
-    """Whether this process's terminal belongs to another group now: mostly that of a shell, which started it
-    with `&`."""
+    """Whether the process is in the background of its terminal: usually a shell started it with `&`."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -171,18 +174,19 @@ def in_background(pid: int) -> bool:
 
 
 def close_others(keep: Collection[int]) -> None:
-    """Close every fd but the standard streams and these."""
+    """Close every fd except the standard streams and those in `keep`."""
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd > 2 and fd not in keep:
             try:
                 os.close(fd)
             except OSError:
-                pass  # the one that the listing itself had
+                pass  # the fd that the listing itself used
 
 
 def how_ended(pidfd: int) -> str:
-    """` (signal 9)`, ` (status 70)`: how it ended, as far as is known; it stays to be reaped."""
+    """Return ` (signal 9)` or ` (status 70)` for a process that has ended, empty if unknown. It does not reap the
+    process."""
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:

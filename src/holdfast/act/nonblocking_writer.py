@@ -1,7 +1,7 @@
-"""An fd we were given to write to, made such that writing to it never waits.
+"""Writes to an inherited fd without ever blocking.
 
-Setting O_NONBLOCK on it is out of the question: the flag belongs to the open file description, which the shell that
-started us, and every command beside us in a pipeline, may share. So:
+O_NONBLOCK must not be set on the fd itself: the flag belongs to the open file description, which the shell that started
+holdfast, and other commands in the pipeline, may share. So:
 
 - terminal, pipe, character device: opened once more through /proc/self/fd/N, which gives a description of our own;
 - socket (it cannot be opened again): MSG_DONTWAIT on every send;
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
-#: Bytes of one write where it might wait: POSIX grants a pipe that much (PIPE_BUF) once poll reports it writable.
+#: Bytes of one write to an fd that may block: POSIX guarantees a pipe this much room (PIPE_BUF) once poll says
+#: writable.
 PATIENT_BYTES = 512
 
-#: Errors after which there will never be a reader: the reader closed, the terminal was hung up, the fd was never open.
+#: The errno values that mean no reader, now or later: the reader closed it, the terminal hung up, the fd was never
+#: open.
 GONE = frozenset(
     {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
 )
 
 
 class OutletKind(enum.Enum):
-    #: An open file description of its own, or one that was non-blocking from the beginning.
+    #: The outlet has an open file description of its own, or the fd was non-blocking already.
     OWN = "own"
     FILE = "file"
     SOCKET = "socket"
@@ -46,7 +48,7 @@ class OutletKind(enum.Enum):
 
 
 class Outlet:
-    """`write` takes what can be taken now. `fd` is what a selector can wait on, unless the kind is FILE or CLOSED."""
+    """An fd whose `write` never blocks. A selector can wait on `fd`, unless the kind is FILE or CLOSED."""
 
     __slots__ = ("_socket", "fd", "identity", "is_terminal", "kind")
 
@@ -54,7 +56,7 @@ class Outlet:
         self.fd = -1
         self.kind = OutletKind.CLOSED
         self.identity: tuple[int, int, int] | None = None
-        """Equal for two fds that lead to the same place, such as stdout and stderr of one terminal."""
+        """Equal for two fds of the same file, such as stdout and stderr of one terminal."""
         self.is_terminal = False
         self._socket: socket.socket | None = None
         try:
@@ -69,7 +71,7 @@ class Outlet:
             self.kind = OutletKind.FILE
             self.fd = _duplicate(fd)
         elif stat.S_ISSOCK(status.st_mode):
-            import socket  # hardly anybody's stdout is one
+            import socket  # imported late: stdout is rarely a socket
 
             self._socket = socket.socket(fileno=_duplicate(fd))
             self.kind = OutletKind.SOCKET
@@ -94,11 +96,11 @@ class Outlet:
 
     @property
     def waits(self) -> bool:
-        """Whether a selector can report when it is writable again."""
+        """Whether a selector can report that the fd is writable again."""
         return self.kind in (OutletKind.OWN, OutletKind.SOCKET, OutletKind.PATIENT)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Write some of the buffers' bytes, in order.
+        """Write some of the buffers' bytes, in order; return their number.
 
         Raises:
             BlockingIOError: no byte can be written now.
@@ -122,11 +124,11 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Whether the error means that there is no reader any more, and not only that this write failed."""
+        """Whether the error means that the reader is gone, and not only that this write failed."""
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:
-        """Write no further byte. The fd stays open until `close`: a selector may still use its number."""
+        """Stop writing. The fd stays open until `close`, because a selector may still use its number."""
         self.kind = OutletKind.CLOSED
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
-"""What the workers of one attempt learn about their job and their peers: OpenPAI's variables, and a file with all of
-them.
+"""Tells workers the addresses and ports of their peers: in OpenPAI's variables, and in a file that has all of them.
 
-Few jobs ask for it.
+It is used only by jobs that need their peers' addresses.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from holdfast.model.job_spec import Seat
 from holdfast.runtime import openpai_variables
 from holdfast.safe_files import replace_file
 
-#: Beside the directories of an attempt's workers.
+#: The file's name in the attempt's directory, next to the workers' directories.
 FILE = "peers.env"
 CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
-#: Variables that workers get and a site sets.
+#: Variables for the output directory. Workers get the first and the last; a site may set the last two.
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
 TMP = "HOLDFAST_TMP"
-#: The site sets it, not the job.
+#: A variable that the site sets: it overrides the job's value.
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
-#: Names that file to the workers.
+#: The variable that has the path of the peers file.
 VARIABLE = "HOLDFAST_PEERS"
 
 
 class PeerEnvironment:
-    """The facts of one attempt, for the workers of this machine."""
+    """The peer variables of one attempt for the workers of this machine."""
 
     def __init__(self, attempt: int, peers: Peers, setting: WorkerConfig) -> None:
         self.attempt = attempt
@@ -44,14 +43,14 @@ class PeerEnvironment:
         try:
             replace_file(path, openpai_variables.file_text(self._names).encode())
         except OSError:
-            self._file = {}  # the disk is full or read-only: the workers have what their environment holds
+            self._file = {}  # the disk is full or read-only: the workers get only the variables
         else:
             self._file = {VARIABLE: str(path)}
         self._file |= self._config(setting, path.with_name(CONFIG_FILE)) | self._output(setting)
         self._directory = setting.directory
 
     def _config(self, setting: WorkerConfig, path: Path) -> dict[str, str]:
-        """The job in a form that its workers may read."""
+        """Write the job as JSON for its workers; return the variable with the file's path."""
         try:
             replace_file(path, setting.config())
         except OSError:
@@ -59,7 +58,8 @@ class PeerEnvironment:
         return {CONFIG: str(path)}
 
     def _output(self, setting: WorkerConfig) -> dict[str, str]:
-        """The directory for the job's results: the site's, else one that outlives the job's record."""
+        """Return the variables with the directory for the job's results: the site's, else one that is kept after the
+        job's record is deleted."""
         given = next(
             (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
         )
@@ -69,7 +69,7 @@ class PeerEnvironment:
             try:
                 Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
             except OSError:
-                pass  # the worker that writes there is told so by its own error
+                pass  # the worker gets the error when it writes to the directory
         return {OUTPUT: path, PAI_OUTPUT_DIR: path}
 
     def _own_tmp(self, seat: Seat) -> dict[str, str]:
@@ -81,7 +81,7 @@ class PeerEnvironment:
         return {TMP: str(path)}
 
     def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
-        """The environment of a worker, with its peers' addresses; what its role sets itself stays."""
+        """Return the worker's environment with its peers' addresses; variables that its role sets are not changed."""
         role = next(role for role in self._spec.roles if role.name == seat.role)
         said = openpai_variables.variables(
             self._spec, seat, self._names, user=self._user, attempt=self.attempt, cwd=self._cwd
@@ -96,7 +96,7 @@ class PeerEnvironment:
         return {**env, **{name: value for name, value in said.items() if name not in role.env}}
 
     def ports(self, seat: Seat) -> tuple[int, ...]:
-        """The ports that this worker may open once it runs."""
+        """Return the ports that are reserved for this worker."""
         task = self._names.tasks.get((seat.role, seat.role_rank))
         own = self._spec_ports(seat.role)
         return tuple(port for label in own for port in task.ports.get(label, ())) if task is not None else ()
@@ -109,4 +109,4 @@ def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())  # a user without a name, as in many containers
+        return str(os.getuid())  # the user has no name, as in many containers

@@ -1,9 +1,9 @@
-r"""One worker's stream on a console: its lines behind its prefix, in blocks.
+r"""One worker's stream on a console: each line is shown after a prefix.
 
-A line that has not ended is held back, so that lines of several workers never mix: until its newline, a `\r`, the
-stream's end, `HOLD_BYTES`, or `HOLD_S` of the console without an end. When another voice has to speak while a line
-stands unfinished on the screen, that line is ended first; when it goes on later, its rest gets the prefix again. So a
-single worker's progress bar moves in place, and the bars of several become lines.
+An unfinished line is held back, so that lines of several workers never mix. It is shown at its newline, at a `\r`, at
+the stream's end, when it exceeds `HOLD_BYTES`, or after the console's `HOLD_S`. If another stream writes while an
+unfinished line is on the screen, that line is ended first; its rest later gets the prefix again. So a single worker's
+progress bar moves in place, and the bars of several workers become lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RETURN = 0x0D
 
 
 class PrefixedStream:
-    """A stream whose bytes, any bytes, appear on its console, each line after the prefix."""
+    """Shows a stream of arbitrary bytes on a console, each line after the prefix."""
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
@@ -32,8 +32,8 @@ class PrefixedStream:
         self._separator = b"\n" + prefix
         self._held = b""
         self._open = False
-        """Whether the last shown byte was no newline; the console knows whether that line is still the screen's
-        last."""
+        """Whether the last shown byte was not a newline. Another stream may have ended the line since: see `owner` of
+        the console."""
         self.path = path
 
     def write(self, block: bytes, now: float) -> None:
@@ -44,17 +44,17 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # Otherwise the two stay apart: a copy of each block, only to put its line's beginning before it, would cost a
-        # quarter of what the prefixes do.
+        # Otherwise do not join the two: to copy each block for that would cost a quarter of the time that the prefixes
+        # cost.
         cut = block.rfind(b"\n") + 1
         if returns:
-            # A return begins what follows it: shown alone it would only put an empty line on the screen.
+            # A `\r` belongs to the text after it: shown alone it would only put an empty line on the screen.
             cut = max(cut, block.rfind(b"\r"))
         if cut:
             text = self._prefixed(block, returns)
             self._held = rest = block[cut:]
-            # After the part to show, `text` has a prefix (where a newline ends that part) and the rest, whose own
-            # return, if it begins with one, is followed by a prefix too.
+            # `text` has three parts: the part to show, a prefix if a newline ends that part, and the rest. If the rest
+            # begins with `\r`, another prefix follows that `\r`.
             end = len(text) - len(rest) - len(self._prefix) * ((block[cut - 1] == _NEWLINE) + (rest[:1] == b"\r"))
             console.unhold(self)
             self._show(held, text, end, len(held) + cut, now)
@@ -67,7 +67,7 @@ class PrefixedStream:
             console.hold(self, now)
 
     def release(self, now: float) -> None:
-        """Show the unfinished line so far, except for a character of which only the first bytes have arrived."""
+        """Show the unfinished line so far, without an incomplete UTF-8 character at its end."""
         held = self._held
         whole = len(held) - _cut_short(held)
         if held[:whole] not in (b"", b"\r"):
@@ -76,7 +76,7 @@ class PrefixedStream:
             self._show(b"", text, len(text), whole, now)
 
     def close(self, now: float) -> None:
-        """The stream has ended: show the rest, and end its line."""
+        """Show the rest after the stream has ended, and end its line."""
         self._console.unhold(self)
         held, self._held = self._held, b""
         if held not in (b"", b"\r"):
@@ -87,7 +87,7 @@ class PrefixedStream:
         self._open = False
 
     def _prefixed(self, block: bytes, returns: bool) -> bytes:
-        r"""The prefix after every newline and every `\r`, but not inside `\r\n`."""
+        r"""Insert the prefix after every newline and every `\r`, but not inside `\r\n`."""
         text = block.replace(b"\n", self._separator)
         if returns:
             again = b"\r" + self._prefix
@@ -95,7 +95,7 @@ class PrefixedStream:
         return text
 
     def _show(self, held: bytes, text: bytes, end: int, source_bytes: int, now: float) -> None:
-        """The line's beginning, if it was held, and the text up to `end`, joined to the text on the screen."""
+        """Show `held` (the line's beginning) and `text` up to `end`, so that they continue the text on the screen."""
         console = self._console
         start = 0
         before = b""
@@ -103,11 +103,11 @@ class PrefixedStream:
             before = self._prefix if console.owner is None else self._separator
             prefixed = False
             if not held and text[0] == _RETURN:
-                # On a line of its own there is nothing to return over.
+                # At the start of a line `\r` has no effect, so leave it out.
                 start = 1
                 prefixed = text[1:2] != b"\n"
             if self._open and not held and text[start : start + 1] == b"\n":
-                # The voice that came between has ended this line already.
+                # Another stream has ended this line already.
                 start += 1
                 prefixed = True
             if prefixed:
@@ -122,7 +122,7 @@ class PrefixedStream:
 
 
 def _cut_short(data: bytes) -> int:
-    """The number of bytes at the end that begin a UTF-8 character whose other bytes have not arrived yet."""
+    """Return how many bytes at the end of `data` begin an incomplete UTF-8 character."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

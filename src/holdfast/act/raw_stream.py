@@ -1,4 +1,4 @@
-"""The stream of a worker that has the screen to itself: its bytes appear as they come."""
+"""The stream of the only worker on a screen: its bytes are shown unchanged, at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class RawStream:
-    """No prefix, and no byte is held back: a prompt, a progress bar or a key's echo is there at once."""
+    """Shows bytes without a prefix and without delay, so that a prompt, a progress bar or a key's echo
+    appears at once."""
 
     __slots__ = ("_console", "path")
 
@@ -24,15 +25,15 @@ class RawStream:
         if not block or console.closed:
             return
         pieces: list[Buffer] = [block]
-        # The worker's other stream is the same voice.
+        # The worker's other raw stream may continue the same line.
         if console.owner is not None and not isinstance(console.owner, RawStream):
             pieces.insert(0, b"\n")
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
 
     def release(self, now: float) -> None:
-        """No byte is ever held."""
+        """Do nothing: no byte is ever held."""
 
     def close(self, now: float) -> None:
-        """The stream has ended: end its line."""
+        """End the last line after the stream has ended."""
         if self._console.owner is self:
             self._console.put(self, [b"\n"], 0, now, unfinished=False)

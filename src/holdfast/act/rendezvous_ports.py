@@ -15,42 +15,43 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
 
-#: How often to ask the kernel for any port, until it gives one that no attempt of this job has had.
+#: How often to request a free port from the kernel, until it returns one that no attempt of this job has used.
 _TRIES = 20
 
 
 class Holder(Protocol):
-    """Hosts the workers' store; a run in which rank 0 does that itself never imports one."""
+    """Hosts the workers' rendezvous store. A run whose rank 0 hosts the store imports no implementation."""
 
     def hold(self, attempt: int, port: int) -> int | None: ...
 
 
 class RendezvousPorts:
-    """Ports that no attempt of this job has had: an old one may still be in use, or known to an earlier process."""
+    """Chooses a new port for each attempt: an old port may still be in use, or an old process may still
+    connect to it."""
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
         self._first = first
-        """For attempt 1, where the user has chosen it."""
+        """The port that the user has chosen for attempt 1; None if the user has chosen none."""
         self._holder = holder
         self._taken: dict[int, int] = {}
         self._held: set[int] = set()
 
     def of(self, attempt: int) -> int:
-        """The port of an attempt; a repeated call gives the same."""
+        """Return the port of an attempt. A repeated call returns the same port."""
         if attempt not in self._taken:
             self._taken[attempt] = self._choose(attempt)
         return self._taken[attempt]
 
     def taken(self) -> tuple[int, ...]:
-        """All ports chosen so far, and the one that the user has chosen."""
+        """Return all ports chosen so far, and the one that the user has chosen."""
         return (*self._taken.values(), *((self._first,) if self._first else ()))
 
     def held(self, attempt: int) -> bool:
-        """Whether this attempt's port is open already, and not served by a worker."""
+        """Whether holdfast's store process serves this attempt's port, and not a worker."""
         return attempt in self._held
 
     def let_go(self) -> None:
-        """Rank 0 may open its port now."""
+        """Release the port, because rank 0 may open it now."""
 
     def _choose(self, attempt: int) -> int:
         port = self._hold(attempt)
@@ -75,9 +76,10 @@ class RendezvousPorts:
 
 
 class FarPorts(RendezvousPorts):
-    """For workers on several nodes: all of them learn a port, so it is held from its choice until rank 0 opens it.
+    """Rendezvous ports for workers on several nodes. Every node is told the port early, so this object keeps the port
+    bound until rank 0 opens it.
 
-    `among`: the first and the last port that may be chosen, for firewalls; None: any.
+    `among`: the first and the last allowed port, for firewalls; None allows any.
     """
 
     def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
@@ -96,10 +98,10 @@ class FarPorts(RendezvousPorts):
             port = self._hold_at(attempt, wanted)
             if port is not None and (wanted or port not in self._taken.values()):
                 return port
-        return super()._choose(attempt)  # the whole range is taken: rank 0 finds it so, and its log says so
+        return super()._choose(attempt)  # the whole range is in use: rank 0 fails to open its port, and its log says so
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
-        """Hold this port (0: any), which is served already where there is a store; None: it is in use."""
+        """Bind this port (0: any), through the store process if there is one. Return the port; None if it is in use."""
         if self._holder is not None and (port := self._holder.hold(attempt, wanted)) is not None:
             self._held.add(attempt)
             return port
@@ -115,27 +117,27 @@ class FarPorts(RendezvousPorts):
         return int(kept.getsockname()[1])
 
     def _wanted(self, attempt: int) -> Iterator[int]:
-        """The ports to try, in this order; ports of earlier attempts come last."""
+        """Yield the ports to try, in order, those of earlier attempts last; 0 means any port."""
         if attempt == 1 and self._first:
             yield self._first
         if self._among is None:
             yield from [0] * _TRIES
             return
         first, last = self._among
-        # Two jobs that share a range begin at different places of it.
+        # Start at a place that depends on the pid, so that two jobs with the same range rarely collide.
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
         yield from sorted(rest, key=lambda port: port in used)
 
 
 class NoPort(OSError):
-    """Fewer ports are available than needed."""
+    """Raised if fewer ports are free than needed; the argument is the number of free ports."""
 
 
 class ReservedPorts:
-    """The ports of this node's workers by their labels: held from their choice until their worker runs.
+    """Reserves the ports that this node's workers request by label. Each port is kept bound until its worker runs.
 
-    No attempt gets a port of an earlier one, as long as there are others. `among`: as for `FarPorts`.
+    An attempt gets a port of an earlier attempt only if no other port is free. `among`: as for `FarPorts`.
     """
 
     def __init__(self, among: tuple[int, int] | None) -> None:
@@ -145,7 +147,8 @@ class ReservedPorts:
         self._used: set[int] = set()
 
     def hold(self, attempt: int, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
-        """So many ports for an attempt; a repeated call gives the same and any missing ones. Raises NoPort.
+        """Reserve `count` ports for an attempt. A repeated call returns the same ports, and adds missing ones. Raises
+        NoPort.
 
         `without`: ports that are reserved for another use, though no process holds them.
         """
@@ -164,7 +167,8 @@ class ReservedPorts:
         return tuple(self._held)[:count]
 
     def let_go(self, ports: Iterable[int] | None = None) -> None:
-        """Their worker may open them now. None: all of them, since the attempt is over."""
+        """Release these ports, because their worker may open them now. None releases all, for an attempt
+        that is over."""
         for port in tuple(self._held) if ports is None else ports:
             held = self._held.pop(port, None)
             if held is not None:
@@ -174,7 +178,7 @@ class ReservedPorts:
         try:
             held = _socket.socket()
         except OSError:
-            return  # too many files are open
+            return  # this process has too many open files
         try:
             held.bind(("", wanted))
         except OSError:
@@ -188,21 +192,21 @@ class ReservedPorts:
         self._used.add(port)
 
     def _wanted(self, attempt: int, count: int) -> Iterator[int]:
-        """The ports to try, in this order; ports of earlier attempts come last."""
+        """Yield the ports to try, in order, those of earlier attempts last; 0 means any port."""
         if self._among is None:
             yield from [0] * (count + _TRIES)
             return
         first, last = self._among
-        # Two jobs that share a range begin at different places of it.
+        # Start at a place that depends on the pid, so that two jobs with the same range rarely collide.
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._used)
         yield from (port for port in sorted(rest, key=lambda port: port in used) if port not in self._held)
 
 
 class RolePorts:
-    """The ports of a job's roles on this machine, and what its workers learn about those of their peers.
+    """Reserves the ports of a job's roles on this machine, and adds the peers' ports to workers' environments.
 
-    `ports`: those of the meetings of its attempts.
+    `ports`: the rendezvous ports of the job's attempts, which must not be reserved again.
     """
 
     def __init__(self, setting: WorkerConfig, ports: RendezvousPorts) -> None:
@@ -210,35 +214,36 @@ class RolePorts:
         self._ports = ports
         self._reserved: ReservedPorts | None = None
         self._told: PeerEnvironment | None = None
-        """The facts for the present attempt's workers, where its job asks for them."""
+        """The peer variables of the present attempt; None if the job does not need them."""
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:
-        """So many ports for the workers of an attempt; each is held until its worker runs. Raises NoPort."""
+        """Reserve `count` ports for the workers of an attempt; each stays bound until its worker runs.
+        Raises NoPort."""
         if self._reserved is None:
             self._reserved = ReservedPorts(self._setting.port_range)
         return self._reserved.hold(attempt, count, self._ports.taken())
 
     def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
-        """The environment of a worker, with its peers' addresses."""
+        """Return the environment of a worker, with its peers' addresses added."""
         if self._told is None or self._told.attempt != order.attempt:
-            from holdfast.act.peer_environment import PeerEnvironment  # few jobs ask for it
+            from holdfast.act.peer_environment import PeerEnvironment  # imported late: few jobs need it
 
             self._told = PeerEnvironment(order.attempt, peers, self._setting)
         return self._told.added(env, order.seat)
 
     def let_go(self, seat: Seat) -> None:
-        """This worker runs now, and may open its ports."""
+        """Release the ports of this worker, which runs now."""
         if self._reserved is not None and self._told is not None:
             self._reserved.let_go(self._told.ports(seat))
 
     def give_up(self, ports: Iterable[int]) -> None:
-        """A process beside the workers (sshd) opens these reserved ports now."""
+        """Release these reserved ports, because another process than a worker (sshd) opens them now."""
         if self._reserved is not None:
             self._reserved.let_go(ports)
 
 
 def ports_of(setting: WorkerConfig, holder: Holder | None) -> RendezvousPorts:
-    """Those of the workers of one job."""
+    """Return the rendezvous ports of one job."""
     if setting.far:
         return FarPorts(setting.master_port, holder, setting.port_range)
     return RendezvousPorts(setting.master_port, holder)

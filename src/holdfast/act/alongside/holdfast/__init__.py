@@ -1,8 +1,7 @@
-"""holdfast in a Python that does not have it: the functions for workers (`progress`, `draining`, `on_drain`), from this
-copy.
+"""Makes this copy of holdfast importable in another Python: workers there need `progress`, `draining` and `on_drain`.
 
-The directory above is on the workers' PYTHONPATH where they run with another Python than holdfast itself. It has this
-package alone, so that workers find no other package of holdfast's environment there.
+The parent directory is on the workers' PYTHONPATH if they run another Python than holdfast's. It contains only this
+package, so that workers do not import other packages of holdfast's environment.
 """
 
 import os
