@@ -136,7 +136,7 @@ class ControlGroups:
         return directory
 
     def memory_groups(self, attempt: int) -> tuple[MemoryGroup, ...]:
-        """Return the groups of this attempt's workers that have a memory limit, and whose memory kills can be read."""
+        """Return the memory groups of this attempt's workers; memory kills can be read from them."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
     # ------------------------------------------------------------------------------------------ ending

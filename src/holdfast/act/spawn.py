@@ -1,8 +1,8 @@
-"""One worker's process: prepared, waiting, and then the user's program.
+"""Starts one worker's process: it is prepared, waits for its go, and then becomes the user's program.
 
-The supervisor forks by itself (it has one thread, on purpose): the child becomes a session of its own, joins its
-groups, wires its streams, reports `ready`, and waits for its go before it becomes the program. If it cannot become the
-program, the error comes back through a pipe, which closes by itself on success.
+The supervisor calls fork itself (it has only one thread, on purpose). The child creates its own session, joins its
+groups, connects its streams, reports `READY`, and waits for its go before it execs the program. If the exec fails, the
+child writes the error to a status pipe, which closes on success.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Spawned(msgspec.Struct, frozen=True):
 
     pid: int
     pidfd: int
-    #: One byte is the go. If it is closed without a byte, the process exits.
+    #: Write one byte here to let the process exec its program. If the fd is closed without a byte, the process exits.
     go_fd: int
-    #: `READY`; then the end of file when the program runs, or the text of the error that prevented it.
+    #: Read `READY` here, then the end of file once the program runs, or the text of the error that prevented it.
     status_fd: int
 
 
@@ -56,11 +56,11 @@ def spawn(
     deaf: bool = False,
     cpus: Collection[int] = (),
 ) -> Spawned:
-    """Fork a worker that waits for its go. Raises OSError if it cannot fork.
+    """Fork a worker that waits for its go. Raises OSError if fork fails.
 
-    `groups`: cgroup.procs files to join. `keep`: fds that it gets besides its streams; no other of ours, and none that
-    our caller left open, reaches it. `deaf`: it is a helper of ours, and what a scheduler sends to every process of the
-    job is not for it: those signals are blocked. `cpus`: it runs only on these; none: where we may run.
+    `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
+    `deaf`: block the signals that a scheduler sends to every process of a job; used for holdfast's own helpers. `cpus`:
+    the CPUs to which it is bound; empty means holdfast's own.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -94,13 +94,14 @@ def _become(
     blocked: Sequence[int],
     cpus: Collection[int],
 ) -> NoReturn:
-    """In the child. It must not return, and must not run the supervisor's handlers."""
+    """Prepare, wait for the go and exec, in the child. It must not return, and must not run the
+    supervisor's handlers."""
     code = 127
     what = "prepare"
     try:
         for number in _DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # who made a helper does not wait for what it says
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the parent may have closed the status pipe
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.set_wakeup_fd(-1)
         os.umask(users_umask())
@@ -115,9 +116,10 @@ def _become(
             what = "prepare"
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
-            # One that is in its place already would be closed when the program begins.
+            # dup2 of an fd onto itself leaves it close-on-exec, and the exec would close it.
             os.set_inheritable(target, True)
-        # At once, since it may wait for long: what we let go of (the port that rank 0 is to open) is then free.
+        # Close these now, since this process may wait for long: a port that the supervisor releases for rank 0 is then
+        # free.
         close_others((go_fd, status_fd, *keep))
         try:
             os.write(status_fd, READY)

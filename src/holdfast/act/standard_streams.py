@@ -1,11 +1,12 @@
-"""What the workers' standard streams lead to: pipes, and a terminal where one rank may have it.
+"""Makes the workers' standard streams: pipes, or a terminal for a single worker.
 
-One rank reads holdfast's own stdin; for the others it is empty. A worker lives in a session of its own, and a terminal
-that is not its controlling one asks no reader for its process group: so the rank reads it as it is, with the echo and
-line editing that the user knows, while Ctrl-C still goes to holdfast.
+One rank reads holdfast's own stdin; the others read /dev/null. Each worker has its own session, and a terminal that is
+not the controlling one does not check the reader's process group. So that rank can read the terminal directly, with
+echo and line editing, while Ctrl-C still goes to holdfast.
 
-A single worker whose output is shown on a terminal writes to terminals of its own, one a stream, so that the files stay
-apart: they have the width of the real one, change nothing of what is written, and so keep colours and progress bars.
+A single worker whose output is shown on a terminal gets two pseudo-terminals, one for each stream, so that each stream
+has its own log file. They have the size of the real terminal and do not change the output, so colours and progress bars
+work.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """`reader`: the rank that has `stdin_fd`, if any. `screens`: of which fd a single worker's stdout and stderr take
-    their terminal's size; None: a pipe. `guard`: the process that the user's shell knows."""
+    """Makes standard streams. `stdin_fd`: holdfast's own stdin. `reader`: the rank that reads it, if any. `screens`:
+    for stdout and stderr of a single worker, the terminal's fd whose size to copy; None for a pipe. `guard`: the pid
+    that the user's shell started."""
 
     def __init__(
         self,
@@ -37,13 +39,13 @@ class Streams:
         self._screens = tuple(screens)
         self._null = -1
         self._ours: dict[int, int] = {}
-        """Our own fds of the latest terminals, by stream, each with the real one's fd."""
+        """Stream number → duplicated fd of the latest pseudo-terminal, kept to set its size."""
         self._modes = modes(self._stdin) if self._stdin is not None else None
 
     def stdin(self, rank: int) -> int:
-        """The standard input of this rank. The fd stays ours."""
+        """Return the fd for this rank's stdin. The caller must not close it."""
         if rank == self._reader and self._stdin is not None:
-            # Who was killed while it edited a line left the terminal as that needs it.
+            # A worker that was killed while it edited a line may have left the terminal in that mode.
             restore(self._stdin, self._modes)
             return self._stdin
         if self._null < 0:
@@ -51,7 +53,8 @@ class Streams:
         return self._null
 
     def pair(self, number: int) -> tuple[int, int]:
-        """The end that holdfast reads and the worker's own, of stdout (0) or stderr (1). Raises OSError."""
+        """Make stdout (0) or stderr (1) of a worker. Return the fd that holdfast reads and the worker's fd. Raises
+        OSError."""
         real = self._screens[number]
         return os.pipe() if real is None else self._terminal(number, real)
 
@@ -61,7 +64,7 @@ class Streams:
         try:
             ours, theirs = os.openpty()
         except OSError:
-            return os.pipe()  # no terminals can be made here: a mere pipe does it
+            return os.pipe()  # no pseudo-terminal can be created: use a pipe
         as_it_is = termios.tcgetattr(theirs)
         as_it_is[1] &= ~termios.OPOST
         as_it_is[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
@@ -73,7 +76,7 @@ class Streams:
         return ours, theirs
 
     def resized(self) -> bool:
-        """The real terminal has another size: set the workers' terminals to it. False where they have none."""
+        """Copy the real terminal's new size to the worker's terminals. Return False if the worker has none."""
         for number, ours in self._ours.items():
             real = self._screens[number]
             assert real is not None
@@ -87,7 +90,7 @@ class Streams:
         try:
             fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(real, termios.TIOCGWINSZ, bytes(8)))
         except OSError:
-            pass  # the real one was closed: the size stays as it was
+            pass  # the real terminal was closed: the size stays the same
 
     def close(self) -> None:
         for ours in self._ours.values():
@@ -99,7 +102,7 @@ class Streams:
 
 
 def modes(fd: int) -> list[Any] | None:
-    """A terminal's settings, for `restore`; None where the fd is none."""
+    """Return a terminal's settings, for `restore`; None if the fd is not a terminal."""
     if not os.isatty(fd):
         return None
     import termios
@@ -111,7 +114,7 @@ def modes(fd: int) -> list[Any] | None:
 
 
 def restore(fd: int, before: list[Any] | None) -> None:
-    """Restore a terminal's settings, where they have changed. A terminal that no longer exists is left alone."""
+    """Restore a terminal's settings if they have changed. Do nothing if the terminal no longer exists."""
     if before is None:
         return
     import termios

@@ -1,13 +1,14 @@
-"""Asks a job's processes to leave: each rank first, and what it has started only afterwards.
+"""Signals a job's processes to exit: each rank first, and its descendants only afterwards.
 
-A trainer that catches the signal has something to save, and may need its helpers for that: torch's DataLoader fails in
-the rank as soon as one of its workers is killed. So a process that has a handler for the signal gets it alone, and what
-lies below it is left to it. When it has ended, what it left behind is asked as well. A process without a handler (a
-shell around a trainer) ends at once or never passes the signal on: it and what lies below it are asked together.
+A trainer that catches the signal may have to save something, and may need its helpers for that: torch's DataLoader
+raises in the rank as soon as one of its workers is killed. So a process that has a handler for the signal is signalled
+alone, and its descendants are not. Once it has ended, the descendants that it left behind are signalled as well. A
+process without a handler (a shell around a trainer) ends at once or never passes the signal on: it is signalled
+together with its descendants.
 
-A shell is special: while it waits for a command in the foreground it does not run its traps, for any signal.
-SIGINT is special as well: every Python catches it, a launcher that only waits for a trainer too. Unless SIGTERM is
-caught with it, only forks of the process and multiprocessing's helpers are left to it.
+A shell is special: while it waits for a command in the foreground it does not run its traps, for any signal. SIGINT is
+special as well: every Python catches it, even a launcher that only waits for a trainer. If a process catches SIGINT but
+not SIGTERM, only its own forks and multiprocessing's helpers are spared.
 """
 
 from __future__ import annotations
@@ -19,40 +20,41 @@ from pathlib import Path
 
 from holdfast.act.linux import children, dispositions, is_fork
 
-#: Stands for "no signal": every process of the job has got one from outside.
+#: A signal number that means: send none, because every process of the job got a signal from outside.
 ALREADY_TOLD = 0
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
 
 class Termination:
-    """One stop of an attempt: the processes that were asked, and those to ask when the process above them has ended."""
+    """One stop of an attempt. It remembers which processes were signalled, and signals orphans when they appear."""
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
         self._terminated: set[int] = set()
-        """Those that were asked with SIGTERM: no process gets it twice."""
+        """The pids that were sent SIGTERM: no process gets it twice."""
 
     def begin_anew(self) -> None:
-        """Begin with the next attempt's processes: none of them was asked to exit."""
+        """Forget the signalled pids, because the next attempt's processes begin."""
         self._asked.clear()
         self._terminated.clear()
 
     def ask(self, number: int, tops: Iterable[int], mute: Mapping[int, bool] | None = None) -> None:
-        """Send the signal to these processes and their descendants, except for descendants that are left to them.
+        """Send the signal to the processes `tops` and their descendants, except for descendants of a process that
+        handles it.
 
-        `mute`: those of them that SIGTERM would kill at once write their stacks in its place. True: also where SIGTERM
-        is caught, since only `on_drain` catches it.
+        `mute`: the pids that get SIGABRT instead of SIGTERM, so that they write their stacks, if they do not catch
+        SIGTERM. The value True means: even if they catch it, because only `on_drain` does.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
             return
-        # All are found before the first is signalled: one that dies of it leaves its children to another parent.
+        # Find all before the first is signalled: when a process dies, its children get another parent.
         for pid in [pid for top in tops for pid in _reached(top, number)]:
             self._tell(pid, number, mute or {})
 
     def ask_left_behind(self, tops: Iterable[int]) -> None:
-        """A process has ended: ask the processes that it left behind. `tops`: children of this process that are no
-        rank's process."""
+        """Signal the processes that an ended process left behind. `tops`: the children of this process that are not
+        ranks."""
         self.ask(signal.SIGTERM, [pid for pid in tops if pid not in self._asked])
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
@@ -62,29 +64,29 @@ class Termination:
                 return
             self._terminated.add(pid)
             if pid in mute:
-                from holdfast.act.fatal_stack_dump import request_stacks  # only a hang needs it
+                from holdfast.act.fatal_stack_dump import request_stacks  # imported late: only a hang needs it
 
                 if request_stacks(pid, shielded=mute[pid]):
                     return
         try:
             os.kill(pid, number)
-            # A stopped process takes its signal only when it goes on.
+            # A stopped process handles the signal only when it continues.
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
-            pass  # gone between look and signal
+            pass  # it ended after it was listed
 
 
 def kill(pids: Iterable[int]) -> None:
-    """SIGKILL to each of them."""
+    """Send SIGKILL to each process."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # gone between look and signal
+            pass  # it ended after it was listed
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
-    """This process, and its descendants that are not left to it."""
+    """Yield this process, and its descendants that must be signalled with it."""
     yield pid
     below = children(pid)
     if below and number in (caught := dispositions(pid).caught):
@@ -108,11 +110,11 @@ def _is_shell(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/exe").readlink().name in _SHELLS
     except OSError:
-        return False  # gone, or it may not be read
+        return False  # it has ended, or may not be read
 
 
 def _is_helper(pid: int, child: int) -> bool:
-    """Whether the child does a part of this process's own work: a fork of it, or a process of multiprocessing."""
+    """Whether the child works for this process: it is a fork of it, or a process of multiprocessing."""
     if is_fork(pid, child):
         return True
     try:
@@ -122,6 +124,6 @@ def _is_helper(pid: int, child: int) -> bool:
 
 
 def _in_foreground(pid: int) -> bool:
-    """Whether a script's shell waits for this child. A child that a script starts with `&` ignores SIGINT (POSIX
-    2.9.3.1)."""
+    """Whether a script's shell probably waits for this child: a child that a script starts with `&` ignores SIGINT
+    (POSIX 2.9.3.1)."""
     return signal.SIGINT not in dispositions(pid).ignored

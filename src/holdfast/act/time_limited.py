@@ -1,7 +1,7 @@
-"""Work on places that may never answer: a pipe without a reader, a mount whose server is gone.
+"""Runs file operations that may block for ever, with a time limit: on a pipe without a reader, or a dead network mount.
 
-A process cannot abandon its own system call on a dead mount. So a child makes the call, and this process waits for the
-child for a limited time.
+A process cannot interrupt its own system call on a dead mount. So a child makes the call, and this process waits for
+the child for a limited time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _given_up: set[int] = set()
 
 
 def given_up() -> frozenset[int]:
-    """Children that did not answer and are no longer waited for: a dead mount may block them even after SIGKILL."""
+    """Return the pids of children that missed the time limit and are not waited for: a dead mount may block them even
+    after SIGKILL."""
     return frozenset(_given_up)
 
 
 def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHIN_S) -> None:
-    """Have a child do `work`; wait for it. Raises OSError: the one that `work` raised, or ETIMEDOUT.
+    """Run `work` in a child and wait for it. Raises the OSError that `work` raised, or ETIMEDOUT after `seconds`.
 
-    `keep`: the one descriptor that `work` needs; the child has no other, so a blocked child holds none open.
+    `keep`: the only descriptor that stays open in the child, so that a blocked child holds no other open.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -52,7 +53,7 @@ def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHI
 
 
 def descriptor_of(path: str | os.PathLike[str]) -> int:
-    """The descriptor that `/dev/fd/63`, `/proc/self/fd/63` or `/dev/stdout` names; -1 for any other path."""
+    """Return the descriptor that `/dev/fd/63`, `/proc/self/fd/63` or `/dev/stdout` names; -1 for any other path."""
     if (standard := _STANDARD.get(os.fspath(path), -1)) >= 0:
         return standard
     head, _, number = os.fspath(path).rpartition("/")
@@ -61,7 +62,8 @@ def descriptor_of(path: str | os.PathLike[str]) -> int:
 
 
 def _child(work: Callable[[], object], writer: int, keep: int) -> None:
-    """Ends the process. The owner's lock and sockets must not stay open in a child that cannot be killed."""
+    """Run `work`, write the result to `writer`, and exit. Close all else first: a child that cannot be killed must not
+    keep the owner's lock and sockets open."""
     said = f"{errno.EIO} a bug of holdfast"
     try:
         last = 0
@@ -73,7 +75,7 @@ def _child(work: Callable[[], object], writer: int, keep: int) -> None:
         said = "0"
     except OSError as error:
         said = f"{error.errno or errno.EIO} {error.strerror or error}"
-    except Exception as error:  # a bug of ours shows in the parent, as a file that was not written
+    except Exception as error:  # a bug in holdfast must reach the parent, as an OSError there
         said = f"{errno.EIO} a bug of holdfast: {type(error).__name__}: {error}"
     finally:
         os.write(writer, said.encode()[:4000])

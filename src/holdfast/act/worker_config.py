@@ -1,4 +1,4 @@
-"""What the workers of a job share on this machine."""
+"""The configuration that all workers of a job share on this machine."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from holdfast.model.process_messages import StartWorker
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
-    """The facts that are equal for all workers of a job on this machine."""
+    """The values that are equal for all workers of a job on this machine."""
 
     spec: JobSpec
     job_id: str
     run_id: str
     home: Path
-    #: The parent of `attempt-N/ROLE-RANK/`.
+    #: The directory that contains `attempt-N/ROLE-RANK/`.
     logs: Path
     cwd: Path
     environment: Mapping[str, str]
     master_addr: str = "127.0.0.1"
-    #: The port of the first attempt; later ones, and all where it is None, get a fresh port.
+    #: The rendezvous port of the first attempt. Later attempts, and all if it is None, get a new port.
     master_port: int | None = None
-    #: The first and last of the ports that may be chosen; None: any.
+    #: The first and the last port that may be chosen; None allows any.
     port_range: tuple[int, int] | None = None
-    #: There are workers on other nodes: the port is held from its choice until rank 0 may open it.
+    #: Whether other nodes have workers: the port is then kept bound until rank 0 may open it.
     far: bool = False
     virtual_local_rank: bool = False
-    #: This machine's devices, in their order.
+    #: The names of this machine's devices, in their order.
     devices: tuple[str, ...] = ()
     streams: Streams = msgspec.field(default_factory=Streams)
-    #: The job as JSON, for its workers: without secrets.
+    #: Returns the job as JSON for its workers, without secrets.
     config: Callable[[], bytes] = bytes
 
     def directory(self, attempt: int, seat: Seat) -> Path:
-        """The directory of a worker."""
+        """Return the directory of a worker."""
         return self.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
 
     def directory_for(self, attempt: int, seat: Seat) -> Path:
-        """The same, created."""
+        """Create and return the directory of a worker."""
         directory = self.directory(attempt, seat)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
-            pass  # the disk is full or read-only: the pump says so, and the worker runs without its files
+            pass  # the disk is full or read-only: the output pump reports it, and the worker runs without its files
         return directory
 
     def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
-        """A worker's variables. `meeting`: where the workers of its attempt meet."""
+        """Return a worker's environment. `meeting`: the rendezvous address of its attempt."""
         env = worker_environment(
             self.environment,
             self.spec,
@@ -72,7 +72,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         )
         role = next(role for role in self.spec.roles if role.name == order.seat.role)
         if any("<%" in value for value in role.env.values()):
-            from holdfast.act.command_expansion import expanded_variables  # few jobs refer to anything there
+            from holdfast.act.command_expansion import expanded_variables  # imported late: few jobs have such variables
 
             env |= expanded_variables(role, env, self.spec.parameters)
         return env

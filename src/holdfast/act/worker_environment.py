@@ -1,4 +1,5 @@
-"""A worker's environment: torchrun's variables, name by name, a few of holdfast's own, and the worker's error file."""
+"""Makes a worker's environment: torchrun's variables and a few of holdfast's own. It also reads the worker's error
+file."""
 
 from __future__ import annotations
 
@@ -14,14 +15,13 @@ from holdfast.model.environment_diff import kept
 from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat
 from holdfast.safe_files import read_file, write_file
 
-#: In a worker's directory: the notice to save and exit (`holdfast.act.drain_notice`).
+#: The file in a worker's directory that tells it to save and exit (`holdfast.act.drain_notice`).
 DRAIN = "drain"
 
-#: Bytes of a worker's error file that are read.
+#: At most this many bytes of a worker's error file are read.
 MOST_BYTES = 64 * 1024
 
-#: Where the surroundings list devices by these variables, a worker that sees only its own device gets that one of the
-#: list.
+#: If holdfast's environment lists devices in these variables, a worker that sees one device gets its entry of the list.
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
@@ -42,19 +42,18 @@ def worker_environment(
     virtual: bool = False,
     devices: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """The environment of `seat`'s process.
+    """Return the environment of `seat`'s process. The names are those of torch.distributed.run's documentation.
 
-    `base` is holdfast's own environment; the role's `env` wins over everything except the excluded names. `virtual`: it
-    sees one device, its own, and LOCAL_RANK is 0. `devices`: the node's. Source: torch.distributed.run's documentation
-    of the variables it passes. The store has a port of its own in every attempt. `agent_store`: the agent serves it
-    already, and every rank is its client; otherwise rank 0 hosts it.
+    `base`: holdfast's own environment. The role's `env` overrides it and torchrun's variables, but not device binding.
+    `virtual`: the worker sees only its own device, and LOCAL_RANK is 0. `devices`: the node's devices. `agent_store`:
+    the agent serves the rendezvous store, and every rank is a client; otherwise rank 0 hosts it.
     """
     role = next(role for role in spec.roles if role.name == seat.role)
     env = dict(base)
     if "OMP_NUM_THREADS" not in env and (cpus := asked_cpus(spec, role)):
         env["OMP_NUM_THREADS"] = str(cpus)
     elif shape.local > 1 and "OMP_NUM_THREADS" not in env:
-        # As torchrun does: N workers with N × cores threads each would fight for the cores.
+        # torchrun does the same: N workers with one thread per core each would compete for the cores.
         env["OMP_NUM_THREADS"] = "1"
     env |= {
         "RANK": str(seat.rank),
@@ -82,10 +81,10 @@ def worker_environment(
         "HOLDFAST_LOGS": str(directory),
         "HOLDFAST_ERRORS": str(directory.parent),
     }
-    # A segmentation fault then comes with the Python stack that led to it.
+    # Python then prints its stack at a segmentation fault.
     env.setdefault("PYTHONFAULTHANDLER", "1")
     env |= role.env
-    # What is kept out must not be seen: local rank i is then the i-th of those that are left.
+    # Workers must not see excluded devices: local rank i then uses the i-th of the remaining devices.
     for variable, prefix in VISIBLE.items():
         numbers = _numbers(seat.visible, prefix, () if variable in base else devices)
         if numbers or (seat.bound and (variable in env or prefix == "gpu")):
@@ -104,26 +103,28 @@ def worker_environment(
 
 
 def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[str]:
-    """Devices by the driver's numbers. `devices`: all of the node's, where no variable lists them by number.
+    """Return the driver's numbers of the named devices. `devices`: all devices of the node, unless a variable lists
+    them by number.
 
-    In a container the driver's files keep the machine's numbers (`/dev/nvidia5`), and the driver still counts from 0.
+    In a container the device files keep the machine's numbers (`/dev/nvidia5`), but the driver counts from 0.
     """
     places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
     return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]
 
 
 def keep_environment(env: Mapping[str, str], directory: Path) -> None:
-    """Write a worker's environment into its directory, without secrets: a page compares it with the attempt before."""
+    """Write a worker's environment, without secrets, into its directory: a report page compares it with the previous
+    attempt."""
     try:
         data = msgspec.json.encode(kept(env))
         if len(data) <= MOST_KEPT:
             write_file(directory / KEPT, data)
     except (OSError, UnicodeError):
-        pass  # the disk is full, or a value is no text: a page lacks a comparison, and the worker runs
+        pass  # the disk is full, or a value is not text: only the page's comparison is missing
 
 
 def read_error_file(path: Path) -> str:
-    """The beginning of a worker's own account of its failure (TORCHELASTIC_ERROR_FILE); empty: it wrote none."""
+    """Return the beginning of the error file (TORCHELASTIC_ERROR_FILE) that a worker wrote; empty if it wrote none."""
     try:
         return read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
     except OSError:

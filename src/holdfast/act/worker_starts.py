@@ -1,4 +1,4 @@
-"""Workers on their way to a process: forked from a nursery where one is there, and started cold otherwise."""
+"""Starts worker processes: forked from a nursery if there is one, and cold otherwise."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from holdfast.model.process_messages import StartWorker
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """A worker to be started."""
+    """A request to start one worker."""
 
     seat: Seat
     attempt: int
     command: tuple[str, ...]
-    #: The command as submitted: names in it are equal for all workers of a role.
+    #: The command as submitted, before names in it are expanded for the worker.
     written: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
-    #: Stays the caller's, unlike the four below.
+    #: The worker's stdin. `close` does not close it, unlike the four fds of `out` and `err`.
     stdin_fd: int
     out: tuple[int, int]
-    #: Read and write end of its pipes.
+    #: The read and write end of stderr; `out` has those of stdout.
     err: tuple[int, int]
     directory: Path
     groups: tuple[Path, ...]
@@ -48,8 +48,8 @@ class Ticket(msgspec.Struct, frozen=True):
 def ticket_of(
     order: StartWorker, setting: WorkerConfig, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
-    """A worker with pipes and control groups of its own. Raises OSError where they cannot be made, and `BadUsage` where
-    its command has an unknown name."""
+    """Make a ticket with new pipes and control groups. Raises OSError if they cannot be created, and `BadUsage` if the
+    command has an unknown name."""
     seat = order.seat
     role = next(role for role in setting.spec.roles if role.name == seat.role)
     command = expanded_command(role, env, setting.spec.parameters, directory)
@@ -79,24 +79,24 @@ def ticket_of(
 
 
 class WarmStart(msgspec.Struct, frozen=True):
-    """The result of a ticket: a prepared process that waits for its go, or None: then the worker must start cold."""
+    """The answer to a ticket: a prepared process that waits for its go, or None if the worker must start cold."""
 
     ticket: Ticket
     process: Spawned | None
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The process of a ticket, which waits for its go, or why there is none."""
+    """The result of a ticket: a process that waits for its go, or the error that prevented it."""
 
     ticket: Ticket
     process: Spawned | None
     error: str = ""
-    #: A nursery has forked it.
+    #: Whether a nursery forked the process.
     warm: bool = False
 
 
 class Nurseries(Protocol):
-    """The source of warm workers. Only `holdfast.act.warm` is one; a run that is not warm never imports it."""
+    """Provides warm workers. Only `holdfast.act.warm` implements it; a run without warm starts never imports that."""
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 
@@ -117,25 +117,24 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[WarmStart]: ...
 
 
-#: Seconds by which rank 0 runs earlier than the others, where each worker still has its imports to do.
+#: Seconds of rank 0's head start if each worker still has to do its imports.
 COLD_HEAD_START_S = 0.03
-#: The same where the imports are done.
+#: Seconds of rank 0's head start if the imports are done.
 WARM_HEAD_START_S = 0.015
-#: After so many seconds the others run, whether rank 0 is up or not: only a late worker is to be reported as late.
+#: Seconds after which the other ranks run even if rank 0 is not up, so that only rank 0 is reported as late.
 LONGEST_HEAD_START_S = 1.0
 
 
 def head_start_s(*, warm: bool) -> float:
-    """Seconds by which rank 0 runs earlier than the others."""
+    """Return the seconds by which rank 0 runs earlier than the other ranks."""
     return WARM_HEAD_START_S if warm else COLD_HEAD_START_S
 
 
 class HeadStart:
     """Lets rank 0 open its port before the others connect.
 
-    Workers reach that point within milliseconds of each other. A rank that finds the port closed tries again half a
-    second later (torch's TCPStore, as of 2.13): several times as long as the whole way back of a warm attempt, and a
-    quarter of a cold one's.
+    Workers connect within milliseconds of each other. A rank that finds the port closed retries half a second later
+    (torch's TCPStore, as of 2.13). That is several times as long as a whole warm restart, and a quarter of a cold one.
     """
 
     def __init__(self, length_s: float) -> None:
@@ -144,7 +143,7 @@ class HeadStart:
         self._due: float | None = None
 
     def holds(self, rank: int, now: float) -> bool:
-        """Whether this rank's go waits for rank 0."""
+        """Hold this rank back until rank 0 is up. Return False for rank 0, which must not wait."""
         if rank == 0:
             return False
         if not self._held:
@@ -160,7 +159,7 @@ class HeadStart:
         return self._due
 
     def take(self, now: float) -> list[int]:
-        """The ranks whose go is due."""
+        """Return the ranks whose go is due now, and forget them."""
         if self._due is None or now < self._due:
             return []
         ranks = self._held
@@ -172,9 +171,9 @@ class HeadStart:
 
 
 class Starts:
-    """Every ticket ends as one `Started`, or is cancelled.
+    """Turns every ticket into one `Started`, unless it is cancelled.
 
-    Each call returns those that have ended. `started` gets those that end later.
+    `ask` and `tick` return the results known at once; `started` receives the others.
     """
 
     def __init__(self, warm: Nurseries | None, started: Callable[[list[Started], float], None]) -> None:
@@ -184,7 +183,7 @@ class Starts:
             warm.deliver(lambda answers, now: started(self._settle(answers), now))
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
-        """Do the imports of this command meanwhile."""
+        """Start the imports of this command early, in a nursery."""
         if self._warm is not None:
             self._warm.begin(command, env, cwd, now)
 
@@ -199,17 +198,17 @@ class Starts:
         return [] if self._warm is None else self._settle(self._warm.tick(now))
 
     def released(self, now: float) -> None:
-        """The attempt's workers have their go."""
+        """Note that the attempt's workers have their go."""
         if self._warm is not None:
             self._warm.released(now)
 
     def lost(self, now: float) -> None:
-        """A worker has failed: the next attempt's workers are likely to be wanted."""
+        """Prepare the next attempt's workers, because a worker has failed."""
         if self._warm is not None:
             self._warm.lost(now)
 
     def cancel(self) -> None:
-        """The attempt is being stopped: a worker without a process needs none."""
+        """Cancel all waiting tickets, because the attempt is being stopped."""
         if self._warm is not None:
             self._warm.cancel()
         for ticket in self._waiting.values():
@@ -217,7 +216,7 @@ class Starts:
         self._waiting.clear()
 
     def rouse(self) -> None:
-        """A child has died, was stopped, or continues: a nursery that is needed must not stay stopped."""
+        """Continue nurseries that are stopped and needed, after a SIGCHLD."""
         if self._warm is not None:
             self._warm.rouse()
 

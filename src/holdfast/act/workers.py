@@ -1,4 +1,4 @@
-"""The workers of one machine: the live ones and those that have ended, and requests about all of them."""
+"""Keeps the live and ended workers of one machine, and signals or notifies them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.model.process_messages import NotifyWorkers
 
 
 class Worker(msgspec.Struct):
-    """A worker with its process."""
+    """One worker and its process."""
 
     seat: Seat
     attempt: int
@@ -29,23 +29,24 @@ class Worker(msgspec.Struct):
     started_at: float
     env: Mapping[str, str]
     warm: bool = False
-    #: On its status pipe.
+    #: The bytes read from its status pipe.
     said: bytes = b""
     status_open: bool = True
-    #: When it was seen dying, before its end was reported.
+    #: When it was seen dying, before its exit was reported; None if it was not.
     dying_at: float | None = None
 
     @property
     def start_error(self) -> str:
-        """Why it did not become the program; empty where it did."""
+        """The error that prevented its start; empty if there was none."""
         return self.said.removeprefix(READY).decode(errors="replace")
 
     def keep_environment(self) -> None:
-        """Called once its start is over, so that no start waits for the disk."""
+        """Write its environment to disk. Called only after its start, so that no start waits for the disk."""
         keep_environment(self.env, self.directory)
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
-        """How it ended. `order`: the number of workers of this machine that had ended before."""
+        """Return the worker's exit. `info`: the result of waitid. `order`: how many workers of this machine have ended
+        so far."""
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
         rank = self.seat.rank
@@ -69,16 +70,16 @@ class Worker(msgspec.Struct):
 
 
 class Workers:
-    """By rank."""
+    """The workers of one attempt, by rank."""
 
     def __init__(self) -> None:
         self.alive: dict[int, Worker] = {}
         self.attempt = 0
         self._gone: dict[int, int] = {}
-        """pid → rank of the workers of this attempt that have ended."""
+        """Pid → rank of this attempt's workers that have ended."""
 
     def begin(self, attempt: int) -> None:
-        """The next worker is of this attempt."""
+        """Begin this attempt: forget the ended workers of an earlier one."""
         if attempt != self.attempt:
             self.attempt, self._gone = attempt, {}
 
@@ -88,19 +89,21 @@ class Workers:
         return worker
 
     def remove(self, worker: Worker) -> None:
-        """It has ended."""
+        """Move an ended worker from the live ones to the ended ones."""
         del self.alive[worker.seat.rank]
         self._gone[worker.process.pid] = worker.seat.rank
 
     def note_dying(self, now: float) -> None:
-        """One has died: the workers that are dying now were not killed by the stop that may follow."""
-        # What killed the one may be the other's end, which takes longer: memory is given back before a death shows.
+        """Mark the workers that are dying at the moment of another worker's exit: the stop that may follow did not kill
+        them."""
+        # The death of such a worker may even be the cause: its exit is reported later, because its memory is freed
+        # first.
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
                 other.dying_at = now
 
     def reap_others(self, pids: Iterable[int]) -> None:
-        """Of these children, those that are no worker and have ended."""
+        """Reap those of these children that have ended and are not workers."""
         known = {worker.process.pid for worker in self.alive.values()}
         for pid in pids:
             if pid not in known:
@@ -110,31 +113,30 @@ class Workers:
                     pass  # reaped between the look and now
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
-        """Notify every worker of the attempt to save and exit; returns the ranks that listen."""
-        from holdfast.act.drain_notice import notify_draining  # few attempts end in this way
+        """Notify every worker of the attempt to save and exit; return the ranks that listen."""
+        from holdfast.act.drain_notice import notify_draining  # imported late: few attempts end in this way
 
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
-        """The pids of those that catch SIGTERM only until their notice comes."""
-        from holdfast.act.drain_notice import shielded  # no start needs it
+        """Return the pids of workers that catch SIGTERM only to wait for their notice."""
+        from holdfast.act.drain_notice import shielded  # rarely needed
 
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
         return frozenset(w.process.pid for w in workers if shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
-        """Their time is over: SIGTERM ends them."""
-        from holdfast.act.drain_notice import announce_drain_end, shielded  # no start needs it
+        """Make shielded workers end on the next SIGTERM, because their time is over."""
+        from holdfast.act.drain_notice import announce_drain_end, shielded  # rarely needed
 
         for worker in self.alive.values():
             if worker.attempt == attempt and shielded(worker.directory / DRAIN):
                 announce_drain_end(worker.directory / DRAIN)
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
-        """Forward a signal to every worker unchanged; returns how many got it. `who_handles`: only those that handle
-        it."""
+        """Send a signal to every worker; return how many got it. `who_handles`: only to workers that handle it."""
         got = 0
         for worker in self.alive.values():
             if who_handles and number not in handlers(worker.process.pid)[0]:
@@ -143,15 +145,16 @@ class Workers:
                 signal.pidfd_send_signal(worker.process.pidfd, number)
                 got += 1
             except ProcessLookupError:
-                pass  # it has ended; its pidfd tells
+                pass  # it has ended: its pidfd reports that
         return got
 
     def pids(self) -> dict[int, int]:
-        """Rank → pid of the live workers."""
+        """Return rank → pid of the live workers."""
         return {rank: worker.process.pid for rank, worker in self.alive.items()}
 
     def rank_of(self, pid: int) -> int | None:
-        """The rank whose process this is, or was in this attempt."""
+        """Return the rank of the worker whose process, or whose descendant, this pid is; ended workers of this attempt
+        count too."""
         if pid in self._gone:
             return self._gone[pid]
         return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)

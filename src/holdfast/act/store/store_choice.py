@@ -1,6 +1,6 @@
 """Decides whether holdfast hosts the workers' rendezvous store, and finds the torch for it.
 
-It imports no module and starts no process: the answer takes a millisecond, before the first worker.
+It does not import torch and starts no process, because it runs before the first worker: it takes a millisecond.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from pathlib import Path
 
 import msgspec
 
-#: Tells torch's workers whether MASTER_PORT is served for them. `False` from the user: rank 0 hosts the store.
+#: The variable that tells torch whether the agent serves MASTER_PORT. If the user sets it to `False`, rank 0 hosts the
+#: store.
 CHOICE = "TORCHELASTIC_USE_AGENT_STORE"
 _MOST_TEXT = 1 << 20
-#: In a script that names MASTER_PORT: it may open that port by itself.
+#: Words that show that a script which uses MASTER_PORT may open that port itself.
 _OWN_PORT = (b"socket", b"create_server", b"start_server", b"TCPStore", b"jax", b"MPI", b"zmq", b"grpc")
 _TRAINS = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed")
 _PYTHONS = ("python3", "python")
 
 
 class Torch(msgspec.Struct, frozen=True):
-    """The torch that workers import, and a Python that can load it."""
+    """The torch package that workers import, and a Python that can load it."""
 
     python: str
-    #: Its directory.
+    #: The directory of the torch package.
     package: str
 
 
 def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """The torch of the workers' interpreter, found by its usual places; None where there is none."""
+    """Return the torch of the workers' interpreter, searched in the usual directories; None if it has no torch."""
     names = [command[0]] if _is_python(command[0]) else _PYTHONS
     for name in names:
         python = _which(name, env, cwd)
@@ -41,7 +42,7 @@ def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch
 
 
 def opens_itself(command: Sequence[str], cwd: Path) -> bool:
-    """Whether the script may open, or choose, MASTER_PORT by itself, as far as its own text shows."""
+    """Whether the script's text shows that it may open MASTER_PORT or set it."""
     text = _text(command, cwd)
     if b"MASTER_PORT" not in text:
         return False
@@ -51,19 +52,20 @@ def opens_itself(command: Sequence[str], cwd: Path) -> bool:
 
 
 def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
-    """Whether the script's own text names torch, or a library on top of it: it is likely to want a store."""
+    """Whether the script's text names torch or a library that uses it: then it probably needs a store."""
     text = _text(command, cwd)
     return any(word in text for word in _TRAINS)
 
 
 def _assigns(rest: bytes) -> bool:
-    """`"] = …`, `"]=…`, `=…` (a keyword of `environ.update`) behind the name; `==` compares, and `: …` is a dict's."""
+    """Whether the text after a name assigns it: `"] = …`, `=…` (a keyword of `environ.update`) or `: …` (in a dict),
+    but not `==`."""
     rest = rest[:8].lstrip(b"'\"]) ")
     return rest[:1] in (b"=", b":") and rest[:2] != b"=="
 
 
 def _text(command: Sequence[str], cwd: Path) -> bytes:
-    """The script, the program behind `-c`, or the module's file where it lies below the working directory."""
+    """Return the program's text: the script, the argument of `-c`, or the module's file below the working directory."""
     words = list(command[1:])
     while words:
         word = words.pop(0)
@@ -83,7 +85,7 @@ def _text(command: Sequence[str], cwd: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        return b""  # a pipe would block
+        return b""  # opening a named pipe would block
     try:
         with path.open("rb") as file:
             return file.read(_MOST_TEXT)
@@ -106,7 +108,7 @@ def _which(name: str, env: Mapping[str, str], cwd: Path) -> str | None:
 
 
 def _packages(python: str, env: Mapping[str, str]) -> Iterator[str]:
-    """The directories in which this interpreter is likely to find packages, in its order."""
+    """Yield the directories in which this interpreter probably finds packages, in its search order."""
     yield from filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     if os.path.abspath(python) == os.path.abspath(sys.executable):
         yield from sys.path
@@ -135,7 +137,7 @@ def _torch(place: str) -> str | None:
 
 
 def core_of(package: str) -> str | None:
-    """The file of a torch's C extension; None: it has none, or this is no torch."""
+    """Return the file name of the C extension in a torch package; None if there is none."""
     try:
         names = os.listdir(package)
     except OSError:
@@ -144,7 +146,8 @@ def core_of(package: str) -> str | None:
 
 
 def torch_in(pid: int) -> Torch | None:
-    """The torch that a process has loaded, and its interpreter; None: it has none, or may not be read."""
+    """Return the torch that a process has loaded, with its interpreter; None if it has loaded none, or may
+    not be read."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -152,5 +155,5 @@ def torch_in(pid: int) -> Torch | None:
                     library = line.split(maxsplit=5)[5].strip()
                     return Torch(os.readlink(f"/proc/{pid}/exe"), os.path.dirname(library))
     except OSError:
-        pass  # gone, or another user's
+        pass  # it has ended, or another user owns it
     return None

@@ -1,9 +1,9 @@
-"""The store's process as the supervisor sees it: started when it is wanted, kept from attempt to attempt.
+"""The supervisor's side of the store process: it is started when it is needed, and kept from attempt to attempt.
 
-The port of an attempt is bound and listened on here, before any worker exists, so nothing else can take it and no
-worker finds it closed. The listening socket then goes to the store's process, which imports torch meanwhile: workers
-that connect before it is up wait in the socket's own queue. If it never comes up, the socket is closed and their
-connections end; the attempts that follow have their store hosted by rank 0. Nothing here waits.
+The supervisor listens on an attempt's port before any worker exists, so no other process can take the port and no
+worker finds it closed. It then passes the listening socket to the store process, which imports torch meanwhile: workers
+that connect early wait in the socket's queue. If the store process never comes up, the supervisor closes the socket,
+which ends those connections; rank 0 then hosts the store in later attempts. No call in this module blocks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from holdfast.model.job_spec import JobSpec
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Seconds that the store's process may take until it answers.
+#: Seconds within which the store process must answer.
 UP_S = 60.0
-#: How often it may die in a job before rank 0 hosts the store instead.
+#: After this many deaths of the store process in a job, rank 0 hosts the store instead.
 MOST_LOSSES = 3
 _SCRIPT = Path(__file__).with_name("store_server.py")
-#: Connections that may wait; the kernel may allow fewer (net.core.somaxconn).
+#: Number of connections that may wait for the store; the kernel may allow fewer (net.core.somaxconn).
 _QUEUE = 65535
 _LAST_WORDS = 2048
 
 
 class Store:
-    """No method waits. `processes` lists the job's own. `say` prints what happened to the store."""
+    """Hosts the rendezvous store in a child process. No method blocks.
+
+    `processes`: returns the pids of the job's processes. `say`: prints a message about the store.
+    """
 
     def __init__(
         self,
@@ -54,11 +57,11 @@ class Store:
         self._torch = _wanted(spec, env, cwd)
         self._off = self._torch is None
         self._soon = any(speaks_of_torch(role.command, cwd) for role in spec.roles)
-        """Start it with the workers, and not when the first of them connects."""
+        """Whether to start the store process with the workers, instead of when the first of them connects."""
         self._attempt = 0
         self._port = 0
         self._listener: _socket.socket | None = None
-        """Until the store's process has reported that it serves this port."""
+        """The listening socket of the attempt's port, until the store process reports that it serves the port."""
         self._process: Child | None = None
         self._control: _socket.socket | None = None
         self._output = -1
@@ -72,14 +75,15 @@ class Store:
     # ------------------------------------------------------------------------------------------ what others ask
 
     def hold(self, attempt: int, port: int) -> int | None:
-        """Listen on a port for this attempt (0: any) and have it served; None: rank 0 hosts the store."""
+        """Listen on a port for this attempt (0: any). Return the port, which the store will serve; None if rank 0 hosts
+        the store."""
         self._drop_listener()
         if self._off:
             return None
         try:
             listener = _listen(port)
         except OSError:
-            return None  # taken: rank 0 will find it so, and say so
+            return None  # the port is in use: rank 0 will get the same error and report it
         self._attempt, self._port, self._listener = attempt, listener.getsockname()[1], listener
         if self._process is not None:
             self._hand_over()
@@ -90,7 +94,7 @@ class Store:
         return self._port
 
     def trouble(self, attempt: int) -> str:
-        """What happened to the store in this attempt; empty: it serves."""
+        """Return a sentence about the store's failure in this attempt; empty if it has not failed."""
         return self._troubles.get(attempt, "")
 
     # ------------------------------------------------------------------------------------------ time
@@ -117,14 +121,14 @@ class Store:
     # ------------------------------------------------------------------------------------------ its process
 
     def _knocked(self, fd: int, now: float) -> None:
-        """A process has connected: from now on a store is wanted."""
+        """Start the store if a process with torch has connected; otherwise drop the connection."""
         found = next((torch for pid in self._processes() if (torch := torch_in(pid)) is not None), None)
         if found is not None:
             self._start(found, now)
             return
-        # No process of the job has torch: this is not for a store.
+        # No process of the job has loaded torch, so this connection is not for a store.
         assert self._listener is not None
-        os.close(self._listener._accept()[0])  # type: ignore[attr-defined]  # `socket` itself would be imported for it
+        os.close(self._listener._accept()[0])  # type: ignore[attr-defined] # the public call would import `socket`
 
     def _start(self, torch: Torch, now: float) -> None:
         assert self._listener is not None
@@ -171,16 +175,16 @@ class Store:
         try:
             self._control.sendmsg([str(self._port).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
         except OSError:
-            pass  # it has died; its pidfd tells, and the listening socket is still here
+            pass  # it has died: its pidfd reports that, and this process still has the listening socket
 
     def _on_readable(self, fd: int, now: float) -> None:
         assert self._control is not None
         try:
             said = self._control.recv(64)
         except ConnectionResetError:
-            said = b""  # it ended with our message unread
+            said = b""  # the store process ended before it read the message
         if not said:
-            self._reactor.forget(fd)  # it is about to end; its pidfd tells
+            self._reactor.forget(fd)  # the store process is about to end: its pidfd reports that
         elif said == b"up %d" % self._port:
             self._is_up, self._deadline = True, None
             self._soon = True
@@ -206,7 +210,7 @@ class Store:
     def _lost(self, pid: int, how: str, now: float) -> None:
         text = f"the rendezvous store (pid {pid}) {how}"
         if self._listener is not None and self._losses < MOST_LOSSES:
-            # Between two attempts: no worker has asked it for anything yet.
+            # This attempt's port was not served yet, so no worker has used the store: restart it.
             self._say(f"{text}; a new one is started")
             self._start_again(now)
             return
@@ -249,14 +253,14 @@ class Store:
 
 
 def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """The torch that hosts the store of this job; None: rank 0 hosts it, or there is none.
+    """Return the torch that hosts the job's store; None if holdfast shall not host one, or finds no torch.
 
-    One worker needs no store that outlives it. Where the user sets `False`, or a script opens the port itself, the port
-    is theirs.
+    A single worker needs no store that outlives it. If the user sets `CHOICE` to `False`, or a script opens the port
+    itself, holdfast leaves the port to the workers.
     """
     if spec.world_size < 2:
         return None
-    # Under another launcher the variable is that launcher's, and means its own port.
+    # With TORCHELASTIC_RUN_ID holdfast runs under another launcher, which has set the variable for its own port.
     if env.get(CHOICE) == "False" and "TORCHELASTIC_RUN_ID" not in env:
         return None
     if any(CHOICE in role.env or "MASTER_PORT" in role.env or opens_itself(role.command, cwd) for role in spec.roles):
@@ -266,7 +270,8 @@ def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
 
 
 def _listen(port: int) -> _socket.socket:
-    """A socket that listens on this port for both families, as torch's own does; OSError: it is taken."""
+    """Return a socket that listens on this port for IPv6 and IPv4, as torch's own does. Raises OSError if the port is
+    in use."""
     try:
         listener = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
     except OSError:

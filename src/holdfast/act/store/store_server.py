@@ -1,11 +1,11 @@
-"""What runs in the store's process, under the workers' Python: torch's TCPStore, and nothing else of torch.
+"""The program of the store process: it serves torch's TCPStore, under the workers' Python.
 
-Started as `python -I -S store_server.py CONTROL PACKAGE HOW`, by Python 3.8 or a later one. Each message on the socket
-CONTROL is a port with its listening socket: a store of its own, in place of the one before; the answer is `up PORT`.
-The end of that socket ends the process.
+It is started as `python -I -S store_server.py CONTROL PACKAGE HOW`, with Python 3.8 or later. Each message on the
+socket CONTROL is a port with its listening socket: the program replaces the previous store by a new one on that port,
+and answers `up PORT`. The process exits at the end of file of CONTROL.
 
-HOW is `core`: only the part of torch in C is loaded, in a fifth of a second instead of one to several, and without a
-line of its Python being run. Or `whole`, for a torch that cannot be had so.
+HOW `core` loads only torch's C extension, in a fifth of a second instead of one or more, and runs none of torch's
+Python code. HOW `whole` imports torch normally, for a torch whose extension cannot be loaded alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `typing` would be imported for nothing
 
 
 def load(package: str, how: str) -> Any:
-    """torch's TCPStore."""
+    """Import torch as HOW says, and return its TCPStore class."""
     if how == "whole":
         sys.path.append(os.path.dirname(package))
         return importlib.import_module("torch.distributed").TCPStore
@@ -38,7 +38,7 @@ def load(package: str, how: str) -> Any:
 
 
 def serve(control: socket.socket, make: Any) -> None:
-    """Host one store after the other until no process is left that could ask."""
+    """Host one store after the other until the supervisor closes `control`."""
     size = array.array("i").itemsize
     store = None
     while True:
@@ -47,7 +47,7 @@ def serve(control: socket.socket, make: Any) -> None:
             return
         fds = array.array("i")
         fds.frombytes(ancillary[0][2][:size])
-        del store  # the attempt before is over, and all its workers
+        del store  # the previous attempt is over, so no worker uses its store
         store = make(
             host_name="127.0.0.1",
             port=int(data),
@@ -63,5 +63,5 @@ def serve(control: socket.socket, make: Any) -> None:
 
 if __name__ == "__main__":
     serve(socket.socket(fileno=int(sys.argv[1])), load(sys.argv[2], sys.argv[3]))
-    # Its threads are torch's: they end with the process, and need no farewell.
+    # The only other threads are torch's, which need no cleanup.
     os._exit(0)

@@ -1,1 +1,1 @@
-"""Warm starts: workers forked from a process, the nursery, that has done their imports already."""
+"""Warm starts: workers are forked from the nursery, a process that has already done their imports."""

@@ -1,4 +1,4 @@
-"""Helpers that are needed no more, from their kill until they are reaped."""
+"""Kills helper processes and reaps them later, without blocking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def reap_later(reactor: Reactor, child: Child) -> None:
-    """Kill it; it is reaped when its pidfd is readable, and from then on forgotten."""
+    """Kill the child, and reap it once its pidfd is readable."""
 
     def reap(fd: int, now: float) -> None:
         reactor.forget(fd)

@@ -1,4 +1,4 @@
-"""All nurseries of a job: one for each command and environment that its workers have."""
+"""All nurseries of a job: one for each worker command."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.act.worker_starts import Ticket, WarmStart
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Seconds that importing may take unless a setting changes it.
+#: Default limit in seconds for the imports.
 IMPORT_S = 120.0
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
-#: Seconds after their go until the next attempt's workers are forked: the present ones start first.
+#: Seconds between the go and the forking of the next attempt's workers, so that the present workers start first.
 STAND_BY_S = 1.0
 
 
 class Warm:
-    """Starts workers warm where that is safe, and reports once why where it is not."""
+    """Starts workers warm if that is safe; otherwise it reports the reason once."""
 
     def __init__(
         self,
@@ -46,23 +46,23 @@ class Warm:
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
         self._wanted: dict[tuple[str, ...], int] = {}
-        """The number of workers of each command that the present attempt has requested."""
+        """The number of workers that the present attempt has requested, by command."""
         self._attempt = 0
         self._stand_by_at: float | None = None
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Receives the answers that come later than `ask` and `tick`."""
+        """Set the function that receives the answers which `ask` and `tick` did not return."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
-        """Do the imports of this command while there is still other work."""
+        """Start the imports of this command early, while other work goes on."""
         nursery = self._nursery(command, env, cwd)
         if not isinstance(nursery, str):
             nursery.begin(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
-        """Request a worker; the answer may come at once or later."""
+        """Request a worker. Return the answers that are known at once; others are delivered later."""
         if ticket.attempt != self._attempt:
             self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
         same = ticket.command == ticket.written
@@ -101,12 +101,12 @@ class Warm:
             self._say(text)
 
     def released(self, now: float) -> None:
-        """The attempt's workers have their go."""
+        """Note that the attempt's workers have their go."""
         if self._standby:
             self._stand_by_at = now + STAND_BY_S
 
     def lost(self, now: float) -> None:
-        """A worker has failed: the next attempt's workers are forked while this one is stopped and explained."""
+        """Fork the next attempt's workers after a worker has failed, while holdfast stops and explains this attempt."""
         self._stand_by_at = None
         self._fork(now)
 
@@ -115,13 +115,13 @@ class Warm:
             self._nurseries[command].stand_by(count, now)
 
     def cancel(self) -> None:
-        """The attempt is being stopped: those who still wait for a worker need none."""
+        """Cancel all waiting requests, because the attempt is being stopped."""
         self._stand_by_at = None
         for nursery in self._nurseries.values():
             nursery.cancel()
 
     def rouse(self) -> None:
-        """A child has died, was stopped, or continues."""
+        """Continue nurseries that are stopped and needed, after a SIGCHLD."""
         for nursery in self._nurseries.values():
             nursery.rouse()
 

@@ -1,7 +1,7 @@
-"""One nursery as the supervisor sees it: a process that imports, forks workers when asked, and may be lost at any time.
+"""The supervisor's side of one nursery: a process that imports, forks workers on request, and may die at any time.
 
-Nothing here waits. A worker is asked for with a ticket; the answer, a prepared process or the reason for a cold start,
-comes from `ready` or `tick`, and never later than the time limits.
+No call in this module blocks. A ticket requests a worker. The answer, a prepared process or None for a cold start,
+comes within the time limits: from `ask`, from `tick`, or through `heard`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from holdfast.children import Child
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Seconds that a fork, or a look at the files, may take before the nursery counts as hung.
+#: Seconds that a fork, or a check of the files, may take before the nursery counts as hung.
 ANSWER_S = 10.0
-#: How often a nursery may die or hang before it is abandoned, with no worker from it in between.
+#: A nursery that dies or hangs this often, with no worker claimed in between, is abandoned.
 MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
@@ -44,7 +44,12 @@ class NurseryState(enum.Enum):
 
 
 class Nursery:
-    """`heard` gets later answers, and when. `say` tells the user why workers start cold."""
+    """Starts one nursery and claims workers from it.
+
+    `plan`: the command. `env`, `cwd`: the workers' environment and directory. `preload`: modules to import first.
+    `import_s`: limit in seconds for the imports. `lessons`: what earlier nurseries learned. `heard`: receives the
+    answers that come later, with their time. `say`: prints why workers start cold.
+    """
 
     def __init__(
         self,
@@ -71,7 +76,7 @@ class Nursery:
         self._say = say
         self.state = NurseryState.OFF
         self._deaths = 0
-        """Deaths since the last worker came from it."""
+        """Number of deaths since a worker was last claimed from it."""
         self._process: Child | None = None
         self._control: socket.socket | None = None
         self._waiting: deque[Ticket] = deque()
@@ -79,22 +84,22 @@ class Nursery:
         self._pipe: int | None = None
         self._asked = 0
         self._keep = 0
-        """The number of waiting forks that no start has requested yet."""
+        """How many idle forks to keep ready for later requests."""
         self._replaced = 0
-        """The number of them that died and were replaced."""
+        """How many idle forks have died and were replaced."""
         self._fresh_for = 0
-        """The attempt for which the files on disk were found unchanged."""
+        """The last attempt for which the files on disk were found unchanged."""
         self._checking: int | None = None
         self._deadline: float | None = None
         self._answers: list[WarmStart] = []
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
-        """Received messages that are not handled yet, with their fds."""
+        """Received messages that are not handled yet, each with its fds."""
         children.inform(self._take_messages)
 
     # ------------------------------------------------------------------------------------------ asking
 
     def fits(self, ticket: Ticket) -> str:
-        """The variables because of which this worker cannot start here; empty if there are none."""
+        """Return the variables whose values prevent this worker from starting here; empty if there are none."""
         return difference(self._env, shared(ticket.env))
 
     def begin(self, now: float) -> None:
@@ -111,13 +116,14 @@ class Nursery:
         return self._take()
 
     def rouse(self) -> None:
-        """Continue it if it was stopped (SIGSTOP) and is needed."""
+        """Continue the nursery if it was stopped (SIGSTOP) and is needed."""
         wanted = self._waiting or self._asked or self._checking is not None
         if wanted and self._process is not None and rouse(self._process.pid, self._process.pidfd):
             self._say(f"warm: the nursery (pid {self._process.pid}) was stopped; holdfast sent it SIGCONT")
 
     def stand_by(self, count: int, now: float) -> None:
-        """Have this many workers forked that no start has requested yet; as soon as it can, and again if they die."""
+        """Keep `count` idle forks ready for later requests: fork them as soon as possible, and replace
+        those that die."""
         self._keep = count
         self._top_up(now)
 
@@ -128,7 +134,7 @@ class Nursery:
             self.rouse()
 
     def cancel(self) -> None:
-        """The requested workers are no longer wanted."""
+        """Drop all waiting requests."""
         self._waiting.clear()
 
     # ------------------------------------------------------------------------------------------ its process
@@ -139,11 +145,11 @@ class Nursery:
         env = nursery_environment(self._env, theirs.fileno(), str(_DOOR))
         config = briefing(self._plan, self._env, self._preload, self._lessons.of(self._plan, self._cwd))
         null = os.open(os.devnull, os.O_RDONLY)
-        # A pipe, as workers have: whether a stream can seek is found out, and kept, when Python starts.
+        # Use a pipe, as workers have: Python checks only at its start whether a stream can seek.
         reader, writer = os.pipe()
         try:
             if not (_DOOR / "sitecustomize.py").exists():
-                raise OSError(f"{_DOOR} is gone")  # the interpreter would run the script itself
+                raise OSError(f"{_DOOR} is gone")  # without it the interpreter would run the script itself
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
             process = spawn(
@@ -175,7 +181,7 @@ class Nursery:
             self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
-        """Kill it and its unclaimed forks, and forget both."""
+        """Kill the nursery and its unclaimed forks, and reset the state."""
         for message, fds in self._heard:
             if _is_birth(message, fds):
                 children.forget(message[1])
@@ -204,7 +210,8 @@ class Nursery:
         reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
-        """It died or hung: those who wait start cold; a new one is begun for the next attempt, a few times."""
+        """Handle a nursery that died or hung: waiting workers start cold, and a new nursery is started, up to
+        `MOST_DEATHS`."""
         self._end()
         self._deaths += 1
         if self._deaths >= MOST_DEATHS:
@@ -241,13 +248,13 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # what kills them would kill the next as well
+                    self._keep = 0  # the cause would kill the next ones as well
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)
 
     def _receive(self, now: float) -> bool:
-        """Act on one message; False if there is none."""
+        """Handle one message; return False if there is none."""
         if not self._heard and not self._take_message():
             return False
         message, fds = self._heard.popleft()
@@ -266,7 +273,8 @@ class Nursery:
         return True
 
     def _take_messages(self) -> None:
-        """A fork reports itself before it becomes a child of ours: each visible one has been reported."""
+        """Read all messages. A fork reports itself before this process adopts it, so every visible child is
+        then known."""
         while self._take_message():
             pass
 
@@ -282,7 +290,7 @@ class Nursery:
                 self._lessons.learn(self._plan, self._cwd, lesson)
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
-                # It has gone back to before an import: a fork of it is the nursery now.
+                # The nursery has undone an import: its spare is the nursery now.
                 reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
@@ -318,7 +326,7 @@ class Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def _serve(self, now: float) -> None:
-        """Do what is possible for those who wait."""
+        """Serve the waiting tickets as far as possible now."""
         if self.state is NurseryState.GIVEN_UP:
             self._refuse()
         if self.state is not NurseryState.READY or not self._waiting:
@@ -329,16 +337,17 @@ class Nursery:
                 return
             self._asked += missing
         if self._fresh_for != self._waiting[0].attempt and self._checking is None:
-            # After the forks, which take longer: they are of no use if a file has changed, and then end with it.
+            # Request this after the forks, which take longer. If a file has changed, the forks are dropped with the
+            # nursery.
             self._checking = self._waiting[0].attempt
             self._request(("check",), now)
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
         if len(self._waiting) > len(self._idle) + self._asked:
-            self._serve(now)  # one of them was of no use
+            self._serve(now)  # a fork was unusable: request another
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
-        """False: it cannot be reached, and the waiting tickets were refused."""
+        """Send a request. Return False if the nursery cannot be reached; it is then treated as failed."""
         assert self._control is not None
         self._deadline = now + self._answer_s
         try:
@@ -349,7 +358,7 @@ class Nursery:
         return True
 
     def _claim(self, idle: Idle) -> None:
-        """Make a waiting fork the worker of the first ticket; a useless one is dropped."""
+        """Make an idle fork the worker of the first ticket; drop a fork that cannot answer."""
         process = claim(idle, self._waiting[0]) if is_awake(idle) else None
         if process is None:
             self._drop(idle)
@@ -375,7 +384,7 @@ class Nursery:
             self._top_up(now)
         if self._deadline is not None and now >= self._deadline:
             if self.state is NurseryState.IMPORTING:
-                # It would hang again.
+                # A new nursery would hang again.
                 self._give_up(f"importing took longer than {self._import_s:g} s", now)
             else:
                 self._failed(f"the nursery did not answer within {self._answer_s:g} s", now)
@@ -388,5 +397,5 @@ class Nursery:
 
 
 def _is_birth(message: tuple[Any, ...], fds: list[int]) -> bool:
-    """Whether the message is about a process that is a child of ours, or soon will be."""
+    """Whether the message reports a process that is, or soon will be, a child of this process."""
     return bool(fds) and message[0] in ("born", "moved") and len(message) > 1 and isinstance(message[1], int)

@@ -1,4 +1,4 @@
-"""What a nursery gets when it is started."""
+"""Makes the environment and the first message of a nursery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from holdfast.act.warm.warm_command import OURS, PER_WORKER, Blueprint
 
 
 def nursery_environment(env: Mapping[str, str], control: int, door: str) -> dict[str, str]:
-    """The workers' environment, with the way in. `control`: the fd of its socket."""
+    """Return the nursery's environment: the workers' one, with the directory `door` first on PYTHONPATH. `control`: the
+    fd of the nursery's socket."""
     pythonpath = env.get("PYTHONPATH")
     return {
         "HOLDFAST_NURSERY": str(control),
@@ -23,7 +24,7 @@ def nursery_environment(env: Mapping[str, str], control: int, door: str) -> dict
 
 
 def briefing(plan: Blueprint, env: Mapping[str, str], preload: Sequence[str], lesson: Lesson | None) -> dict[str, Any]:
-    """Its first message."""
+    """Return the first message to a nursery."""
     return {
         "supervisor": os.getpid(),
         "pythonpath": env.get("PYTHONPATH"),

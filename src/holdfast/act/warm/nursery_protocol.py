@@ -1,4 +1,4 @@
-"""The messages over the sockets: a nursery's, and those that turn a waiting fork into the worker of a ticket."""
+"""The messages between supervisor and nursery, and those that turn an idle fork into the worker of a ticket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _RECEIVE = 1 << 16
 
 
 def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
-    """The next message and its fds, which are the caller's then; None if there is none now, or never will be."""
+    """Return the next message and its fds, which the caller must close; None if there is none now, or the socket has
+    ended."""
     size = array.array("i").itemsize
     try:
         data, ancillary, _, _ = control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
@@ -35,24 +36,24 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
     try:
         message = marshal.loads(data)
     except (EOFError, ValueError, TypeError):
-        message = None  # the user's own modules run in the nursery, and can write to any descriptor there
+        message = None  # libraries run in the nursery and may write to any descriptor
     return message if isinstance(message, tuple) else ("garbled",), list(fds)
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A fork that is not claimed yet."""
+    """A fork of the nursery that is not claimed yet. `door`: the socket to it."""
 
     child: Child
     door: socket.socket
 
 
 def is_awake(idle: Idle) -> bool:
-    """Whether it can answer: one that was stopped (SIGSTOP), or that is dying, never reports that it is ready."""
+    """Whether the fork can answer: a fork that was stopped (SIGSTOP) or is dying never reports that it is ready."""
     return _state(idle.child.pid) not in (b"", b"T", b"t", b"Z", b"X")
 
 
 def rouse(pid: int, pidfd: int) -> bool:
-    """Continue a process that was stopped (SIGSTOP); returns whether it was.
+    """Continue a process that was stopped (SIGSTOP); return whether it was.
 
     Only a signal leaves a process in state T. A process that waits for the CPU, for its disk or for a debugger is in
     another state, and gets no signal.
@@ -62,12 +63,12 @@ def rouse(pid: int, pidfd: int) -> bool:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGCONT)
     except ProcessLookupError:
-        return False  # it has just died: its pidfd tells
+        return False  # it has just died: its pidfd reports that
     return True
 
 
 def _state(pid: int) -> bytes:
-    """Its state letter in proc(5); empty if it has ended."""
+    """Return the process's state letter of proc(5); empty if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[0]
@@ -76,7 +77,8 @@ def _state(pid: int) -> bytes:
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
-    """Send it everything that the worker of this ticket needs; None if it has died. Its door is closed then."""
+    """Send the fork everything that the ticket's worker needs. Return None if the fork has died. `door` is closed in
+    any case."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     order = os.memfd_create("claim")
@@ -100,5 +102,5 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         for fd in (order, go_read, status_write):
             os.close(fd)
     os.set_blocking(status_read, False)
-    children.forget(idle.child.pid)  # the job's, from now on
+    children.forget(idle.child.pid)  # it is a process of the job from now on
     return Spawned(idle.child.pid, idle.child.pidfd, go_write, status_read)

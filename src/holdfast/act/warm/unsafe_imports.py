@@ -1,5 +1,4 @@
-"""What the nurseries of a script have learned: the imports after which no fork is safe. Later nurseries leave
-them out."""
+"""Stores lessons: the imports of a script after which no fork is safe. Later nurseries of the script leave them out."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
-#: The number of scripts that are remembered.
+#: The lessons of at most this many scripts are kept.
 MOST = 64
 _MOST_BYTES = 1 << 18
 
@@ -20,24 +19,24 @@ _MOST_BYTES = 1 << 18
 class Lesson(msgspec.Struct, frozen=True):
     """One import of a script that is left to its workers."""
 
-    #: Its place among the script's steps.
+    #: The index of the import among the script's steps.
     step: int
     name: str
     why: str
-    #: The file of the package that spoils it, with its time of change, size and inode: a new release may do better.
+    #: The package's file with its modification time in ns, size and inode: a new release may be safe.
     stamp: tuple[str, int, int, int] | None = None
-    #: The modules of torch that it brings.
+    #: The modules of torch that the import loads.
     modules: tuple[str, ...] = ()
 
 
 class Lessons:
-    """Files below `place`, one a script. A file that cannot be read or written is treated as missing."""
+    """The lessons in files below `place`, one per script. A file that cannot be read or written counts as missing."""
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
 
     def of(self, plan: Blueprint, cwd: Path) -> Lesson | None:
-        """The lessons for a script in its present version."""
+        """Return the lesson for a script in its present version; None if there is none."""
         if self._place is None:
             return None
         try:
@@ -47,7 +46,7 @@ class Lessons:
             return None
 
     def learn(self, plan: Blueprint, cwd: Path, told: object) -> None:
-        """Remember the lesson of a nursery."""
+        """Store the lesson that a nursery reported."""
         if self._place is None or told is None:
             return
         try:
@@ -62,10 +61,10 @@ class Lessons:
             for old in kept[MOST:]:
                 old.unlink()
         except (OSError, Malformed):
-            pass  # the next nursery finds it out by itself
+            pass  # the next nursery will learn it again
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
-        """By the script, its interpreter and its content."""
+        """Return the lesson's path, named by the command, the directory and the script's content."""
         who = [*plan.command, str(plan.script), str(cwd)]
         content = Path(plan.script).read_bytes() if plan.script and Path(plan.script).is_file() else b""
         named, held = zlib.crc32("\0".join(who).encode(errors="replace")), zlib.crc32(content)

@@ -1,4 +1,4 @@
-"""Whether a worker's command may be started warm: this very interpreter, running a script or a module."""
+"""Decides whether a worker's command can be started warm: it must run a script or a module with this interpreter."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
-#: The same for variables with these prefixes, and no import depends on them.
+#: Variables with these prefixes may differ too, and no import depends on them.
 OURS = ("HOLDFAST_", "PAI_", "FC_")
 _PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
 
 
 class Blueprint(msgspec.Struct, frozen=True):
-    """What a nursery is started with. Exactly one of `script` and `module` is set."""
+    """The command of a nursery. Exactly one of `script` and `module` is set."""
 
     command: tuple[str, ...]
     script: str | None
@@ -31,7 +31,8 @@ class Blueprint(msgspec.Struct, frozen=True):
 def blueprint(
     command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[str], python: str = sys.executable
 ) -> Blueprint | str:
-    """The blueprint of a command, or why its workers start cold. `python`: other interpreters for it than our own."""
+    """Return the blueprint of a command, or the reason why its workers start cold. `python`: an interpreter that is
+    allowed besides holdfast's own."""
     found = shutil.which(command[0], path=env.get("PATH"))
     known = dict.fromkeys((python, sys.executable))
     if found is None or not any(_same(os.path.join(cwd, found), each) for each in known):
@@ -64,18 +65,19 @@ def blueprint(
 
 
 def _same(path: str, python: str) -> bool:
-    """The same file in the same directory: a virtual environment is known by where its interpreter lies."""
+    """Whether both are the same file in the same directory: a virtual environment depends on its interpreter's
+    directory."""
     mine = os.path.abspath(python)
     same_place = os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(mine))
     return same_place and os.path.realpath(path) == os.path.realpath(mine)
 
 
 def shared(env: Mapping[str, str]) -> dict[str, str]:
-    """The part of a worker's environment that is the same for all workers and attempts: what imports may read."""
+    """Return the variables that are equal for all workers and attempts: imports may read them."""
     return {name: value for name, value in env.items() if name not in PER_WORKER and not name.startswith(OURS)}
 
 
 def difference(mine: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The names of up to three variables that differ."""
+    """Return the names of up to three variables that differ, as text."""
     names = sorted(name for name in mine.keys() | other.keys() if mine.get(name) != other.get(name))
     return ", ".join(names[:3])

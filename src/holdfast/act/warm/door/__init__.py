@@ -1,1 +1,1 @@
-"""The directory that the nursery has in front of its module search path: nothing else may lie here."""
+"""The first directory on the nursery's module search path: it must contain only `sitecustomize`."""

@@ -1,8 +1,8 @@
-"""How the nursery gets in: Python imports this module as the last thing before it runs the script.
+"""The nursery's entry point: Python imports this module just before it runs the script.
 
-The nursery is started with the workers' own command line. This module serves until it has to fork; in each forked
-worker it returns, and the interpreter itself then runs the script, exactly as it would have without us: `__main__`,
-`sys.path[0]`, `-m`, tracebacks, exit statuses and the end of the process are all its own.
+The nursery is started with the workers' command line. This module then serves fork requests and never returns in the
+nursery. In each forked worker it returns, and the interpreter runs the script exactly as in a cold start: `__main__`,
+`sys.path[0]`, `-m`, tracebacks, exit statuses and the interpreter's shutdown are unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def _step_aside() -> str:
-    """Be found no more: this module's directory leaves the search path. The directory above it."""
+    """Remove this module and its directory from the import system; return the parent directory."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if path != here]
     sys.path_importer_cache.pop(here, None)
@@ -21,14 +21,16 @@ def _step_aside() -> str:
 
 
 def _serve() -> bool:
-    """Come back in a worker only; True if the user has a `sitecustomize` too, which then is the one imported."""
+    """Serve as the nursery; return only in a worker. True if the user has a `sitecustomize` too, which was imported
+    instead."""
     inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
     package = type(sys)(name)
     package.__path__ = [inside]
     sys.modules[name] = package
     own_one: bool = __import__(name + ".nursery_main", fromlist=["serve"]).serve()
-    # By their names: a walk through all that is imported would give each name a page of memory of one's own.
+    # List the modules by name: iterating over `sys.modules` would write to, and so copy, many memory pages shared with
+    # the nursery.
     for part in (
         "",
         ".nursery_main",
@@ -45,7 +47,8 @@ def _serve() -> bool:
 
 
 def _users_own() -> bool:
-    """In an interpreter that a worker makes inside itself: it has the nursery's search path, and nothing to serve."""
+    """Import the user's `sitecustomize`, if any, in an interpreter that a worker starts: it inherits the nursery's
+    search path but must not serve."""
     _step_aside()
     try:
         __import__("sitecustomize")
@@ -61,10 +64,10 @@ def _enter() -> bool:
         return _users_own()
     try:
         return _serve()
-    except BaseException:  # of any kind: the script must never run in the nursery itself
+    except BaseException:  # whatever is raised: the script must never run in the nursery itself
         os._exit(70)
 
 
 if not _enter():
-    # What Python hears where there is no such module, and passes over in silence.
+    # Python silently ignores this error, which it also gets if there is no such module.
     raise ImportError("no sitecustomize", name="sitecustomize")

@@ -1,6 +1,6 @@
-"""What runs inside the nursery: in the workers' interpreter, before anything of the user's own has run.
+"""The code that runs inside the nursery: in the workers' interpreter, before the user's code.
 
-Nothing but the standard library is used here, and as little of it as possible: all that the nursery imports, the
-script finds already imported. The package is loaded under the name `_holdfast_nursery` and taken out of `sys.modules`
-before a worker goes on. That interpreter is the user's: what stands here runs under CPython 3.9 and newer.
+It imports only the standard library, and as little of it as possible, because the script finds every module that the
+nursery imported in `sys.modules`. The package is loaded as `_holdfast_nursery`, and removed from `sys.modules` before a
+worker continues. The interpreter is the user's, so this code must run on CPython 3.9 and later.
 """

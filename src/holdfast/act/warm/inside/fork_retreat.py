@@ -1,8 +1,8 @@
-"""A way back from an import that no fork may follow: a fork of the nursery from before that import, which waits.
+"""Undoes an import after which forking is unsafe: a fork of the nursery from before that import takes over.
 
-Before each import that may bring much, the nursery keeps a spare of itself. If what was imported spoils it for forks (a
-thread, a variable of a worker's own that was read), the spare goes on in its place, without that import: what was
-imported before stays imported, and nothing is imported twice here.
+Before each import that may be large, the nursery forks a spare of itself, which waits. If the import makes forks unsafe
+(it starts a thread, or reads a variable that differs between workers), the spare becomes the nursery, without that
+import. All earlier imports are kept, and nothing is imported twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from . import fork_to_worker
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -24,7 +24,7 @@ _READ = 1 << 16
 
 
 class Spare:
-    """A fork that waits, as the nursery that made it sees it."""
+    """A waiting fork, seen from the nursery that forked it. `tell` is the pipe to it, `heard` the pipe from it."""
 
     def __init__(self, pid: int, tell: int, heard: int) -> None:
         self.pid = pid
@@ -36,13 +36,14 @@ class Spare:
         os.close(self.heard)
 
     def dismiss(self) -> None:
-        """It is not needed: it reads the end of its pipe, and leaves."""
+        """End a spare that is not needed: closing the pipe makes it exit."""
         self.close()
         os.waitpid(self.pid, 0)
 
 
 class Retreat:
-    """The spares of this nursery: of the state before the last import, and while one is looked at, after it."""
+    """The spares of this nursery: one from before the last import, and one from after it while that import
+    is checked."""
 
     def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
         self._control = control
@@ -60,12 +61,13 @@ class Retreat:
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
-        """Keep a spare from here on. None in the nursery; what it has found, in the spare when that takes over."""
+        """Fork a spare. Return None in the nursery. In the spare, wait, and return the nursery's findings when the
+        spare takes over."""
         read, tell = os.pipe()
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()  # or both would write it
+                stream.flush()  # otherwise both processes would write the buffered text
         sizes = [os.fstat(fd).st_size for fd in self._printed]
         nursery = os.getpid()
         pid = fork()
@@ -82,13 +84,13 @@ class Retreat:
         try:
             found = self._wait(read, answer, nursery)
             for at, fd in enumerate(self._printed):
-                os.ftruncate(fd, sizes[at])  # what the other printed, workers will print
-        except BaseException:  # nothing is known of this state: workers start cold
+                os.ftruncate(fd, sizes[at])  # drop the nursery's later output: the workers will print it
+        except BaseException:  # the spare's state is unknown: exit, so that workers start cold
             os._exit(70)
         return found
 
     def forget_first(self) -> None:
-        """The import was harmless: the state before it is not needed."""
+        """Dismiss the oldest spare, because the import after it was harmless."""
         self._spares.pop(0).dismiss()
 
     def forget(self) -> None:
@@ -96,7 +98,7 @@ class Retreat:
             self.forget_first()
 
     def hand_over(self, found: dict[str, Any]) -> None:
-        """Let the oldest spare be the nursery. Does not return, but where it has died."""
+        """Make the oldest spare the nursery, and exit. Return only if that spare has died."""
         first, *others = self._spares
         for other in others:
             other.dismiss()
@@ -104,7 +106,7 @@ class Retreat:
         os.write(first.tell, marshal.dumps(found))
         os.close(first.tell)
         if os.read(first.heard, 1):
-            # The supervisor hears of it before it becomes its child: one that it does not know is one of the job's.
+            # Report the spare before the supervisor adopts it: an unknown child would count as a process of the job.
             fds = struct.pack("i", os.pidfd_open(first.pid))
             message = marshal.dumps(("moved", first.pid))
             self._control.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
@@ -142,7 +144,7 @@ class Retreat:
 
 
 def fork() -> int:
-    """Python 3.12 warns of a fork among threads; whether there are any that matter is seen by other means."""
+    """Fork without Python 3.12's warning about threads, which are checked elsewhere."""
     if sys.version_info >= (3, 12):
         import warnings
 
@@ -157,9 +159,10 @@ _READ_BY_TORCH = ("TORCH", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KMP_", "GOMP_",
 
 
 def torch_part(known: frozenset[str], environ: dict[str, str], but: frozenset[str]) -> list[str]:
-    """The modules of torch that an import has brought, in its order: what can be imported without the import itself.
+    """Return torch's modules that an import has loaded, in order: they can be imported without that import.
 
-    Not where that has set a variable (other than `but`) that torch may read when it is imported. `environ`: as it was.
+    Return none if the import has set a variable, other than those in `but`, that torch may read. `environ`: the
+    environment before the import.
     """
     now = dict(os.environ)
     for name in environ.keys() | now.keys():

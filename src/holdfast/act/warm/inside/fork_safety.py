@@ -1,7 +1,7 @@
-"""Whether a process that has imported things may be forked: nothing in it may be lost, shared or doubled by a fork.
+"""Checks whether a process may be forked after its imports: a fork must not lose, share or duplicate anything.
 
-What imports do to Python's own objects is not looked at: a script that does the same imports sees the same. Looked at
-is what belongs to a *process*: threads, descriptors, devices, children, signals, the environment, the directory.
+Python objects are not checked, because a script that does the same imports gets the same objects. The checks cover the
+state of the *process*: threads, descriptors, devices, children, signals, environment, working directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from collections.abc import Iterator
 
 DEVICES = (
@@ -24,22 +24,22 @@ DEVICES = (
     "/dev/infiniband/",
     "/dev/neuron",
 )
-#: Variables to which libraries give the same value in each process, for the processes below it, where they have none.
+#: Variables that libraries set, if they are unset, to the same value in each process, for its child processes.
 #:
 #: The first is torch._inductor's (as of torch 2.13), the next two are scikit-learn's, the last is DeepSpeed's.
 DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
 })  # fmt: skip
-#: Threads that their library does without in a fork. jemalloc's (pyarrow's) gives back memory behind a program's back;
-#: its own handler for forks switches that off in the child, which gives back memory when it frees some instead.
+#: Names of threads that their library does not need after a fork. jemalloc's thread (in pyarrow) returns memory in the
+#: background; its fork handler makes the child return memory when it frees some instead.
 FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
-#: How long a new thread may take until it has given itself a name.
+#: Seconds within which a new thread sets its name.
 NAMED_S = 0.2
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
 class ProcessSnapshot:
-    """What this process is like now."""
+    """The present state of this process, to compare later."""
 
     def __init__(self) -> None:
         self.fds = dict(_fds())
@@ -53,24 +53,26 @@ class ProcessSnapshot:
 
 
 class ScriptSettings:
-    """What a script sets between its imports, and an import may set too: the later of the two would have the say."""
+    """Detects settings that both the script and a later import make: doing the imports first would change which of them
+    wins."""
 
     def __init__(self) -> None:
         self._then: dict[str, list[object]] = {}
 
     def by_script(self, what: str) -> None:
-        """`what`: `logging` or `random`."""
+        """Note that the script sets `what` at this step: `logging` or `random`."""
         self._then.setdefault(what, _settings(what))
 
     def forked(self) -> None:
-        """`random` seeds itself in a fork: that is no import's doing."""
+        """Take the settings anew after a fork, in which `random` seeds itself: no import did that."""
         self._then = {what: _settings(what) for what in self._then}
 
     def by_imports(self) -> str:
-        """What imports behind the script's have set; empty if nothing."""
+        """Return a phrase for the setting that an import changed after the script had set it; empty if
+        there is none."""
         for what, then in self._then.items():
             now = _settings(what)
-            # Of what was not imported then, the script has set nothing.
+            # None means that the module was not imported then, so the script had set nothing in it.
             if any(one is not None and one != now[at] for at, one in enumerate(then)):
                 return {"logging": "the handlers of logging", "random": "the state of a random generator"}[what]
         return ""
@@ -91,13 +93,13 @@ def _settings(what: str) -> list[object]:
 
 
 def take_defaults(before: ProcessSnapshot) -> dict[str, str]:
-    """Take out of the environment what libraries have given a default; what that was."""
+    """Remove the variables to which libraries gave a default from the environment; return them."""
     new = [name for name in sorted(DEFAULTS) if name in os.environ and name not in before.environ]
     return {name: os.environ.pop(name) for name in new}
 
 
 class NurseryParts:
-    """What in this process is the nursery's own, and no import's: descriptors, children, variables."""
+    """The descriptors, child pids and variables that the nursery itself made, and that the checks must ignore."""
 
     def __init__(
         self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
@@ -108,10 +110,11 @@ class NurseryParts:
 
 
 def trouble(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str], own: NurseryParts) -> str:
-    """The first reason why this process must not be forked; empty if there is none.
+    """Return the first reason why this process must not be forked; empty if there is none.
 
-    `local_path`: the script's directory: nothing may have come from there but `wanted`. `target`: the module that will
-    be run as the main one; it must not have been imported.
+    `before`: the state before the imports. `local_path`: the script's directory; only the modules `wanted` may have
+    been imported from it. `target`: the module that will run as `__main__`, which must not have been imported. `own`:
+    the nursery's own parts.
     """
     return next(_troubles(before, local_path, target, wanted, own), "")
 
@@ -130,7 +133,7 @@ def _troubles(
                 if children := [int(pid) for pid in file.read().split() if int(pid) not in own.pids]:
                     yield f"a process was started (pid {children[0]})"
         except OSError:
-            pass  # a kernel without this list, or a thread that has just ended
+            pass  # the kernel lacks this file, or the thread has just ended
     now = ProcessSnapshot()
     changed = sorted(
         name for name in before.environ.keys() | now.environ.keys() if before.environ.get(name) != now.environ.get(name)
@@ -140,7 +143,7 @@ def _troubles(
     if now.directory != before.directory:
         yield "the working directory was changed"
     for number, handler in before.handlers.items():
-        # Equal, not identical: a handler in C is a new object each time it is asked for.
+        # Compare with `!=`: a handler in C is a new object at each call of getsignal.
         if now.handlers[number] != handler:
             yield f"the handler of signal {number} was changed"
     if now.mask != before.mask:
@@ -169,14 +172,15 @@ def _devices() -> Iterator[str]:
                 if " /dev/" in line and line.split(maxsplit=5)[5].startswith(DEVICES):
                     yield f"an accelerator was touched ({line.split(maxsplit=5)[5].strip()} is mapped)"
     except OSError:
-        pass  # not to be read here: the open descriptors were looked at
+        pass  # the file may not be read; the open descriptors were checked
 
 
 def _threads() -> Iterator[str]:
-    """Ask only after a first fork: libraries that know about forks (OpenBLAS) have ended their threads for it."""
+    """Yield a reason if other threads run. Call it only after a first fork, for which libraries such as OpenBLAS end
+    their threads."""
     names = _thread_names()
     if names and all(name == _name_of(os.getpid()) for name in names):
-        # A thread names itself when it first runs. It has its turn within this time, or is taken for what it seems.
+        # A thread sets its name when it first runs: wait for that, so that a harmless thread is recognized.
         _signal.sigtimedwait((), NAMED_S)
         names = _thread_names()
     if names:
@@ -193,7 +197,7 @@ def _name_of(task: int) -> str:
         with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
     except OSError:
-        return ""  # it has just ended
+        return ""  # the thread has just ended
 
 
 def _modules(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
@@ -209,7 +213,7 @@ def _modules(before: ProcessSnapshot, local_path: str, target: str, wanted: froz
 
 
 def installed(file: str) -> bool:
-    """Whether a file belongs to the standard library or to site-packages."""
+    """Whether a file belongs to the standard library or to site-packages (dist-packages)."""
     parts = file.split(os.sep)
     standard = os.path.dirname(os.__file__) + os.sep
     return "site-packages" in parts or "dist-packages" in parts or file.startswith(standard)
@@ -220,7 +224,7 @@ def _fds() -> Iterator[tuple[int, str]]:
         try:
             yield int(name), os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # the one that listed the others
+            continue  # the fd that the listing itself used
 
 
 def _directory() -> tuple[int, int]:
@@ -234,7 +238,7 @@ def _catchable(number: int) -> bool:
 
 # ---------------------------------------------------------------------------------------------- files on disk
 
-#: A file and its time of change (ns), size and inode.
+#: A file's path, modification time in ns, size and inode.
 Stamp = tuple[str, int, int, int]
 
 
@@ -243,7 +247,7 @@ def stamp(paths: Iterator[str]) -> list[Stamp]:
 
 
 def sources(own: list[str]) -> Iterator[str]:
-    """The files of all imported modules, and the user's own that were read."""
+    """Yield the files in `own` (the user's files that were read) and the files of all imported modules."""
     yield from own
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -252,7 +256,7 @@ def sources(own: list[str]) -> Iterator[str]:
 
 
 def changed(stamps: list[Stamp]) -> str:
-    """The first file that is not what it was; empty if all are."""
+    """Return the first file that has changed since its stamp; empty if none has."""
     for path, *known in stamps:
         if _look(path) != tuple(known):
             return path

@@ -1,4 +1,4 @@
-"""From a fork of the nursery to a process that the interpreter then makes the script of."""
+"""Turns a fork of the nursery into a worker, in which the interpreter then runs the script."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import sys
 from . import random_seeds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
-#: Holds the number of the control socket.
+#: The variable with the fd number of the control socket.
 VARIABLE = "HOLDFAST_NURSERY"
-#: What importing wrote to stdout and stderr: a worker that imports by itself would have written it too.
+#: The bytes that imports wrote to stdout and stderr. Each worker writes them too, as if it had done the imports.
 PRINTED: list[bytes] = [b"", b""]
-#: Variables that a worker would get by doing the imports itself.
+#: The environment variables that the imports set; each worker gets them too.
 SET_BY_IMPORTS: dict[str, str] = {}
 READY = b"+"
 _PR_SET_PDEATHSIG = 1
@@ -28,10 +28,11 @@ _FDS = 5
 
 
 def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
-    """In the fork: be the supervisor's, wait to be claimed, get ready, wait for the go. Returns when it has come.
+    """In the fork: become the supervisor's child, wait to be claimed, get ready, and return after the go.
 
-    The supervisor hears of it before it becomes its child (`told` is closed then): a child that it does not know it
-    would take for one of the job's processes, and stop.
+    The fork reports itself to the supervisor, and then closes `told`, before the supervisor adopts it: the supervisor
+    would treat an unknown child as a process of the job, and stop it. `adopted`: its end of file means that the
+    supervisor is the parent.
     """
     try:
         start_afresh()
@@ -48,7 +49,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
         os.close(adopted)
         os.setsid()
         prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
-        # A fork does not inherit whom its parent lets read its stacks.
+        # A fork does not inherit the permission to trace it.
         prctl(_PR_SET_PTRACER, supervisor, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
@@ -57,7 +58,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
             os._exit(0)
         received = struct.unpack(f"{_FDS + 1}i", ancillary[0][2])
         ours.close()
-    except BaseException:  # it is not claimed: it may just leave
+    except BaseException:  # the fork is not claimed yet, so it may simply exit
         os._exit(1)
     _claimed(*received)
 
@@ -99,13 +100,14 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
     except OSError as error:
         os.write(status, f"{what}: {error.strerror} (status 127)".encode(errors="replace"))
         os._exit(127)
-    except BaseException as error:  # a bug of ours: no traceback of ours may pass for the script's
+    except BaseException as error:  # a bug in holdfast: its traceback must not appear as the script's
         os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
         os._exit(127)
 
 
 def _hear_again() -> None:
-    """The nursery is deaf to signals for the workers. One that came before this fork was claimed is forgotten."""
+    """Unblock the signals that the nursery blocks for workers. Pending signals, from before the claim, are
+    discarded."""
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     for number in blocked:
         if (handler := _signal.getsignal(number)) is not None:
@@ -115,13 +117,14 @@ def _hear_again() -> None:
 
 
 def start_afresh() -> None:
-    """What a process has one of, and two workers must not share."""
+    """Renew the state that each process must have for itself: random generators, keys and thread ids."""
     modules = sys.modules
     random_seeds.sow()
-    # `random` seeds itself after a fork. NumPy's global generator does not.
+    # `random` seeds itself after a fork, but NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()
-    # Nor does torch's, which starts from the system's entropy; a small seed was set by hand, in every process alike.
+    # Nor does torch's, which starts from the system's entropy. A small seed was set by the user for all processes: keep
+    # it.
     generator = getattr(modules.get("torch"), "default_generator", None)
     if generator is not None and generator.initial_seed() >= 1 << 32:
         generator.seed()
@@ -136,7 +139,7 @@ def start_afresh() -> None:
 
 
 def _clocks_afresh() -> None:
-    """`logging` counts from when it was imported."""
+    """Reset the start time of `logging`, which counts from its import."""
     if (logging := sys.modules.get("logging")) is not None:
         from time import time, time_ns
 
@@ -145,22 +148,23 @@ def _clocks_afresh() -> None:
 
 
 def _streams_afresh() -> None:
-    """The streams as the interpreter makes them: what they lead to is another one now, perhaps a terminal."""
+    """Set up stdout and stdin as the interpreter does at its start, because their fds have changed, perhaps to a
+    terminal."""
     import io
 
     if sys.stdout is not None and sys.stdout.isatty():
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the interpreter's own, not replaced yet
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # still the interpreter's object
 
     old = sys.stdin
     if old is None:
         return
-    buffer = open(0, "rb", closefd=False)  # noqa: SIM115 - it stays open as long as the process
+    buffer = open(0, "rb", closefd=False)  # noqa: SIM115 - it stays open until the process ends
     vars(buffer.raw)["name"] = "<stdin>"
     unbuffered = getattr(old, "write_through", False)
     new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", buffer.isatty(), unbuffered)
     vars(new)["mode"] = "r"
     sys.stdin = new
-    sys.__stdin__ = new  # type: ignore[misc]  # the interpreter sets it once; this is that once
+    sys.__stdin__ = new  # type: ignore[misc] # the interpreter sets it at its start, as this does
 
 
 # ---------------------------------------------------------------------------------------------- calls without a name
@@ -173,7 +177,8 @@ def prctl(*words: int) -> int:
 
 
 def keep(*things: object) -> None:
-    """Let these never be freed: in a fork that costs a page of memory of one's own for every few objects."""
+    """Keep these objects alive for ever: freeing them in a fork would copy a shared page of memory for every few
+    objects."""
     import ctypes
 
     hold = ctypes.PyDLL(None).Py_IncRef
@@ -182,7 +187,7 @@ def keep(*things: object) -> None:
 
 
 def thaw(*things: object) -> None:
-    """Let these be collected again, after `gc.freeze` has taken all there is out of collections."""
+    """Make these objects collectable again after `gc.freeze`, which exempts all existing objects from collection."""
     import ctypes
 
     python = ctypes.PyDLL(None)

@@ -1,8 +1,8 @@
-"""Which installed modules a script imports, in order, found by reading it: nothing of the user's own is run.
+"""Finds the installed modules that a script imports, in order, by parsing it, without running the user's code.
 
-Installed modules are those of the standard library and of site-packages; only they are worth importing before the
-fork, and only they are the same for every script. Modules of the user's own are read for *their* imports. Reading
-stops at the first statement that may change what a later import does: a script that prepares its imports gets to do so.
+Installed modules are those of the standard library and of site-packages. Only they are worth importing before the fork.
+The user's own modules are parsed for *their* imports. Parsing stops at the first statement that may change what a later
+import does, such as code that prepares an import: the script must run it first.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 from .fork_safety import installed
 
-#: (`import`, module, names asked of it), (`set` or `default`, variable, (value,)): an `os.environ` with constants,
-#: (`warn`, call, ()): a filter of warnings, or (`sets`, `logging` or `random`, ()): here the script sets what imports
-#: may set too.
+#: One of: (`import`, module, imported names); (`set` or `default`, variable, (value,)) for a constant in `os.environ`;
+#: (`warn`, call, ()) for a warning filter; (`sets`, `logging` or `random`, ()) if the script sets something that
+#: imports may set too.
 Step = tuple[str, str, tuple[str, ...]]
-#: Where a step stands: file, line, name of the module; and the exceptions that are caught there, empty if none are.
+#: The place of a step: file, line, module name, and the caught exception (`Exception`, `ImportError` or empty).
 Place = tuple[str, int, str, str]
 
 MOST_FILES = 2_000
-#: Functions that change what later imports do: of gevent, eventlet, matplotlib, pyximport, dotenv and the like.
+#: Functions that change what later imports do, from gevent, eventlet, matplotlib, pyximport, dotenv and the like.
 _CHANGERS = frozenset({
     "addaudithook", "addsitedir", "captureWarnings", "chdir", "filterwarnings", "fork", "install",
     "install_import_hook", "load_dotenv", "monkey_patch", "patch_all", "putenv", "resetwarnings",
@@ -32,7 +32,7 @@ _CHANGERS = frozenset({
     "setdefaulttimeout", "setlocale", "simplefilter", "start", "unsetenv", "use",
 })  # fmt: skip
 _STATES = frozenset({"argv", "environ", "environb", "meta_path", "modules", "path_hooks", "stderr", "stdout"})
-#: Functions after which an import that does something of the kind would have another outcome than before them.
+#: Functions that set the state of logging or of random generators. An import that sets it too must not run earlier.
 _SETTERS = {
     **dict.fromkeys(("basicConfig", "dictConfig", "fileConfig", "addHandler"), "logging"),
     **dict.fromkeys(("seed", "manual_seed", "seed_everything", "set_seed"), "random"),
@@ -43,35 +43,35 @@ _MUTATORS = frozenset({
 
 
 class ReadingStopped(Exception):
-    """The statement at which reading ends."""
+    """Raised at the statement at which parsing stops; the message names it."""
 
 
 class Finder:
-    """Reads a script and the modules of the user that it imports. `note` says why it ended early."""
+    """Parses a script and the user's modules that it imports. `note` says why it stopped early."""
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
         self.places: list[Place] = []
-        """Of each step."""
+        """The place of each step, in the order of `steps`."""
         self.main = ""
-        """The file that will be `__main__`."""
+        """The file that will run as `__main__`."""
         self._here: Place = ("", 0, "", "")
         self.files: list[str] = []
-        """The user's own files that were read: a change in them may change the steps."""
+        """The user's files that were parsed: a change in them may change the steps."""
         self.note = ""
         self.left: list[str] = []
-        """Packages that the main file imports after that: each worker imports them by itself."""
+        """Packages that the main file imports after the stop: each worker imports them itself."""
         self._path = [*([first_path] if first_path is not None else []), *sys.path]
         self._seen: set[str] = set()
         self._at = 0
-        """The line of the main file that is being read."""
+        """The line of the main file that is being parsed."""
 
     def script(self, file: str) -> None:
         self.main = file
         self._begin(lambda: self._read(file, "", "__main__"))
 
     def module(self, name: str) -> None:
-        """What `python -m NAME` imports: the parents of the module, and then what it imports itself."""
+        """Find the imports of `python -m NAME`: the module's parent packages, then the module's own imports."""
         self._begin(lambda: self._run_module(name))
 
     def _begin(self, read: object) -> None:
@@ -85,9 +85,10 @@ class Finder:
             self.note = "its imports are nested too deeply"
 
     def _after(self) -> list[str]:
-        """What the main file imports at its top level behind the statement at which reading ended."""
+        """Return the packages that the main file imports at its top level after the statement at which
+        parsing stopped."""
         if not self.main:
-            return []  # it ended in a package above it
+            return []  # parsing stopped in a parent package
         with tokenize.open(self.main) as source:
             body = ast.parse(source.read(), self.main).body
         names: list[str] = []
@@ -129,7 +130,7 @@ class Finder:
             with tokenize.open(file) as source:
                 tree = ast.parse(source.read(), file)
         except (OSError, SyntaxError, ValueError):
-            return  # it will say so itself, in the worker
+            return  # the worker will raise the same error
         local = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         here = self._here
         self._block(tree.body, package, (file, 0, name, ""), local)
@@ -160,7 +161,7 @@ class Finder:
                         raise ReadingStopped(f"{where} ({what}) may change what is imported after it")
                 self._block([*node.orelse, *node.finalbody], package, place, local)
             elif isinstance(node, ast.With) and _catches_warnings(node):
-                continue  # what it changes, it takes back
+                continue  # it restores the filters at its end
             elif (step := constant_variable(node) or constant_filter(node)) is not None:
                 self._add(step)
             elif what := changes(node, local):
@@ -174,7 +175,7 @@ class Finder:
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
         if spec is None:
-            return  # not here: the script will find out, or has another way
+            return  # not installed: the script will fail, or handles it
         place = _place(spec)
         if place is None or installed(place):
             step: Step = ("import", name, wanted)
@@ -195,7 +196,7 @@ class Finder:
         self.places.append(self._here)
 
     def _spec(self, name: str) -> ModuleSpec | None:
-        """Where a module would come from; no package is imported for it."""
+        """Find a module's spec without importing its parent packages."""
         top, _, rest = name.partition(".")
         spec: ModuleSpec | None = None
         for finder in sys.meta_path:
@@ -211,19 +212,20 @@ class Finder:
             try:
                 spec = PathFinder.find_spec(top, places)
             except KeyError:
-                # A directory without __init__.py in one whose parent has not been imported: Python asks for the parent.
+                # For a namespace package inside a package, Python looks up the parent, which is not imported: build the
+                # spec.
                 spec = ModuleSpec(top, None, is_package=True)
                 spec.submodule_search_locations = [os.path.join(place, part) for place in places]
         return spec
 
 
 def _weighs(file: str) -> bool:
-    """Whether importing it is worth a word: Python's own modules are small."""
+    """Whether the module is worth mentioning: modules of the standard library are small."""
     return installed(file) and bool({"site-packages", "dist-packages"} & set(file.split(os.sep)))
 
 
 def _place(spec: ModuleSpec) -> str | None:
-    """A file or directory of the module; None for what is built in."""
+    """Return a file or directory of the module; None if it is built in."""
     if spec.origin in ("built-in", "frozen"):
         return None
     if spec.origin:
@@ -242,7 +244,7 @@ def _absolute(module: str, package: str, level: int) -> str:
 
 
 def _main_guard(node: ast.If) -> bool:
-    """`if __name__ == "__main__":`, after which nothing matters here."""
+    """Whether this is `if __name__ == "__main__":`, after which imports are not considered."""
     return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
 
 
@@ -250,13 +252,14 @@ def _main_guard(node: ast.If) -> bool:
 
 
 def _catches_warnings(node: ast.With) -> bool:
-    """`with warnings.catch_warnings():`"""
+    """Whether this is `with warnings.catch_warnings():`."""
     call = node.items[0].context_expr
     return len(node.items) == 1 and isinstance(call, ast.Call) and "catch_warnings" in ast.unparse(call.func)
 
 
 def constant_variable(node: ast.stmt) -> Step | None:
-    """`os.environ["A"] = "b"` and `os.environ.setdefault("A", "b")`, constants only."""
+    """Return the step for `os.environ["A"] = "b"` or `os.environ.setdefault("A", "b")` with constants; None for any
+    other statement."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
         if isinstance(target, ast.Subscript) and _is_environ(target.value):
@@ -273,13 +276,14 @@ def constant_variable(node: ast.stmt) -> Step | None:
 
 
 def _text(node: ast.expr) -> str | None:
-    """What a constant text says; None where it is none."""
+    """Return the value of a string constant; None if the node is not one."""
     value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else None
 
 
 def constant_filter(node: ast.stmt) -> Step | None:
-    """`warnings.filterwarnings("ignore")` and `simplefilter`, with nothing but constants and built-in warnings."""
+    """Return the step for `warnings.filterwarnings` or `simplefilter`, if all arguments are constants or built-in
+    warnings."""
     call = node.value if isinstance(node, ast.Expr) else None
     func = call.func if isinstance(call, ast.Call) else None
     if not isinstance(call, ast.Call) or not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Name):
@@ -291,7 +295,7 @@ def constant_filter(node: ast.stmt) -> Step | None:
 
 
 def setters(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> set[str]:
-    """What this statement sets of which an import might set something too: `logging`, `random`."""
+    """Return which of `logging` and `random` this statement sets, since an import may set them too."""
     found = set()
     for part in ast.walk(node):
         func = part.func if isinstance(part, ast.Call) else None
@@ -312,7 +316,7 @@ def _plain(node: ast.expr) -> bool:
 
 
 def _caught(handlers: list[ast.ExceptHandler]) -> str:
-    """Which failures of an import these handlers catch: `Exception`, `ImportError` or none."""
+    """Return the failures of an import that these handlers catch: `Exception`, `ImportError` or empty."""
     names = set()
     for handler in handlers:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -327,7 +331,7 @@ def _is_environ(node: ast.expr) -> bool:
 
 
 def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> str:
-    """What in this statement may change what a later import does; empty if nothing does."""
+    """Return the part of this statement that may change what a later import does; empty if there is none."""
     for part in ast.walk(node):
         targets: list[ast.expr] = []
         if isinstance(part, (ast.Assign, ast.Delete)):
@@ -340,7 +344,7 @@ def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) ->
         func = part.func if isinstance(part, ast.Call) else None
         if isinstance(func, ast.Attribute):
             if func.attr in _CHANGERS or (func.attr == "register" and ast.unparse(func.value) == "atexit"):
-                # What is registered last runs first, and imports register things too.
+                # atexit runs the last registered function first, and imports register functions too: the order matters.
                 return f"{func.attr}()"
             if func.attr in _MUTATORS and (word := _state(func.value)):
                 return word
@@ -358,12 +362,13 @@ def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) ->
 
 
 def without(local: dict[str, ast.FunctionDef], name: str) -> dict[str, ast.FunctionDef]:
-    """A function that calls itself is looked into once."""
+    """Return `local` without `name`, so that a recursive function is analysed only once."""
     return {other: node for other, node in local.items() if other != name}
 
 
 def _state(target: ast.expr) -> str:
-    """`os.environ`, `sys.path` and their like, where the expression writes to one."""
+    """Return the name of the global state (`os.environ`, `sys.path` and the like) that the target is; empty if it is
+    none."""
     node = target.value if isinstance(target, ast.Subscript) else target
     if isinstance(node, ast.Attribute) and (
         node.attr in _STATES or (node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys")

@@ -1,10 +1,10 @@
-"""The nursery's life: import, look at itself, and fork workers until the supervisor goes away.
+"""The nursery's main loop: do the imports, check that forking is safe, and fork workers until the supervisor exits.
 
-One datagram socket leads to the supervisor. Messages are marshalled tuples, since both ends are the same interpreter
-and `marshal` is loaded anyway. In: (`fork`, how many), (`check`,). Out: (`no`, why, lesson), (`ready`, modules,
-imported, seconds, what is left, lesson), (`moved`, pid) with its pidfd, (`born`, pid) with a pidfd and the worker's own
-socket, (`failed`, why), (`fresh`, first changed file or ``). A lesson is what a
-later nursery of this script may start with.
+One SOCK_SEQPACKET socket connects it to the supervisor. Messages are marshalled tuples, since `marshal` is always
+loaded. Received: (`fork`, count), (`check`,). Sent: (`no`, reason, lesson), (`ready`, modules, imported, seconds,
+imports left to workers, lesson), (`moved`, pid) with the pidfd, (`born`, pid) with a pidfd and the worker's own socket,
+(`failed`, count, reason), (`fresh`, first changed file or empty). A lesson is what a later nursery of this script may
+know from the start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .fork_retreat import fork
 from .script_imports import Imports, Unfit, few
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 RECEIVE = 1 << 20
@@ -30,7 +30,7 @@ HINT = "; move what can be moved above that line, or name it with --preload"
 
 
 def serve() -> bool:
-    """Returns in a worker only: whether a `sitecustomize` of the user's own was imported."""
+    """Run the nursery. Return only in a worker: whether the user's own `sitecustomize` was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
@@ -47,7 +47,7 @@ def serve() -> bool:
     except Unfit as error:
         control.send(marshal.dumps(("no", str(error), error.lesson)))
         os._exit(0)
-    except Exception as error:  # a bug of ours: workers start cold, and the supervisor prints why
+    except Exception as error:  # a bug in holdfast: workers start cold, and the supervisor prints why
         control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}", None)))
         os._exit(0)
     fork_to_worker.PRINTED[:] = [_content(fd) for fd in printed]
@@ -93,7 +93,7 @@ class _Nursery:
         first_path = self._first_path()
         steps, places, files, main, left = self._find(first_path)
         try:
-            import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
+            import ctypes  # noqa: F401 - every worker needs it, so import it before the fork
         except ImportError as error:
             raise Unfit(f"{sys.executable} is a Python without {error.name}") from None
 
@@ -105,8 +105,9 @@ class _Nursery:
             stream.flush()
         gc.collect()
         gc.freeze()
-        # At its end the interpreter collects what the script's names hold, if it may: only then runs a `__del__` there,
-        # or a `finally` of a generator. To collect all imports as well would cost each worker tenths of a second then.
+        # At shutdown the interpreter collects the objects of the script's names, which runs their `__del__` and the
+        # `finally` of generators. So `__main__` must stay collectable. To collect all imports as well would cost each
+        # worker tenths of a second.
         main_module = sys.modules["__main__"]
         fork_to_worker.thaw(main_module, vars(main_module))
         self._first_fork()
@@ -119,8 +120,8 @@ class _Nursery:
         return own_one
 
     def _first_path(self) -> str | None:
-        """What the interpreter will put in front of `sys.path`."""
-        if getattr(sys.flags, "safe_path", False):  # from 3.11 on
+        """Return the entry that the interpreter will put in front of `sys.path`; None with `-P`."""
+        if getattr(sys.flags, "safe_path", False):  # exists from Python 3.11 on
             return None
         if self._module is not None:
             return os.getcwd()
@@ -129,7 +130,8 @@ class _Nursery:
         return place if os.path.isdir(place) else os.path.dirname(place)
 
     def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str, str]:
-        """Ask a fork: what reading a script imports (`ast` and more) would be found imported by the workers."""
+        """Scan the script in a fork, because workers would otherwise find the scan's modules (`ast` and
+        more) imported."""
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -163,7 +165,8 @@ class _Nursery:
         return steps, places, files, main, left
 
     def _first_fork(self) -> None:
-        """Libraries that know about forks end their threads for it: only what is left after one is of interest."""
+        """Fork once as a trial: libraries that handle forks end their threads for it, so that only other threads
+        remain."""
         pid = fork()
         if pid == 0:
             status = 1
@@ -178,7 +181,7 @@ class _Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def wait(self) -> None:
-        """Serve. Returns in a worker that has been told to go."""
+        """Serve requests. Return only in a worker that has its go."""
         while True:
             data = self._control.recv(RECEIVE)
             if not data:
@@ -193,7 +196,7 @@ class _Nursery:
         self._control.send(marshal.dumps(("fresh", fork_safety.changed(self._stamps))))
 
     def _peek(self) -> None:
-        """Look at the files now, if that is what is asked next: forks take their time meanwhile."""
+        """Handle a `check` now if it is the next request: forks run meanwhile."""
         try:
             data = self._control.recv(RECEIVE, _socket.MSG_DONTWAIT | _socket.MSG_PEEK)
         except BlockingIOError:
@@ -203,7 +206,8 @@ class _Nursery:
             self._check()
 
     def _fork(self, count: int) -> bool:
-        """Fork workers through a process between, which ends: then the supervisor is their parent. True in a worker."""
+        """Fork workers from an intermediate process, which exits so that the supervisor adopts them. Return True in a
+        worker."""
         adopted, held = os.pipe()
         try:
             between = os.fork()
@@ -216,7 +220,7 @@ class _Nursery:
             os.close(adopted)
             self._peek()
             os.waitpid(between, 0)
-            # The kernel has given its children to the supervisor by now; the end of this pipe tells them.
+            # The supervisor has adopted its children by now; closing this pipe tells them so.
             os.close(held)
             return False
         telling, told = os.pipe()
@@ -249,6 +253,6 @@ def _users_own(name: str) -> bool:
         if error.name == name:
             return False
         raise Unfit(f"importing {name} failed: {error}") from None
-    except Exception as error:  # as for the above: a cold start will print what Python prints
+    except Exception as error:  # workers start cold and print the same error
         raise Unfit(f"importing {name} failed: {error}") from None
     return True

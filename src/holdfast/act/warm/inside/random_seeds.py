@@ -1,4 +1,4 @@
-"""Random generators of libraries' own: made without a seed while they are imported, they must differ in each worker."""
+"""Reseeds the random generators that libraries create without a seed at import, so that they differ in each worker."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import gc
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from collections.abc import Iterator
     from typing import Any
 
-#: Instances of `random.Random` whose seed came from the system, by their address.
+#: Instances of `random.Random` that were seeded from the system's entropy, by their id().
 _UNSEEDED: dict[int, Any] = {}
-#: NumPy's new generators for which that is so.
+#: Instances of `numpy.random.Generator` that were seeded from the system's entropy.
 _NUMPY: list[Any] = []
-#: An entropy above this was not given by a person: NumPy draws 128 bits where none is given.
+#: Larger seeds were not chosen by a person: NumPy draws 128 bits if it gets no seed.
 _BY_HAND = 1 << 64
 
 
 class SeedWatch:
-    """While it is on, who makes a `random.Random` without a seed is remembered."""
+    """Records, while it is active, each `random.Random` that is created without a seed."""
 
     def __enter__(self) -> None:
         self._given_back: Any = None
@@ -37,11 +37,11 @@ class SeedWatch:
             _NUMPY[:] = _numpy_generators()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """Be there the moment `random` has been imported."""
+        """As a finder on `sys.meta_path`: patch `random` as soon as it has been imported."""
         if name != "random":
             return None
         sys.meta_path.remove(self)
-        # By this name it is there already.
+        # Under this name the module is already imported.
         spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
@@ -58,7 +58,7 @@ class SeedWatch:
     def _patch(self, module: Any) -> None:
         kind = getattr(module, "Random", None)
         if kind is None or "seed" not in vars(kind):
-            return  # another module, which has this name
+            return  # another module with the name `random`
         original = kind.seed
 
         def seed(self: Any, a: Any = None, *more: Any, **named: Any) -> Any:
@@ -79,7 +79,7 @@ class SeedWatch:
 def _numpy_generators() -> Iterator[Any]:
     kind = getattr(sys.modules["numpy.random"], "Generator", ())
     for each in gc.get_objects():
-        # Not isinstance: it would ask the object, and some import things when they are asked.
+        # Not isinstance, which reads the object's `__class__`: some lazy objects import modules then.
         if issubclass(type(each), kind):
             entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
             if isinstance(entropy, int) and entropy >= _BY_HAND:
@@ -87,7 +87,7 @@ def _numpy_generators() -> Iterator[Any]:
 
 
 def sow() -> None:
-    """In a fork: give each a seed of its own."""
+    """Give each recorded generator a new seed, in a fork."""
     for generator in _UNSEEDED.values():
         generator.seed()
     for generator in _NUMPY:

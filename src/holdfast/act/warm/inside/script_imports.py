@@ -1,4 +1,4 @@
-"""The script's imports, done in the nursery, each with a way back."""
+"""Does the script's imports in the nursery; each large import can be undone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .fork_retreat import Retreat, torch_part
 from .warning_filters import Filters
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: Of torch: that many names are passed on.
+#: At most this many names of torch's modules are kept in a lesson.
 MOST_MODULES = 600
 
 
 class Unfit(Exception):
-    """Why workers cannot be forked from here, and what a later nursery may know of it from the start."""
+    """Raised if workers cannot be forked from this nursery. `lesson`: what a later nursery may know from the start."""
 
     def __init__(self, why: str, lesson: dict[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -27,7 +27,7 @@ class Unfit(Exception):
 
 
 class Imports:
-    """Does the steps of a script. What spoils the nursery for forks is gone back on, where that is of use."""
+    """Does the steps of a script. It undoes an import that makes forks unsafe, if other imports remain useful."""
 
     def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
         self._module: str | None = config["module"]
@@ -37,23 +37,23 @@ class Imports:
         self._lesson: dict[str, Any] | None = config["lesson"]
         self._retreat = Retreat(control, config["supervisor"], printed)
         self._names: list[str] = []
-        """What was imported."""
+        """The modules imported so far."""
         self._known: frozenset[str] = frozenset()
-        """What there was before the last import that may be gone back on."""
+        """The module names in `sys.modules` before the last import that can be undone."""
         self._kept = 0
-        """How many imports were done before that one."""
+        """The number of imports done before the last import that can be undone."""
         self._doing = 0
-        """The number of that import among the script's steps."""
+        """The index of the last import that can be undone among the script's steps."""
         self.learned: dict[str, Any] | None = None
 
     def settle(self) -> None:
-        """All is imported, and a first fork was made: the last look."""
+        """Do the last check, after all imports and a first fork."""
         if why := self._trouble():
             self._give_way(f"after importing {few(self._names)}, {why}")
         self._retreat.forget()
 
     def left(self) -> str:
-        """What is left to the workers, and why; empty if nothing was gone back on."""
+        """Return a sentence about the imports left to the workers, and why; empty if no import was undone."""
         if self.learned is None:
             return ""
         steps = self._steps[self.learned["step"] :]
@@ -68,7 +68,8 @@ class Imports:
         main: str,
         before: fork_safety.ProcessSnapshot,
     ) -> list[str]:
-        """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
+        """Do the steps as the script would, and watch for reads of variables that differ between workers. Return the
+        imported modules."""
         self._steps, self._first, self._before = steps, first_path, before
         names = self._names
         environ = os.environ
@@ -90,11 +91,12 @@ class Imports:
                     read.setdefault(name, doing[0])
                     if self._retreat.is_open() and "torch" in sys.modules:
                         doing[0] = ""
-                        self._give_way(reads())  # nothing is gained by importing the rest
+                        self._give_way(reads())  # importing the rest would be useless
                 return str(super().__getitem__(name))
 
         def spoiled(forked: bool) -> str:
-            """`forked`: just now, so that threads which end for a fork have ended."""
+            """Return why the imports make forks unsafe, or empty. `forked`: a fork was just made, so threads that end
+            for a fork have ended."""
             doing[0] = ""
             if what := was_set.by_imports():
                 return f"what is imported sets {what}, which the script has set before that import"
@@ -114,7 +116,7 @@ class Imports:
         was_set = fork_safety.ScriptSettings()
         given = [("import", name, ()) for name in self._preload]
         asked = [*((main, 1, "__main__", "") for _ in given), *places]
-        # Libraries that want to know whether a user types look whether the main module has a file.
+        # Libraries decide whether Python is interactive by whether the main module has a file.
         main_module = vars(sys.modules["__main__"])
         main_module["__file__"] = main
         try:
@@ -155,7 +157,7 @@ class Imports:
             del main_module["__file__"]
         told.take_back()
         for name, value in set_by_script.items():
-            # The script will set it itself.
+            # Restore the old value: the script will set the variable itself.
             environ.pop(name, None)
             if value is not None:
                 environ[name] = value
@@ -165,12 +167,13 @@ class Imports:
         return names
 
     def _may_bring_much(self, name: str) -> bool:
-        """Whether an import is worth a way back: a package that is not there yet, and none of Python's own."""
+        """Whether an import may be large: its module is not imported yet, and is not in the standard library."""
         top = name.partition(".")[0]
-        return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())  # from 3.10 on
+        return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())  # Python 3.10 and later
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
-        """Before the import `number`: judge the one before, and keep a way back. What is known of it, in the spare."""
+        """Before the import `number`: check the previous import, and fork a spare. Return a lesson if this import must
+        be left out."""
         known = self._lesson
         if known is not None and (known["step"], known["name"]) == (number, self._steps[number][1]):
             stamp = known["stamp"]
@@ -191,17 +194,17 @@ class Imports:
         return None
 
     def _torch_alone(self, lesson: dict[str, Any], place: Any) -> None:
-        """What the import that was gone back on would have brought of torch."""
+        """Import the modules of torch that the undone import would have loaded."""
         for name in lesson["modules"]:
             if name not in sys.modules:
                 try:
                     self._import(name, (), place, asked=False)
                 except Unfit:
-                    return  # it depends on what was gone back on: the workers will do it
+                    return  # it depends on the undone import: the workers will do it
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
-        """The last import cannot be kept: go back to before it, or give up where that would be of no use."""
+        """Undo the last import, by handing over to the spare; raise `Unfit` if that would be useless."""
         name = self._steps[self._doing][1] if self._steps else ""
         lesson = None
         if self._retreat.is_open():
@@ -220,21 +223,22 @@ class Imports:
         return fork_safety.trouble(self._before, self._first or "", self._target(), wanted, own)
 
     def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
-        """Import as if from its place: whether a warning of the import is shown depends on where that is."""
+        """Import a module as if from the script's line, because warning filters depend on the importing
+        file and line."""
         file, line, module, caught = place
         code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
         try:
             exec(code, {"__name__": module, "__file__": file, "name": name, "wanted": wanted})
         except (
             BaseException
-        ) as error:  # an import may raise anything, SystemExit included: the worker will meet it itself
+        ) as error:  # an import may raise anything, SystemExit included; the worker will raise it too
             if isinstance(error, {"Exception": Exception, "ImportError": ImportError}.get(caught, ())):
-                return  # the script has another way, and will take it
+                return  # the script handles the failure itself
             said = "--preload " if asked else ""
             raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
 
     def _target(self) -> str:
-        """The module that will run as the main one: of a package its `__main__`."""
+        """Return the module that will run as the main one; for a package its `__main__`; empty for a script."""
         if self._module is None:
             return ""
         found = sys.modules.get(self._module)

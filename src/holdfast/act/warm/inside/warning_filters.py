@@ -1,19 +1,19 @@
-"""Filters of warnings that a script sets between its imports."""
+"""The warning filters that a script sets between its imports."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 
 class Filters:
-    """Filters of warnings that the script sets between its imports: in force for those behind them, and taken back."""
+    """Sets the script's warning filters for the imports that follow them, and removes them at the end."""
 
     def __init__(self) -> None:
         self._module: Any = None
         self._before: list[Any] = []
-        """All that there were before the first of the script's."""
+        """The filters that were set before the script's first one."""
         self._of_script: list[Any] = []
 
     def do(self, call: str) -> None:
@@ -26,7 +26,8 @@ class Filters:
         self._of_script += [each for each in warnings.filters if each not in had]
 
     def take_back(self) -> None:
-        """Until the script itself sets them, only those of the imports are there, before those that were."""
+        """Remove the script's filters, which the script will set itself. Keep those of the imports, before the original
+        ones."""
         if self._module is None:
             return
         now = list(self._module.filters)
