@@ -1,1 +1,1 @@
-"""From typed words or a job file to a `LaunchSpec`. This package starts no process."""
+"""Builds a `LaunchSpec` from the command line or a job file. This package starts no process."""

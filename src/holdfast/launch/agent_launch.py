@@ -1,6 +1,7 @@
-"""What a starter sends to an agent, one line of JSON on its standard input, and the launch the agent builds from it.
+"""The order that a starter sends to an agent, and the agent's launch that is built from it.
 
-The agent builds its launch as if the user had typed the command where it runs.
+The order is one line of JSON on the agent's stdin. The agent builds its launch as if the user had typed the command on
+the agent's node.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from holdfast.settings.settings_table import SETTINGS, Scope
 from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
-#: Fields of options that are not sent: what each run has for itself, and the name, which the order has.
+#: The option fields that are not sent: settings of scope `run`, and the name, which the order has itself.
 _NOT_SENT = (*(setting.param for setting in SETTINGS if setting.scope is Scope.RUN), "name")
 _UNSET = RunOptions()
 _DIAL_S = 5.0
 
 
 class AgentOrder(Noun, frozen=True, kw_only=True):
-    """The order to an agent."""
+    """The order that a starter sends to an agent."""
 
     #: The version of holdfast.
     version: str
     #: The name of the platform that starts the agent.
     by: str
-    #: The typed options that are sent.
+    #: The options that the user typed, without `_NOT_SENT`.
     options: RunOptions
     #: The name of the job.
     name: str
@@ -48,38 +49,38 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     #: The directory in which the user typed the command.
     directory: str
     plan: NodePlan
-    #: The host as it was listed: the node gets this name. Empty: the machine's own name.
+    #: The host's name in the user's list, which becomes the node's name. Empty: the machine's own name.
     host: str = ""
-    #: None: as many workers as the user typed for each node.
+    #: The number of workers on this node; None: the number that the user typed for each node.
     slots: int | None = None
-    #: The place in a list that the user has ordered.
+    #: The node's index in the user's list of hosts, if its order counts.
     rank: int | None = None
-    #: The addresses of the owner's machine, the likeliest first.
+    #: The addresses of the owner's machine, the one that agents most likely reach first.
     addresses: tuple[str, ...]
-    #: The user has typed one of the addresses.
+    #: Whether the user typed the address.
     typed_address: bool
     port: int = 0
-    #: 32 bytes as hexadecimal digits.
+    #: The job's key: 32 bytes as hexadecimal digits.
     key: str
-    #: The id of this run of the command: a node has one agent of it at a time.
+    #: The id of this run of the command; a node has at most one agent of a run at a time.
     run: str
 
 
 class AgentJoin(Noun, frozen=True, kw_only=True):
-    """What an agent knows about its place from its starter, besides the typed options."""
+    """The facts about its node that an agent gets from its starter, besides the typed options."""
 
     order: AgentOrder
-    #: The address at which the owner answers.
+    #: The address at which the owner answers this agent.
     address: str
-    #: Its end means that the connection to the starter has ended; None: the starter has none.
+    #: A descriptor whose end of file means that the connection to the starter has ended; None: there is no connection.
     starter_fd: int | None
-    #: Only one agent lives in it at a time.
+    #: A text that identifies the agent's place; at most one agent runs in a place at a time.
     place: str
-    #: The node's neighbourhood, as the platform reports it.
+    #: The node's position in the network (rack, switch), as the platform reports it.
     labels: tuple[str, ...] = ()
-    #: How the platform passes the job's key, for messages.
+    #: A text for messages that says how the platform passes the job's key.
     key_from: str = ""
-    #: How long the agent waits for a lost owner unless the user says it.
+    #: Seconds that the agent waits for a lost owner, unless the user sets a value.
     owner_wait_s: float = 60.0
 
 
@@ -93,9 +94,10 @@ def order_for_agents(
     environment: dict[str, str],
     slots: int | None = None,
 ) -> AgentOrder:
-    """The part of the order that is the same for all agents of a job. Raises `BadUsage`.
+    """Return the order with the values that are the same for all agents of a job. Raises `BadUsage`.
 
-    `by`: the name of the platform that starts them. `key`: its 32 bytes.
+    `by`: the name of the platform that starts them. `key`: the job's 32 bytes. `slots`: the number of workers on each
+    node, unless the user's options say it.
     """
     addresses, typed_address = owner_addresses(options)
     return AgentOrder(
@@ -115,12 +117,12 @@ def order_for_agents(
 
 
 def line_of(order: AgentOrder) -> bytes:
-    """The order as it is sent."""
+    """Encode the order as one line of JSON."""
     return msgspec.json.encode(order) + b"\n"
 
 
 def options_there(order: AgentOrder) -> RunOptions:
-    """The typed options, where the agent runs."""
+    """Return the typed options as the agent must use them on its node."""
     options = replace(order.options, name=order.name, stdin="none")
     if order.slots is not None:
         options.nproc_per_node = str(order.slots)
@@ -128,7 +130,8 @@ def options_there(order: AgentOrder) -> RunOptions:
 
 
 def owner_addresses(options: RunOptions) -> tuple[tuple[str, ...], bool]:
-    """Where the other nodes may find the owner, and whether the user has typed it. Raises `BadUsage`."""
+    """Return the addresses at which other nodes may reach the owner, and whether the user typed the address. Raises
+    `BadUsage`."""
     typed = options.local_addr or options.master_addr
     if options.rdzv_endpoint:
         typed, _ = endpoint(options, options.rdzv_backend or "static")
@@ -143,14 +146,15 @@ def owner_addresses(options: RunOptions) -> tuple[tuple[str, ...], bool]:
 
 
 def owner_port(options: RunOptions) -> int:
-    """The owner's port; 0: a free one, since the agents get its number."""
+    """Return the owner's port; 0 means any free port, whose number the agents will get."""
     if options.rdzv_endpoint and options.rdzv_endpoint.rpartition(":")[2].isdigit():
         return endpoint(options, options.rdzv_backend or "static")[1]
     return number(options, "master_port", options.master_port, 1, 65535) or 0
 
 
 def answering(addresses: Sequence[str], port: int) -> str:
-    """The address at which the owner's port answers from here; where none does, the first, to dial on."""
+    """Return the first address at which the owner's port answers this machine; if none does, the first one,
+    to retry."""
     for address in addresses:
         try:
             with socket.create_connection((address, port), timeout=_DIAL_S):
@@ -161,7 +165,7 @@ def answering(addresses: Sequence[str], port: int) -> str:
 
 
 def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joining: AgentJoin) -> MultiNodeJob:
-    """The launch of an agent that a starter has started."""
+    """Return the launch of an agent that a starter has started."""
     order = joining.order
     slots = order.slots or slots_of(options, job.spec, order.plan)
     nodes = NodesOrder(

@@ -1,4 +1,5 @@
-"""Which checks a job has, settled before anything starts: chosen, loaded, their parameters checked."""
+"""The plan of a job's checks. The checks are chosen and loaded, and their parameters validated, before
+anything starts."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from holdfast.model.noun_base import Noun
 
 
 class PlannedCheck(Noun, frozen=True, kw_only=True):
-    """One check with everything settled: what to load, with which parameters, how long, how often."""
+    """One planned check: its profile, its parameters, and the step with its time limit and retries."""
 
     profile: Profile
     params: dict[str, Any] = {}
@@ -24,7 +25,7 @@ class PlannedCheck(Noun, frozen=True, kw_only=True):
 
 
 class CheckPlan(Noun, frozen=True, kw_only=True):
-    """The checks of a job, in order. Empty: DISABLED."""
+    """The checks of a job, in order. An empty plan means that checks are disabled."""
 
     checks: tuple[PlannedCheck, ...] = ()
 
@@ -41,9 +42,9 @@ class DuringJob(Noun, frozen=True, kw_only=True):
 
 
 def choices_from_text(text: str, where: str = "--checks") -> tuple[CheckChoice, ...]:
-    """`disk,memory` or `disk:min_free=50GB;paths=/data,memory`: the value of `--checks`.
+    """Parse the value of `--checks`: `disk,memory` or `disk:min_free=50GB;paths=/data,memory`.
 
-    Raises BadUsage on anything else.
+    Raises BadUsage for any other form.
     """
     choices: list[CheckChoice] = []
     for part in text.split(","):
@@ -63,7 +64,7 @@ def choices_from_text(text: str, where: str = "--checks") -> tuple[CheckChoice, 
 
 
 def during_job(plan: CheckPlan) -> list[DuringJob]:
-    """The checks of a plan that may also run during the job, with their intervals in seconds."""
+    """Return the checks of a plan that also run during the job."""
     return [
         DuringJob(check=check, interval_s=check.profile.info.interval_s)
         for check in plan.checks

@@ -1,4 +1,4 @@
-"""How much of a file system the jobs of a machine may use."""
+"""The interface of a limit on the use of a file system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Limit(Protocol):
-    """How much of a file system may be used: one of these fields is set."""
+    """How much of a file system may be used: exactly one of the fields is set, as percent, bytes or inodes."""
 
     @property
     def percent(self) -> float | None: ...

@@ -1,4 +1,4 @@
-"""How a run watches its devices: what the settings say."""
+"""The settings by which a run watches its devices."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ KERNEL_LOG = "/dev/kmsg"
 
 
 class FaultOptions(msgspec.Struct, frozen=True):
-    """Files of codes and rules instead of the built-in ones, where faults come from, and how a device is reset."""
+    """Files that replace the built-in codes and rules, the sources of faults, and the way to reset a device."""
 
     codes: str | None = None
     rules: str | None = None
     kernel_log: str = KERNEL_LOG
-    #: None: `faults.sock` in the job's directory.
+    #: The socket that receives reported faults; None: `faults.sock` in the job's directory.
     socket: Path | None = None
-    #: None: `faults.jsonl` in the job's directory.
+    #: The file that is read for faults; None: `faults.jsonl` in the job's directory.
     file: Path | None = None
     ascend_events: Path | None = None
     reset_command: str | None = None
-    #: So many neighbouring devices can only be reset together.
+    #: The number of neighbouring devices that can only be reset together.
     reset_group: int = 1

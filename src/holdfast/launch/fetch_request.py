@@ -1,4 +1,4 @@
-"""What a node has fetched for a job: names in addresses filled in, and a place for each prerequisite."""
+"""Builds a node's request to fetch a job's prerequisites: expands names in addresses, and chooses each one's path."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from holdfast.model.job_spec import JobSpec
 from holdfast.model.runtime_plan import Prerequisite
 from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
-#: Where prerequisites with a relative `into` lie, in a variable of the node.
+#: The node's variable with the directory for prerequisites whose `into` is relative.
 FETCH_DIR = "HOLDFAST_FETCH_DIR"
 _KEY_DIGITS = 16
 
 
 def data_directory(environment: Mapping[str, str], exchange: Path | None) -> Path | None:
-    """Where a relative `into` leads: what the variable says, else the exchange directory; None: into the cache."""
+    """Return the base directory of a relative `into`: the variable's value, else the exchange directory; None for the
+    cache."""
     named = environment.get(FETCH_DIR, "")
     return Path(named).absolute() if named else exchange
 
 
 def own_exchange() -> Path | None:
-    """The exchange directory that this holdfast was started from; None: it is an installed one."""
+    """Return the exchange directory from which this holdfast was started; None if holdfast is installed normally."""
     for above in Path(sys.executable).parents:
         if above.name == "holdfast" and (above.parent / "run").is_file():
             return above.parent
@@ -37,7 +38,7 @@ def own_exchange() -> Path | None:
 
 
 def cache(environment: Mapping[str, str]) -> Path:
-    """What this user's jobs on this machine share."""
+    """Return the cache directory that all jobs of this user on this machine share."""
     base = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or Path.home()}/.cache"
     return Path(base) / "holdfast" / "data"
 
@@ -45,7 +46,11 @@ def cache(environment: Mapping[str, str]) -> Path:
 def order_of(
     spec: JobSpec, environment: Mapping[str, str], *, node: str, limit_s: float, directory: Path | None, who: str
 ) -> FetchOrder:
-    """The whole order. `directory`: where a relative `into` leads; None: into the cache. Raises BadUsage."""
+    """Return the fetch order of a node. Raises BadUsage.
+
+    `node`: the node's name. `limit_s`: the time limit in seconds. `directory`: the base of a relative `into`; None for
+    the cache. `who`: the user agent for servers.
+    """
     known = _known(spec, environment)
     things = [_placed(thing, known, directory, environment) for thing in spec.runtime.prerequisites]
     _apart(things)
@@ -53,21 +58,22 @@ def order_of(
         things=tuple(things),
         who=who,
         node=node,
-        # What fails on all nodes at once is tried again at different moments.
+        # A seed per node: if a fetch fails on all nodes at once, they retry at different times.
         seed=sum(f"{spec.name}{node}".encode()),
         limit_s=limit_s,
     )
 
 
 def variable_of(name: str) -> str:
-    """The variable by which a worker finds a prerequisite: `HOLDFAST_DATA_MODEL` for `model`."""
+    """Return the variable that tells workers a prerequisite's path: `HOLDFAST_DATA_MODEL` for `model`."""
     return (
         "HOLDFAST_DATA_" + "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name).upper()
     )
 
 
 def variables_of(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    """Where each prerequisite lies on this node, for the workers' environment. What is wrong, the fetch says."""
+    """Return the workers' variables with each prerequisite's path on this node; none if the request is invalid, as the
+    fetch will report that."""
     try:
         directory = data_directory(environment, own_exchange())
         order = order_of(spec, environment, node="", limit_s=0.0, directory=directory, who="")
@@ -101,7 +107,7 @@ def _placed(
     elif directory is not None:
         place = directory / into
     else:
-        # Jobs share the cache: another content has another place, and takes nothing from a job that reads the first.
+        # Jobs share the cache: another content gets another path, so it never replaces a file that a job reads.
         place = cache(environment) / key_of(whole, uri)[:_KEY_DIGITS] / into
     if ".." in into.parts or not place.name:
         raise BadUsage(f"{where}.into: expected a path without `..`, got {str(into)!r}")
@@ -109,7 +115,7 @@ def _placed(
 
 
 def _apart(things: Sequence[Prerequisite]) -> None:
-    """No prerequisite may lie in another: each is put in its place whole."""
+    """Raise BadUsage if one prerequisite's path is at or inside another's: each path is replaced as a whole."""
     for one in things:
         for other in things:
             if one is not other and (Path(one.into) == Path(other.into) or Path(one.into) in Path(other.into).parents):

@@ -1,7 +1,7 @@
-"""Which Python runs the workers: the user's choice, else that of the active environment, else holdfast's own.
+"""Chooses the workers' Python: the user's choice, else the active environment's, else holdfast's own.
 
-holdfast is often installed in an environment of its own (pipx, uv tool); then the environment that the user has
-activated is the one with torch.
+holdfast is often installed in its own environment (pipx, uv tool); torch is then in the environment that the user has
+activated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import Interpreter
 
 OLDEST_WARM = (3, 9)
-#: Where a Python without holdfast finds the modules of holdfast that workers import.
+#: The directory from which a Python without holdfast imports holdfast's functions for workers.
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
 _ASK_S = 30.0
 
 
 def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
-    """The workers' Python. `asked`: the value of `--python`, and `origin` where that was set. Raises `BadUsage`."""
+    """Return the workers' Python. `asked`: the value of `--python`. `origin`: the option, variable or file that set it.
+    Raises `BadUsage`."""
     for text, where in ((asked, origin), (env.get("PYTHON_EXEC"), "PYTHON_EXEC")):
         if text:
             return _asked_for(text, where, env, cwd)
@@ -41,7 +42,7 @@ def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) ->
 
 
 def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
-    import shutil  # imports three compressors
+    import shutil  # imported late: it imports three compression modules
 
     if (cwd / text).is_dir():
         raise BadUsage(
@@ -59,7 +60,8 @@ def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Inte
 
 
 def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
-    """The Python on the user's PATH. Where there is none it returns None, or raises `BadUsage` with `must`."""
+    """Return the user's Python: PYTHON_EXEC, the active environment's, or the first on PATH. If there is none, return
+    None, or raise `BadUsage` if `must`."""
     import shutil
 
     path = env.get("PATH", os.defpath)
@@ -75,13 +77,13 @@ def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
 
 
 def same_place(path: str, other: str) -> bool:
-    """The same file in the same directory: the interpreter's place identifies a virtual environment."""
+    """Whether both are the same file in the same directory: the directory identifies a virtual environment."""
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
 
 
 def _other(path: str, where: str, note: str) -> Interpreter:
-    """Another Python than ours: it reports its own version and paths."""
+    """Return an interpreter that is not holdfast's own, after running it to get its version and path."""
     import subprocess
 
     hint = f"{path} -c 'import sys; print(sys.version)'"
@@ -111,20 +113,20 @@ def _other(path: str, where: str, note: str) -> Interpreter:
 
 
 def _is_script(path: str) -> bool:
-    """A wrapper that sets variables and then becomes a Python; the nursery's workers would lack these variables."""
+    """Whether the interpreter is a wrapper script, whose variables the workers of a nursery would lack."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(2) == b"#!"
     except OSError:
-        return False  # it runs all the same: only reading is forbidden
+        return False  # the file may be executed but not read
 
 
 def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
-    """The active environment, with its variable, where it is not holdfast's own.
+    """Return the variable and the path of the active environment; None if that is holdfast's own or there is none.
 
-    Of a virtual and a conda environment the one counts whose programs come first on the PATH. In many shells conda's
-    base is active although the user did not ask for it, and so may be the Python below holdfast's own environment:
-    these count unless torch is in holdfast's environment and not in them.
+    If a virtual and a conda environment are active, the one that comes first on PATH counts. In many shells conda's
+    base is active although the user did not activate it; the same may be true of the Python from which holdfast's
+    environment was made. Both are skipped if torch is in holdfast's environment and not in them.
     """
     places = env.get("PATH", "").split(os.pathsep)
 
@@ -145,7 +147,7 @@ def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
 
 
 def has_module(prefix: Path, module: str) -> bool:
-    """Whether an environment has a module (`torch`, `apex.amp`) installed, as far as its files show."""
+    """Whether an environment's files show that a module (`torch`, `apex.amp`) is installed."""
     for packages in (*prefix.glob("lib*/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")):
         place = packages.joinpath(*module.split("."))
         if place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*.so")):
@@ -154,9 +156,10 @@ def has_module(prefix: Path, module: str) -> bool:
 
 
 def environments(env: Mapping[str, str], places: Iterable[Path] = ()) -> Iterator[Path]:
-    """The environments that the user may have meant: the active ones, holdfast's own, those nearby, the system's.
+    """Yield the environments that the user may have meant: the active ones, holdfast's own, those in `places`, the
+    system's.
 
-    `places`: where the job runs and where its script lies.
+    `places`: the job's working directory and its script's directory.
     """
     seen: set[str] = set()
     beside = [str(place / name) for place in places for name in (".venv", "venv", "env")]
@@ -171,11 +174,12 @@ def _python_of(prefix: Path) -> Path | None:
 
 
 def python_of(prefix: Path) -> Path:
-    """The interpreter of an environment; Debian's own has no `python`."""
+    """Return the interpreter of an environment: `python`, or `python3` as on Debian."""
     return _python_of(prefix) or prefix / "bin" / "python"
 
 
 def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which another Python finds the modules of holdfast that workers import, behind all its own."""
+    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH, so that another Python finds holdfast's
+    functions for workers."""
     path = env.get("PYTHONPATH")
     return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}

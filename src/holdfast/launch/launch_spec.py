@@ -1,4 +1,4 @@
-"""Everything that a run needs besides the job itself: an order, complete before anything starts."""
+"""The launch spec: everything that a run needs besides the job itself. It is complete before anything starts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Render(Protocol):
-    """Writes a report as text for the user; it ends with a line end.
+    """Formats a report as text for the user; the text ends with a newline.
 
-    `logs`: where the job's `attempt-<n>` directories are. `verbose`: with all evidence, and each attempt's decision.
+    `logs`: the directory that contains `attempt-<n>`. `width`: columns. `verbose`: include all evidence, and each
+    attempt's decision.
     """
 
     def __call__(self, report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str: ...
@@ -37,12 +38,13 @@ class MultiNodeRunner(Protocol):
     """Runs this node's part of a job over many nodes."""
 
     def __call__(self, launch: LaunchSpec, guard_fd: int | None) -> int:
-        """Returns the job's final code. `guard_fd`: readable when this process's guard dies, where it has one."""
+        """Run it and return the job's final code. `guard_fd`: becomes readable when this process's guard dies; None if
+        there is no guard."""
         ...
 
 
 class WarmStartOptions(msgspec.Struct, frozen=True):
-    """How workers are forked from a process that has done their imports already."""
+    """Options for warm starts, in which workers are forked from a process that has done their imports."""
 
     preload: tuple[str, ...]
     standby: bool
@@ -53,79 +55,83 @@ class Interpreter(msgspec.Struct, frozen=True):
     """A Python for the workers."""
 
     path: str
-    #: It is the Python that runs holdfast.
+    #: Whether it is the Python that runs holdfast.
     own: bool = True
-    #: The note about the choice.
+    #: A note for the user about the choice; empty if there is none.
     note: str = ""
-    #: Why its workers cannot start warm; empty: they can.
+    #: Why its workers cannot start warm; empty if they can.
     cold: str = ""
 
 
 class Starter(Protocol):
     """Starts agents on other nodes."""
 
-    #: Where the owner reads news of the agents (`holdfast.wire.starter_reports`); negative: it gets none.
+    #: The fd from which the owner reads reports about the agents (`holdfast.wire.starter_reports`); negative: none.
     news_fd: int
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start them, and return the exit status when the last one has left.
+        """Start the agents, and return the exit status when the last agent has exited.
 
-        The starter runs in a process of its own, a child of the guard on the owner's node, so that it survives the
-        owner. The agents connect to `address` and `port`. `guard_fd` is readable when the guard gets a signal
-        (`holdfast.act.guard.WORD` bytes each), and at its end when the guard dies or the job is over: then the starter
-        ends the agents.
+        The starter runs in its own process, a child of the guard on the owner's node, so that it survives the owner.
+        The agents connect to `address` and `port`. From `guard_fd` the starter reads the guard's signals
+        (`holdfast.act.guard.WORD` bytes each). Its end of file means that the guard has died or the job is over: the
+        starter then ends the agents.
         """
         ...
 
 
 class NodesOrder(msgspec.Struct, frozen=True):
-    """This machine's part in a job over many nodes. `spec.nodes` says how many nodes there are."""
+    """This machine's part in a job on many nodes. `spec.nodes` has the number of nodes."""
 
-    #: The endpoint's host as the user typed it, without brackets: where agents connect to the owner.
+    #: The host of the endpoint at which agents connect to the owner, as the user typed it, without brackets.
     host: str
-    #: The endpoint's port. 0: any free one (only where a starter gives the number to the others).
+    #: The endpoint's port. 0 means any free port; only a starter can then tell the agents its number.
     port: int
-    #: The job's 32 bytes.
+    #: The job's secret key, 32 bytes.
     key: bytes
-    #: The place where the key was found (its path), for messages: the key itself is never shown.
+    #: The path of the key, for messages; the key itself is never shown.
     key_from: str
-    #: What two runs must have in common to be one job: `--rdzv-id`, else the job's name and its script.
+    #: The job's identity, equal for all nodes of a job: `--rdzv-id`, else the job's name and its script.
     job: str
-    #: `--nproc-per-node` of this node; the `count` of a role with `per_node` is the same.
+    #: The number of workers on this node (`--nproc-per-node`); a role with `per_node` has the same `count`.
     slots: int
-    #: This machine hosts the owner (`holdfast.launch.owner_placement.part`); where the port is held already, it dials
-    #: it.
+    #: Whether this machine hosts the owner (`holdfast.launch.owner_placement.part`). If the port is in use already, it
+    #: connects to the owner there.
     hosts: bool = False
-    #: The reason, as a clause: `its --node-rank is 0`.
+    #: The reason for `hosts`, as a clause: `its --node-rank is 0`.
     hosts_why: str = ""
-    #: It hosts the owner, though the endpoint is no address of this machine.
+    #: Whether it hosts the owner although the endpoint is not an address of this machine.
     elsewhere: bool = False
-    #: As typed (`--rdzv-conf is_host=1`, or `--master-addr` and a node rank); None: `hosts` follows from the rest.
+    #: The user's explicit choice of `hosts` (`--rdzv-conf is_host=1`, or `--master-addr` with a node rank); None if
+    #: there is none.
     is_host: bool | None = None
     node_rank: int | None = None
-    #: The address at which peers reach this node, as the user typed it; empty: the address that a peer has reached.
+    #: The address at which peers reach this node, as the user typed it; empty: the address at which a peer has reached
+    #: it.
     local_addr: str = ""
-    #: First and last port: MASTER_PORT and the ports of pairwise checks are in this range. None: any port.
+    #: The first and last port for MASTER_PORT and pairwise checks; None allows any port.
     port_range: tuple[int, int] | None = None
-    #: How long an agent whose lease has ended tries to reach the owner again.
+    #: Seconds for which an agent whose lease has expired tries to reach the owner again.
     owner_wait_s: float = 60.0
-    #: The same where nobody has set `owner-wait`.
+    #: The default of `owner_wait_s`, in seconds, if nobody has set `owner-wait`.
     usual_owner_wait_s: float = 60.0
-    #: None: the user typed the command on every node.
+    #: Starts the agents on the other nodes; None if the user types the command on every node.
     starter: Starter | None = None
-    #: This machine has workers; otherwise it only hosts the owner.
+    #: Whether this machine runs workers; otherwise it only hosts the owner.
     takes_part: bool = True
-    #: The name of this node, where a list of hosts has it; empty: the machine's own name.
+    #: This node's name in the list of hosts; empty: the machine's own name.
     name: str = ""
-    #: The node's neighbourhood as the platform reports it, the outermost first: ranks follow it.
+    #: The node's position in the network as the platform reports it, the outermost level first. Ranks are ordered by
+    #: it.
     labels: tuple[str, ...] = ()
-    #: For an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
-    #: over too, the agent stops dialling.
+    #: An fd that becomes readable when the connection to the agent's starter has ended. Once the lease has expired too,
+    #: the agent stops reconnecting.
     starter_fd: int | None = None
-    #: The agent's name, where a starter allows one agent at a time on a node: the next one there takes its seat. Empty:
-    #: a random number.
+    #: The agent's id, if a starter allows one agent at a time on a node: the next agent on that node replaces it.
+    #: Empty: a random id.
     agent: str = ""
-    #: The owner's terminal shows what is printed here: so the report is printed there, once, and not here.
+    #: Do not print the report on this node: its output appears on the owner's terminal, where the owner prints the
+    #: report.
     quiet: bool = False
 
     def __repr__(self) -> str:
@@ -138,82 +144,83 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     spec: JobSpec
     home: Path
     cwd: Path
-    #: How the report looks on the terminal.
+    #: Formats the report for the terminal.
     render: Render
     environment: Mapping[str, str]
     redirects: StdChoice
     tee: StdChoice
-    #: Local ranks whose output goes to the terminal; None: all.
+    #: The local ranks whose output goes to the terminal; None for all.
     shown_ranks: frozenset[int] | None = None
-    #: Resolved on this node; those of scope `job` are the owner's once it has let this node in. The fields below have
-    #: what a setting becomes where it has to be read, loaded or checked before anything starts.
+    #: The settings resolved on this node. Those of scope `job` are replaced by the owner's once this node has joined.
+    #: Some fields below hold a setting's value after it was read, loaded or checked before the start.
     settings: Settings = DEFAULTS
-    #: None: DISABLED.
+    #: The planned checks; None if checks are disabled.
     checks: CheckPlan | None = None
     log_dir: Path | None = None
     report_path: Path | None = None
-    #: The file for Prometheus metrics; None: none is written.
+    #: The file for Prometheus metrics; None if none is written.
     metrics_path: Path | None = None
-    #: Who is notified about the job while it runs and at its end; None: only the terminal shows it.
+    #: The receivers of notices while the job runs and at its end; None if there are none.
     notices: NoticePlan | None = None
-    #: The file that a container's engine reads when the container has ended; None: none is written.
+    #: The termination message file, which a container engine reads after the container's end; None if none is written.
     termination_log: Path | None = None
-    #: The file in which an engine reports about the job's container; None: there is none.
+    #: The file in which a container engine reports the status of the job's container; None if there is none.
     container_status: Path | None = None
-    #: The run exits with the user's own exit status, where the job failed with one.
+    #: If the job failed with an exit status of the user's program, holdfast exits with the same status.
     users_status: bool = False
-    #: A process or a FIFO: when it ends, the job ends; None: there is none.
+    #: A pid or the path of a FIFO: the job ends when this process, or the FIFO's writer, has ended. None if there is
+    #: none.
     outer: str | None = None
     as_json: bool = False
-    #: The terminal shows the long report.
+    #: Print the long report on the terminal.
     verbose: bool = False
-    #: Events are printed on stdout, one per line; the last one has the report.
+    #: Print events on stdout, one per line; the last one contains the report.
     as_events: bool = False
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
-    #: LOCAL_RANK is 0 in every worker, which sees one device of its own.
+    #: Every worker sees only its own device, and its LOCAL_RANK is 0.
     virtual_local_rank: bool = False
-    #: The Python that runs the workers, where their command does not name one.
+    #: The workers' Python, if their command does not name one.
     python: str = sys.executable
-    #: Why workers cannot start warm under it; empty: they can.
+    #: Why workers cannot start warm with this Python; empty if they can.
     no_warmth: str = ""
-    #: Finds the Python of a user's container, which only a warm start needs to know; None: `python` is the one.
+    #: Finds the Python of a user's container, which only a warm start needs; None if it is `python`.
     image_python: Callable[[], Interpreter] | None = None
-    #: The rank that reads holdfast's stdin; None: no rank does.
+    #: The rank that reads holdfast's stdin; None for no rank.
     stdin: int | None = 0
-    #: How devices are watched.
+    #: The settings by which devices are watched.
     faults: FaultOptions = FaultOptions()
-    #: Lines to print first: options that have no meaning here.
+    #: Notes to print at the start, about options that are ignored.
     notes: tuple[str, ...] = ()
-    #: None: every worker starts cold.
+    #: The options for warm starts; None if every worker starts cold.
     warm: WarmStartOptions | None = None
-    #: `warm` and `preload` of the job file.
+    #: The values of `warm` and `preload` in the job file.
     warm_in_file: bool | None = None
     preload_in_file: tuple[str, ...] = ()
-    #: The rotation of the workers' logs; None: they grow without a limit.
+    #: The rotation of the workers' logs; None if they grow without a limit.
     rotation: Rotation | None = None
-    #: How many attempts' logs each node keeps, with the present one; None: all.
+    #: The number of attempts, the present one included, whose logs each node keeps; None for all.
     kept_attempts: int | None = None
-    #: The limit of the disk cleaner; None: off.
+    #: The limit of the disk cleaner; None if it is off.
     disk_limit: Limit | None = None
-    #: The rows that explain exits; None: the built-in ones.
+    #: The catalogue that explains exits; None for the built-in one.
     catalogue: Catalogue | None = None
-    #: None: the job stays on this machine.
+    #: This machine's part in a job on many nodes; None for a job on one machine.
     nodes: NodesOrder | None = None
 
     @property
     def prints_json(self) -> bool:
-        """Our stdout has JSON and nothing else."""
+        """Whether holdfast's stdout contains only JSON."""
         return self.as_json or self.as_events
 
     def names(self) -> dict[int, str]:
-        """Rank → `ROLE-RANK`, the name of its directory; in the order of placement."""
+        """Return rank → `ROLE-RANK`, the name of the worker's directory."""
         roles = [role.name for role in self.spec.roles for _ in range(role.count)]
         return {rank: f"{name}-{rank}" for rank, name in enumerate(roles)}
 
     def site(self, node: str, home: Path) -> Site:
-        """Where the checks of this run look."""
+        """Return the names, directories and port that this run's checks need."""
         from holdfast.model.check_results import Site
 
         return Site(node=node, cwd=str(self.cwd), home=str(home), workers=self.spec.world_size, port=self.master_port)

@@ -1,4 +1,4 @@
-"""How large the logs of a job may get, as its user has set it."""
+"""The size limit of a job's logs, from the user's settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from holdfast.observe.log_file import Rotation
     from holdfast.settings.resolved_settings import Settings
 
-#: A log is rotated at this size or more.
+#: The smallest size in bytes at which a log is rotated.
 LEAST_LOG_BYTES = 4096
 
 
 def rotation_of(settings: Settings) -> Rotation | None:
-    """At which size a log is rotated. Raises BadUsage for a value that is no size."""
+    """Return the rotation of logs; None if the user set no size. Raises BadUsage for a value that is not a size."""
     limit = settings.limit("log-size")
     if limit is None:
         return None

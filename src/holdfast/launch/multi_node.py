@@ -1,4 +1,5 @@
-"""From the typed options to a job over many nodes: how many, where their owner is found, and this machine's part."""
+"""Builds a job on many nodes from the typed options: the number of nodes, the owner's endpoint, and this machine's
+part."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import interfaces, is_loopback, offered, plain
 
-#: torchrun's own defaults, where an endpoint has no port.
+#: torchrun's default ports, for an endpoint without a port.
 C10D_PORT, STATIC_PORT = 29400, 29500
 _RANKS = 100_000
 _USED = ("is_host", "join_timeout", "last_call_timeout")
@@ -28,7 +29,7 @@ _HINT = "holdfast run --nnodes 2 --rdzv-endpoint NODE:29500 …"
 
 
 class MultiNodeJob(msgspec.Struct, frozen=True):
-    """A job over many nodes, as the command line describes it."""
+    """A job on many nodes, as the command line describes it."""
 
     job: JobFile
     order: NodesOrder
@@ -38,7 +39,8 @@ class MultiNodeJob(msgspec.Struct, frozen=True):
 def over_nodes(
     options: RunOptions, settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """The user types the same command on every node. `nodes`: `--nnodes`. Raises `BadUsage` for mistakes."""
+    """Build the job for a command that the user types on every node. `nodes`: the least and the most nodes of
+    `--nnodes`. Raises `BadUsage`."""
     backend = options.rdzv_backend or "static"
     if backend not in OWN_BACKENDS:
         raise BadUsage(
@@ -97,7 +99,7 @@ def over_nodes(
 
 
 def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], spares: int) -> NodePlan:
-    """How many nodes, and how long to wait for them."""
+    """Return the plan of nodes: how many, and how long to wait for them."""
     return NodePlan(
         least=nodes[0],
         most=nodes[1],
@@ -110,14 +112,15 @@ def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int],
 
 
 def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) -> float:
-    """Our own option wins over torchrun's, and that wins over variables and files."""
+    """Return a wait in seconds: holdfast's option overrides torchrun's, which overrides variables and files."""
     if key in conf and settings.source(name) is not SettingSource.OPTION:
         return float(conf[key])
     return settings.number(name) or 0.0
 
 
 def rendezvous_conf(options: RunOptions) -> tuple[dict[str, str], list[str]]:
-    """`--rdzv-conf is_host=1,join_timeout=60` as a table of the keys with a meaning, and a list of the other keys."""
+    """Parse `--rdzv-conf is_host=1,join_timeout=60`. Return all keys with their values, and the names of the ignored
+    keys."""
     text = (options.rdzv_conf or "").strip()
     found: dict[str, str] = {}
     for pair in text.split(",") if text else ():
@@ -139,13 +142,13 @@ def _conf_wrong(options: RunOptions, problem: str) -> BadUsage:
 
 
 def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None, list[str]]:
-    """`--node-rank`, and the note about it."""
+    """Return the value of `--node-rank`, and notes about it."""
     if options.node_rank is None:
         return None, []
     last = plan.most + plan.spares - 1
     rank = number(options, "node_rank", options.node_rank, 0, _RANKS)
     if backend == "c10d":
-        # As in torchrun: scripts for this backend often give every node the same rank.
+        # torchrun ignores it too: scripts for this backend often pass the same rank on every node.
         return None, [f"{named(options, 'node_rank')}: --rdzv-backend c10d ranks the nodes by itself, ignored"]
     if rank is not None and rank > last:
         spare = f" and --spares {plan.spares}" if plan.spares else ""
@@ -157,7 +160,8 @@ def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None
 
 
 def _is_host(options: RunOptions, conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
-    """What the user typed about the host. `--master-addr` is torchrun's static form: there node rank 0 hosts."""
+    """Return whether the user chose this node as the host; None if the options do not say. With `--master-addr`,
+    torchrun's static form, node rank 0 is the host."""
     if "is_host" in conf:
         return _FLAGS[conf["is_host"].lower()]
     if backend == "static" and not options.rdzv_endpoint and rank is not None:
@@ -166,7 +170,8 @@ def _is_host(options: RunOptions, conf: Mapping[str, str], backend: str, rank: i
 
 
 def endpoint(options: RunOptions, backend: str) -> tuple[str, int]:
-    """The endpoint's host, without brackets, and its port. `--rdzv-endpoint` wins over `--master-addr`, as there."""
+    """Return the endpoint's host, without brackets, and its port. As in torchrun, `--rdzv-endpoint` overrides
+    `--master-addr`."""
     text = (options.rdzv_endpoint or "").strip()
     master_port = number(options, "master_port", options.master_port, 1, 65535)
     if text:
@@ -188,12 +193,12 @@ def endpoint(options: RunOptions, backend: str) -> tuple[str, int]:
 
 
 def shown(host: str, port: int) -> str:
-    """`node1:29500`, `[fd00::2]:29500`."""
+    """Format an endpoint: `node1:29500`, `[fd00::2]:29500`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def identity(options: RunOptions, spec: JobSpec) -> str:
-    """What two runs must have in common to be the same job."""
+    """Return the job's identity, which must be equal on all nodes of a job."""
     if options.rdzv_id:
         return f"--rdzv-id {options.rdzv_id}"
     script = Path(options.job or options.command_from or options.words[0]).name
@@ -201,7 +206,7 @@ def identity(options: RunOptions, spec: JobSpec) -> str:
 
 
 def port_range(settings: Settings) -> tuple[int, int] | None:
-    """`--port-range A-B`. Raises `BadUsage`."""
+    """Return the first and last port of `--port-range A-B`; None if it is not set. Raises `BadUsage`."""
     text = settings.text("port-range")
     if text is None:
         return None
@@ -221,7 +226,7 @@ def owner_wait_s(settings: Settings) -> float:
 
 
 def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
-    """The job's key and the place where it was found. Raises `BadUsage`."""
+    """Return the job's key and the path of its file. Raises `BadUsage`."""
     from holdfast.wire.job_key import VARIABLE, job_key
 
     path = settings.text("job-key")
@@ -234,7 +239,8 @@ def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
 
 
 def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
-    """How many workers this machine takes. A job file's `count` is for the whole job: it is divided evenly."""
+    """Return the number of workers on this machine. A job file's `count` is for the whole job, and is
+    divided evenly."""
     if not options.job:
         return workers(options)
     total = spec.world_size
@@ -252,7 +258,7 @@ def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
 
 
 def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> JobFile:
-    """The job over its nodes: each node decides how often a script runs on it."""
+    """Return the job with its plan of nodes. Without a job file, each node decides its number of workers."""
     from msgspec.structs import replace
 
     from holdfast.decide.attempt_timers import timers_for
@@ -265,7 +271,8 @@ def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> 
 
 
 def readable_again(options: RunOptions) -> None:
-    """The process under the guard reads the job file, and then the guard reads it again: it would find a pipe empty."""
+    """Raise BadUsage if the job file is a pipe or the like: the supervisor reads it, and then the guard
+    reads it again."""
     if options.job and (kind := not_a_file(options.job)) not in ("", "a directory"):
         raise BadUsage(
             f"--job {options.job}: it is {kind}, and a job over nodes reads its job file again: expected a file",

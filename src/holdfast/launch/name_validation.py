@@ -1,4 +1,4 @@
-"""Checks holdfast's own names in a job's commands before it starts, and reports a wrong one at once."""
+"""Checks the names of holdfast and OpenPAI in a job's commands before the job starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.runtime.name_expansion import (
 )
 
 OURS = ("PAI_", "HOLDFAST_")
-#: The names that each worker gets, besides OpenPAI's variables and its environment.
+#: The variables that holdfast sets for each worker, besides OpenPAI's.
 OF_WORKERS = (
     "HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_HOME", "HOLDFAST_PROGRESS", "HOLDFAST_DRAIN", "HOLDFAST_PEERS",
     "HOLDFAST_SSH_CONFIG",
@@ -28,22 +28,23 @@ OF_WORKERS = (
     "PAI_OUTPUT_DIR", "HOLDFAST_CPUS",
 )  # fmt: skip
 
-#: Until the number of a role's workers is known, names are made for up to so many.
+#: While the number of a role's workers is unknown, at most this many are assumed.
 MOST_NAMED = 10_000
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
 
 def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> None:
-    """Raises `BadUsage` for names of ours in commands that no worker will have. `where`: the source of the job.
+    """Raise `BadUsage` for a name of holdfast or OpenPAI in a command that no worker will have. `where`: the source of
+    the job, for messages.
 
-    Their values are filled in when a worker starts: only then are hosts and ports known.
+    The values are filled in later, when a worker starts: only then are hosts and ports known.
     """
     if not any(has_names(text) for role in spec.roles for text in (*role.command, role.script)):
         return
     if any(role.per_node for role in spec.roles):
         spec = _with_any_index(spec)
     if spec.runtime.prerequisites:
-        from holdfast.launch.fetch_request import variables_of  # few jobs have such names
+        from holdfast.launch.fetch_request import variables_of  # imported late: few jobs need it
 
         environment = {**environment, **variables_of(spec, environment)}
     here = NameValues.of(environment, spec.parameters)
@@ -60,7 +61,8 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
 
 
 def _with_any_index(spec: JobSpec) -> JobSpec:
-    """The number of workers is known only with the nodes: until then every index that a command names may exist."""
+    """Return the job with enough workers for every index that its commands name: the real number is known only with the
+    nodes."""
     texts = [text for role in spec.roles for text in (*role.command, role.script)]
     named = [int(found[1]) for text in texts for found in _INDEX.finditer(text)]
     count = min(max(named, default=0) + 1, MOST_NAMED)
@@ -69,15 +71,15 @@ def _with_any_index(spec: JobSpec) -> JobSpec:
 
 
 def _of_data(spec: JobSpec) -> Iterator[str]:
-    """The names of the variables with the paths of the job's prerequisites."""
+    """Yield the names of the variables with the paths of the job's prerequisites."""
     if spec.runtime.prerequisites:
-        from holdfast.launch.fetch_request import variable_of  # few jobs have prerequisites
+        from holdfast.launch.fetch_request import variable_of  # imported late: few jobs need it
 
         yield from (variable_of(thing.name) for thing in spec.runtime.prerequisites)
 
 
 def _of_openpai(spec: JobSpec) -> Iterator[str]:
-    """The names of OpenPAI's variables that workers of this job will have."""
+    """Yield the names of OpenPAI's variables that the job's workers will have."""
     if not spec.tells_peers:
         return
     seats = [

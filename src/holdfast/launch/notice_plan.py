@@ -1,4 +1,4 @@
-"""Who is notified about a job: what the user typed or set, else what the job file has."""
+"""Chooses the receivers of a job's notices: the user's options and settings, else the job file's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -> NoticePlan | None:
-    """The plan of notices. The addresses of `notify` are removed from the environment of the workers."""
+    """Return the plan of notices; None if nobody is notified. Remove the addresses of `notify` from the workers'
+    `environment`."""
     environment.pop("HOLDFAST_NOTIFY", None)
-    own = "HOLDFAST_ATTEMPT" not in os.environ  # a run that a worker starts is not the job
+    own = "HOLDFAST_ATTEMPT" not in os.environ  # false in a run that a worker starts
     summary = (
         settings.text("summary") or job.told.get("summary") or (os.environ.get("GITHUB_STEP_SUMMARY") if own else "")
     )

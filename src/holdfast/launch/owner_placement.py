@@ -1,4 +1,4 @@
-"""The static starter: the user types the same command on every node, and one node hosts the owner of the job."""
+"""Decides which node hosts the job's owner when the user types the same command on every node."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from holdfast.wire.addresses import Interface, addresses_of, interfaces, is_loop
 
 
 class OwnerPlacement(Noun, frozen=True, kw_only=True):
-    """Whether this machine hosts the owner, and why. Where its port is held already, it joins that owner instead."""
+    """Whether this machine hosts the owner, and why. If the owner's port is in use already, this machine joins that
+    owner."""
 
     hosts: bool
-    #: A clause: `fd00::2 is an address of its eth0`.
+    #: The reason as a clause: `fd00::2 is an address of its eth0`.
     why: str
-    #: The endpoint's name resolves to an address already.
+    #: Whether the endpoint's name resolves to an address now.
     resolved: bool = True
 
 
@@ -29,10 +30,11 @@ def part(
     machine: str,
     found: Iterable[Interface],
 ) -> OwnerPlacement:
-    """Which machine hosts the owner: `is_host`, then the node with the endpoint's address, then node rank 0.
+    """Decide whether this machine hosts the owner: by `is_host`, else by the endpoint's address, else if it is node
+    rank 0.
 
-    `addresses`: the addresses of the endpoint's host, as resolved here. `machine`: the name of this machine. `found`:
-    its addresses.
+    `addresses`: the addresses to which the endpoint's host resolves on this machine. `machine`: this machine's name.
+    `found`: its network interfaces.
     """
     if is_host is not None:
         return OwnerPlacement(hosts=is_host, why=f"is_host={int(is_host)} says so")
@@ -49,15 +51,16 @@ def part(
 
 
 def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_resolve: bool = True) -> OwnerPlacement:
-    """`part` for this machine. Raises `BadUsage` where the endpoint's name decides, and cannot be resolved.
+    """Call `part` for this machine. Raises `BadUsage` if the decision needs the endpoint's address and its name cannot
+    be resolved.
 
-    `must_resolve` false: a name without an address is not this machine.
+    `must_resolve` false: a name that cannot be resolved is not this machine.
     """
     machine = os.uname().nodename
     try:
         found = interfaces()
     except OSError:
-        found = ()  # no netlink, as under some sandboxes: names and ranks must decide
+        found = ()  # no netlink, as in some sandboxes: decide by names and ranks
 
     def decide(addresses: Sequence[str]) -> OwnerPlacement:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)
@@ -70,5 +73,6 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
             return own
         if is_host is None and node_rank is None:
             raise
-        # A Service has no address before its first pod exists: any node but the owner's keeps dialling.
+        # A Kubernetes Service has no address before its first pod exists, so other nodes retry until the owner's name
+        # resolves.
         return OwnerPlacement(hosts=False, why=f"{host} cannot be resolved here", resolved=False)

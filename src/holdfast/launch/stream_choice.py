@@ -1,4 +1,4 @@
-"""Which of a worker's two streams an option means: the words of `--redirects` and `--tee`."""
+"""Parses `--redirects` and `--tee`, which select a worker's stdout and stderr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.model.noun_base import Noun
 
 
 class Std(enum.IntFlag):
-    """torchrun's numbers: 0 none, 1 standard output, 2 standard error, 3 both."""
+    """A set of streams, with torchrun's numbers: 0 none, 1 stdout, 2 stderr, 3 both."""
 
     NONE = 0
     OUT = 1
@@ -18,7 +18,7 @@ class Std(enum.IntFlag):
 
 
 class StdChoice(Noun, frozen=True, kw_only=True):
-    """One value for every worker, or a value for each local rank; a local rank that is not named has none."""
+    """One value for every worker, or a value for each local rank; a local rank that is not listed gets `every`."""
 
     every: Std = Std.NONE
     by_local_rank: dict[int, Std] = {}
@@ -28,7 +28,7 @@ class StdChoice(Noun, frozen=True, kw_only=True):
 
 
 def parse_std(text: str, option: str = "--redirects") -> StdChoice:
-    """`3` or `0:1,1:2` (local rank : value) → the choice.
+    """Parse `3` or `0:1,1:2` (local rank : value).
 
     Raises:
         BadUsage: for anything else, a value above 3, and a local rank that is named twice.
@@ -53,8 +53,8 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
 def shown(redirects: StdChoice, tee: StdChoice, local_rank: int) -> tuple[bool, bool]:
     """Whether the worker's stdout and stderr go to the terminal.
 
-    As with torchrun: what is redirected goes to its file only, and what is teed goes to both even where it is
-    redirected too. What neither option names goes to the terminal, and here to its file all the same.
+    As in torchrun, a redirected stream goes only to its file, and a teed stream goes to both, even if it is also
+    redirected. A stream that neither option selects goes to the terminal, and in holdfast also to its file.
     """
     on = (~redirects.of(local_rank) | tee.of(local_rank)) & Std.BOTH
     return bool(on & Std.OUT), bool(on & Std.ERR)

@@ -1,7 +1,7 @@
-"""torchrun's options: its variables (`PET_*`), the options that one machine decides, and the number of workers.
+"""Reads torchrun's options: its variables (`PET_*`), the options for one machine, and the number of workers.
 
-An option wins over its variable, as in torchrun. Where an option of torchrun is also a setting of holdfast, the table
-of settings has its variable (`holdfast.settings.settings_table`).
+An option overrides its variable, as in torchrun. If an option of torchrun is also a setting of holdfast, the table of
+settings has its variable (`holdfast.settings.settings_table`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from holdfast.errors import BadUsage
 from holdfast.settings.run_options import IGNORED, OF_MANY, RunOptions
 
-#: The options that torchrun reads from the environment; it does not read `--logs-specs` and `--numa-binding` there.
+#: The options that torchrun also reads from the environment; `--logs-specs` and `--numa-binding` are not among them.
 VALUES = (
     "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "monitor_interval",
     "start_method", "event_log_handler", "role", "local_ranks_filter", "duplicate_stdout_filters",
     "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr", "signals_to_handle",
 )  # fmt: skip
 FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
-#: What a job file sets itself: a variable of the environment does not change it.
+#: Options that a job file sets itself: environment variables do not change them.
 OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
 
 MOST_NODES = 10_000
@@ -32,7 +32,7 @@ _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
 def with_variables(options: RunOptions, env: Mapping[str, str]) -> RunOptions:
-    """A copy of the typed options, with `PET_*` for those that were not typed. Raises `BadUsage`."""
+    """Return a copy of the typed options, with `PET_*` variables for those that were not typed. Raises `BadUsage`."""
     found: dict[str, str | bool] = {}
     origins: dict[str, str] = {}
     skipped = OF_A_SCRIPT if options.job else ()
@@ -54,13 +54,13 @@ def with_variables(options: RunOptions, env: Mapping[str, str]) -> RunOptions:
 
 
 def named(options: RunOptions, name: str) -> str:
-    """Where a value came from, and the value: `--nnodes 4`, `PET_NNODES=4`."""
+    """Return the source of a value with the value, for messages: `--nnodes 4`, `PET_NNODES=4`."""
     value = "" if getattr(options, name) is True else f" {getattr(options, name)}"
     return options.origins.get(name) or f"--{name.replace('_', '-')}{value}"
 
 
 def node_range(options: RunOptions) -> tuple[int, int]:
-    """`--nnodes` as the least and the most nodes; (1, 1) where it is not set. Raises `BadUsage`."""
+    """Return the least and the most nodes of `--nnodes`; (1, 1) if it is not set. Raises `BadUsage`."""
     text = options.nnodes
     if text is None:
         return 1, 1
@@ -75,9 +75,9 @@ def node_range(options: RunOptions) -> tuple[int, int]:
 
 
 def alone(options: RunOptions, nodes: tuple[int, int], spares: int) -> str:
-    """The note about a range that starts with this machine, where no other node can find it; empty: no note.
+    """Return a note if the job must run on this machine alone because other nodes cannot find it; empty otherwise.
 
-    As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` where more are needed.
+    As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` if the job needs more nodes.
     """
     least, most = nodes
     if most + spares == 1:
@@ -93,7 +93,7 @@ def alone(options: RunOptions, nodes: tuple[int, int], spares: int) -> str:
 
 
 def no_endpoint(options: RunOptions) -> str:
-    """Why no other node could find this one; empty: the user typed a meeting place."""
+    """Return why no other node could find this one; empty if the user typed an endpoint."""
     if options.standalone:
         return f"{named(options, 'standalone')} means one machine"
     endpoint = (options.rdzv_endpoint or "").strip()
@@ -104,9 +104,10 @@ def no_endpoint(options: RunOptions) -> str:
 
 
 def refuse(options: RunOptions, *, many: bool = False) -> None:
-    """Refuse options of torchrun that holdfast does not have, unless they ask for what it does anyway.
+    """Raise BadUsage for options of torchrun that holdfast does not support, unless their value is what holdfast does
+    anyway.
 
-    `many`: the job may have further nodes.
+    `many`: the job may have more than one node.
     """
 
     def no(name: str, why: str, hint: str) -> BadUsage:
@@ -147,16 +148,16 @@ def refuse(options: RunOptions, *, many: bool = False) -> None:
 
 
 def unused(options: RunOptions, *, many: bool = False) -> list[str]:
-    """The typed options of torchrun that have no meaning on one machine, or none together with the others.
+    """Return the typed options of torchrun that have no effect, on one machine or because of other options.
 
-    `many`: the job may have further nodes, and the options that find them have a meaning.
+    `many`: the job may have more than one node, so that the options to find other nodes have an effect.
     """
     typed = [name for name in (*OF_MANY, *IGNORED) if options.is_set(name) and name not in options.origins]
     said = [f"--{name.replace('_', '-')}" for name in typed if not many or name not in OF_MANY]
     if many:
         return said
     if options.rdzv_endpoint:
-        # One of the two options decides what an endpoint means.
+        # One of these two options decides how the endpoint is used, so that option has an effect.
         meant = "--standalone" if options.standalone else "--rdzv-backend"
         said = [option for option in said if option != meant]
         if options.standalone or (options.rdzv_backend or "static") not in OWN_BACKENDS:
@@ -167,10 +168,11 @@ def unused(options: RunOptions, *, many: bool = False) -> list[str]:
 
 
 def meeting_place(options: RunOptions) -> tuple[str | None, str | None]:
-    """MASTER_ADDR and MASTER_PORT as far as torchrun's options set them, as text; None: holdfast chooses.
+    """Return MASTER_ADDR and MASTER_PORT as torchrun's options set them, as text; None if holdfast chooses.
 
-    As in torchrun: the endpoint beats `--master-addr` and `--master-port`, and with `--standalone` neither is given.
-    The endpoint of a backend other than torch's own two is the address of a server that is not used here.
+    As in torchrun, the endpoint overrides `--master-addr` and `--master-port`, and `--standalone` ignores the endpoint.
+    For a backend other than `OWN_BACKENDS` the endpoint is ignored: it is the address of a server that holdfast does
+    not use.
     """
     backend = options.rdzv_backend or "static"
     addr, port = options.master_addr, options.master_port
@@ -186,12 +188,13 @@ def meeting_place(options: RunOptions) -> tuple[str | None, str | None]:
 
 
 def _address(text: str | None) -> str | None:
-    """The user may type IPv6 in brackets; workers get it without, as with torchrun."""
+    """Remove the brackets around an IPv6 address, as torchrun does."""
     return text.strip("[]") if text else text
 
 
 def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
-    """`host:29500`, `[::1]:29500`, `host` → host without brackets, and port; empty: there is none."""
+    """Split `host:29500`, `[::1]:29500` or `host` into the host, without brackets, and the port; empty if there is no
+    port."""
     host, colon, port = endpoint.rpartition(":")
     if not colon or endpoint.endswith("]"):
         host, port = endpoint, ""
@@ -201,7 +204,8 @@ def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
 
 
 def workers(options: RunOptions) -> int:
-    """How many workers to start: a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 where it is not set."""
+    """Return the number of workers to start, from a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 if it
+    is not set."""
     word = options.nproc_per_node
     if word not in _WORDS:
         return number(options, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
@@ -221,7 +225,8 @@ def workers(options: RunOptions) -> int:
 
 
 def number(options: RunOptions, name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
-    """The text as a number; None where it is none. Raises `BadUsage` with the place it came from."""
+    """Convert the text to a number from `least` to `most`; None if there is no text. Raises `BadUsage` that names the
+    option."""
     if text is None:
         return None
     if not _is_number(text) or not least <= int(text) <= most:
@@ -235,7 +240,7 @@ def _is_number(text: str) -> bool:
 
 
 def ranks(options: RunOptions) -> frozenset[int] | None:
-    """The local ranks whose output is shown; None: all."""
+    """Return the local ranks whose output is shown; None for all."""
     text = options.local_ranks_filter
     if not text:
         return None
@@ -244,7 +249,7 @@ def ranks(options: RunOptions) -> frozenset[int] | None:
 
 
 def check_devices(options: RunOptions, count: int) -> None:
-    """Where every worker is to see one device of its own, a list that is too short is refused before the start."""
+    """Raise BadUsage if each worker gets its own device and CUDA_VISIBLE_DEVICES lists fewer than `count`."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not options.virtual_local_rank or listed is None:
         return

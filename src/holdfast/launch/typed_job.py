@@ -1,4 +1,4 @@
-"""The job that a command line describes: a job file or a script, with the typed options and settings."""
+"""Builds the job that a command line describes: a job file or a script, with the typed options and settings."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class RunPlace(Noun, frozen=True, kw_only=True):
-    """What a run's platform provides, as far as a job file is read differently for it."""
+    """The properties of a run's platform that change how a job file is read."""
 
-    #: The platform runs the images of a job.
+    #: Whether the platform runs the container images of a job.
     images: bool = False
-    #: This process hosts the owner, and the workers run on other machines.
+    #: Whether this process only hosts the owner, and the workers run on other machines.
     hosts_only: bool = False
-    #: A platform charges the job to a virtual cluster.
+    #: Whether a platform charges the job to a virtual cluster.
     charged: bool = False
 
 
 def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool, place: RunPlace) -> JobFile:
-    """The job: a file's or a script's, with what the user typed or set in front. Raises `BadUsage`.
+    """Return the job of a job file, a variable or a script; typed options and settings override it. Raises `BadUsage`.
 
-    `python`: the workers'. `over_many`: it may run on several machines.
+    `python`: the workers' interpreter. `over_many`: the job may run on several machines.
     """
     from msgspec.structs import replace
 
@@ -61,17 +61,17 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not place.hosts_only)
         job = replace(job, notes=(*job.notes, *_not_given(job.spec, place)))
     elif options.command_from:
-        from holdfast.launch.user_command import job_of_variable, secrets_in  # with a typed command there is none
+        from holdfast.launch.user_command import job_of_variable, secrets_in  # imported late: rarely used
 
         job = JobFile(job_of_variable(options, os.environ), None, (), secrets_in(os.environ))
     else:
         from holdfast.launch.torchrun_options import workers
         from holdfast.launch.worker_program import command_of, plain_name
 
-        own = not options.run_path  # as in torchrun, that wins over the other two
+        own = not options.run_path  # as in torchrun, `run_path` overrides the other two
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"
-        # A role may have any name; the names of directories have fewer letters to choose from.
+        # A role may have any name, but a directory's name may not: ROLE_NAME keeps the original.
         env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # the pattern costs a start 1 ms
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(options)
@@ -81,7 +81,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
     spec = job.spec
 
     def chosen(setting: str, current: Any) -> Any:
-        """The setting where the user set it, else the job's value."""
+        """Return the setting's value if the user has set it, else the job's value."""
         return settings.value(setting) if settings.source(setting) is not SettingSource.DEFAULT else current
 
     restarts: RestartPolicy = spec.restarts
@@ -111,7 +111,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
 
 
 def _not_given(spec: JobSpec, place: RunPlace) -> Iterator[str]:
-    """Settings of a job file that only a container platform can provide."""
+    """Yield a note for each key of a job file that needs a container platform."""
     if place.images:
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))

@@ -1,4 +1,5 @@
-"""The user's command as a text in a variable (`USER_CMD`): several lines, for a shell or behind a `#!` line."""
+"""Reads the user's command from a variable (`USER_CMD`): one or more lines for a shell, or a script with a
+`#!` line."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from holdfast.settings.run_options import RunOptions
 
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
-#: Where images without a /bin/sh have a shell (distroless, `:debug`).
+#: The shells of images that have no /bin/sh (distroless, `:debug`).
 OTHER_SHELLS = ("/busybox/sh",)
 #: The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one).
 LONGEST_FIRST_LINE = 255
 
 
 def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobSpec:
-    """The job of the text in `--command-from VARIABLE`. Raises `BadUsage`."""
+    """Return the job whose command is the value of `--command-from VARIABLE`. Raises `BadUsage`."""
     variable = options.command_from or ""
     if options.words:
         raise BadUsage(
@@ -51,25 +52,26 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
         name=plain_name(name, "task"),
         roles=(Role(name=role, count=workers(options), command=command, script=script),),
         parameters=parameters_in(environment),
-        # A platform that sets OpenPAI's variables itself knows more about the task's peers.
+        # Do not set OpenPAI's variables if the platform has set them: it knows more about the task's peers.
         pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,
     )
 
 
 def secrets_in(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The values of HOLDFAST_SECRET_NAME: no record and no report shows them."""
+    """Return the values of the variables HOLDFAST_SECRET_NAME, by name. No record or report shows them."""
     return NameValues.of(environment).secrets
 
 
 def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """The command that runs a text, and the script that it reads; empty where the text is in the command itself."""
+    """Return the command that runs a text, and the script that it reads; the script is empty if the command contains
+    the text."""
     if text.startswith("#!"):
         return _interpreter(text, where, environment), text
     return (shell(environment), "-c", text), ""
 
 
 def shell(environment: Mapping[str, str]) -> str:
-    """The image's bash, else its sh, else the shell beside holdfast in its tree. Raises `BadUsage`."""
+    """Return the image's bash, else its sh, else the shell next to holdfast's Python. Raises `BadUsage`."""
     paths = [*PLACES, *environment.get("PATH", "").split(os.pathsep)]
     for name in SHELLS:
         for place in paths:
@@ -86,7 +88,8 @@ def shell(environment: Mapping[str, str]) -> str:
 
 
 def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What the kernel would run for this first line: a path, and at most one word behind it. Raises `BadUsage`."""
+    """Return the command that the kernel would run for the `#!` line: a path, and at most one argument. Raises
+    `BadUsage`."""
     line = text.partition("\n")[0]
     place = f"{where}, line 1, `{line[:60]}`"
     if len(line.encode(errors="surrogateescape")) > LONGEST_FIRST_LINE:
@@ -110,9 +113,9 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 
 
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
-    """`env` searches the user's PATH; its own message would only say that it found nothing."""
+    """Raise BadUsage if `env` would not find the program on the user's PATH: its own message does not show the PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # it has options, or its own message says what is wrong
+        return  # it has options, or the message of `env` is clear
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

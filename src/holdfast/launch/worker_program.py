@@ -1,4 +1,4 @@
-"""The command line of a worker, made from the words behind the options."""
+"""Builds a worker's command line from the words after the options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from holdfast.errors import BadUsage
 
 
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
-    """The workers' command line, under this Python; a missing script is refused now."""
+    """Return the workers' command line with this Python. Raises BadUsage for a missing script.
+
+    `words`: the script or command and its arguments. `module`: run with `-m`. `plain`: run as it is, without Python.
+    """
     if not words:
         raise BadUsage(
             "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
@@ -53,7 +56,7 @@ def _nearest(script: Path) -> str:
 
 
 def plain_name(text: str, otherwise: str) -> str:
-    """A name that is allowed for a job, a role and a directory: `my train` → `my-train`."""
+    """Return a name that is valid for a job, a role and a directory: `my train` becomes `my-train`."""
     if not (text.isascii() and text.replace("_", "").isalnum()):
         import re
 

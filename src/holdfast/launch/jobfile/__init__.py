@@ -1,1 +1,1 @@
-"""The job file: its keys, what is wrong with them, and the job that they describe."""
+"""Reads job files: their keys, their mistakes, and the job that they describe."""

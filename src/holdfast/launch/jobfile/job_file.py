@@ -1,4 +1,4 @@
-"""What a job file becomes: the job, and what stands beside it."""
+"""The result of reading a job file: the job, and keys that are not part of the job's record."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from holdfast.model.job_spec import JobSpec
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """A job file, read: the job, and those of its keys that do not belong to the job's record."""
+    """A job file that has been read: the job, and the keys that are not part of the job's record."""
 
     spec: JobSpec
     warm: bool | None
     preload: tuple[str, ...]
-    #: Name → value. They stand in no noun that is written down.
+    #: The secrets, name → value. They are never written to disk.
     secrets: Mapping[str, str] = {}
-    #: `on-event`, `on-end`, `summary`: as the settings of these names.
+    #: The values of `on-event`, `on-end` and `summary`, by setting name.
     told: Mapping[str, str] = {}
-    #: Addresses, which are secret.
+    #: The addresses to notify; they are secret.
     notify: tuple[str, ...] = ()
-    #: What is to be said of keys that have no meaning here.
+    #: Messages about keys that holdfast ignores or treats differently.
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -34,9 +34,9 @@ class JobKeys(msgspec.Struct):
     secrets: Any = {}
     prerequisites: Any = {}
     plugins: Any = {}
-    #: What `holdfast submit` asks of Slurm; a run passes it over.
+    #: Options for `holdfast submit` to Slurm; `holdfast run` ignores them.
     slurm: Any = None
-    #: What `holdfast submit` asks of Kubernetes; a run passes it over.
+    #: Options for `holdfast submit` to Kubernetes; `holdfast run` ignores them.
     kubernetes: Any = None
 
 

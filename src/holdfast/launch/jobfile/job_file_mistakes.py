@@ -1,4 +1,4 @@
-"""What is wrong with a job file, found all at once: each mistake has its place, and what was expected there."""
+"""Collects all mistakes of a job file, each with its place in the file and the expected value."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed, convert
 
-#: Of the mistakes of one file; of further ones the number is told.
+#: At most this many mistakes of a file are listed; of the others only the number is printed.
 MOST_SHOWN = 12
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Mistakes:
-    """Collects what is wrong, so that a user mends a file once and not once for each mistake."""
+    """Collects mistakes, so that the user can correct all of them at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,11 +30,11 @@ class Mistakes:
         return len(self._found)
 
     def add(self, where: str, problem: str) -> None:
-        """`where`: the path inside the file, `roles.worker.count`; empty: the file itself."""
+        """Add a mistake. `where`: the path inside the file, such as `roles.worker.count`; empty for the file itself."""
         self._found.append((where, problem))
 
     def end(self) -> None:
-        """Raise `BadUsage` where there is any mistake."""
+        """Raise `BadUsage` if there is any mistake."""
         if not self._found:
             return
         if len(self._found) == 1:
@@ -48,14 +48,14 @@ class Mistakes:
         )
 
     def unknown(self, where: str, data: Mapping[Any, Any], known: list[str]) -> set[str]:
-        """Note every key that stands in no list: an unknown key is a typing error, and not something to pass over.
+        """Add a mistake for every unknown key: it is probably a typing error, and must not be ignored.
 
-        What was probably meant by them.
+        Return the known keys that were probably meant.
         """
         nearest: set[str] = set()
         for key in data:
             if key not in known:
-                import difflib  # for a mistake only
+                import difflib  # imported late: only a mistake needs it
 
                 near = difflib.get_close_matches(str(key), known, n=1)
                 nearest.update(near)
@@ -64,9 +64,9 @@ class Mistakes:
         return nearest
 
     def read(self, where: str, data: Any, kind: type[T], example: str) -> T | None:
-        """A mapping of the file as the struct of its keys; None where that cannot be had, and why is noted.
+        """Convert a mapping of the file to the struct `kind`; return None, and add the mistakes, if it is invalid.
 
-        Each key is judged by itself, so that all that have a wrong type are named.
+        Each key is converted separately, so that every key with a wrong type is reported.
         """
         if not isinstance(data, dict):
             self.add(where, f"expected a mapping {example}, got {kind_of(data)}")
@@ -86,7 +86,7 @@ class Mistakes:
         return kind(**found) if len(self) == before else None
 
     def entries(self, where: str, data: Any, example: str) -> Iterator[tuple[str, Any]]:
-        """The pairs of a mapping whose keys are names that the user gives."""
+        """Yield the pairs of a mapping whose keys are names that the user chooses."""
         if data is None:
             return
         if not isinstance(data, dict):
@@ -100,7 +100,7 @@ class Mistakes:
 
 
 def wrong(path: Path, where: str, problem: str) -> BadUsage:
-    """One message: the file, the path inside it, what was expected."""
+    """Return the error for one mistake: it names the file, the path inside it, and the problem."""
     place = f": `{where}`" if where else ""
     return BadUsage(f"job file {path}{place}: {problem}", hint=_edit(path))
 
@@ -110,20 +110,20 @@ def _edit(path: Path) -> str:
 
 
 def malformed(path: Path, error: Malformed) -> BadUsage:
-    """A job file that is no YAML, or a section of it that cannot be read."""
+    """Return the error for a job file, or a section of it, that is not valid YAML."""
     where = f", line {error.line}, column {error.column}" if error.line is not None else ""
     return BadUsage(f"job file {path}{where}: {error}", hint=f"cat -A {path} | head")
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words."""
+    """Return the type of a value in words."""
     words = {type(None): "nothing", list: "a list", dict: "a mapping", str: "text", int: "a number"}
     return words.get(type(value), type(value).__name__)
 
 
 def no_such(what: str, name: str, known: Collection[str]) -> str:
-    """What is said of a name that is in no list."""
-    import difflib  # for a mistake only
+    """Return the message for an unknown name, with the nearest known one."""
+    import difflib  # imported late: only a mistake needs it
 
     near = difflib.get_close_matches(name, known, n=1)
     meant = f"; did you mean `{near[0]}`?" if near else ""
@@ -131,7 +131,7 @@ def no_such(what: str, name: str, known: Collection[str]) -> str:
 
 
 def _place_of(error: Malformed, where: str) -> tuple[str, str]:
-    """msgspec's words: where the wrong value is, and what is wrong with it."""
+    """Split msgspec's message into the place of the wrong value and the problem."""
     problem, _, inside = str(error).partition(" - at `$")
     inside = inside.rstrip("`").replace("[...]", "")
     if missing := re.search(r"missing required field `(.*?)`", problem):

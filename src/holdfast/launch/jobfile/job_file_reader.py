@@ -1,4 +1,5 @@
-"""`--job FILE.yaml` → `JobSpec`. Wrong input gets one message: the file, the paths inside it, what was expected."""
+"""Reads a job file into a `JobFile`. Wrong input raises one error that lists every mistake with its path and the
+expected value."""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
 
 
 def load(path: Path, *, binds: bool = True, runs: bool = True) -> JobFile:
-    """Read a job file. Raises `BadUsage` for all that is wrong with it; nothing else is touched.
+    """Read a job file. Raises `BadUsage` that lists every mistake.
 
-    `binds`: workers have what they ask for to themselves. `runs`: they run on this machine.
+    `binds`: workers get exclusive use of the resources that they request. `runs`: they run on this machine.
     """
     return parsed(path, text_of(path), binds=binds, runs=runs)
 
 
 def text_of(path: Path) -> bytes:
-    """What stands in a job file. Raises `BadUsage`."""
+    """Return the bytes of a job file. Raises `BadUsage` if it cannot be read."""
     try:
         return read_given(path, MOST_CONFIG_BYTES)
     except OSError as error:
@@ -46,10 +47,10 @@ def text_of(path: Path) -> bytes:
 
 
 def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, runs: bool = True) -> JobFile:
-    """The job that a file's text describes. Raises `BadUsage`.
+    """Parse a job file's text. Raises `BadUsage`.
 
-    `here`: it is to run from this machine, and what it refers to is fetched. `binds`: workers have what they ask for to
-    themselves. `runs`: they run on this machine, which has to have it.
+    `here`: the job is started from this machine, so the values of its secrets are read. `binds`: workers get exclusive
+    use of the resources that they request. `runs`: they run on this machine, which must have these resources.
     """
     try:
         data = yaml_value(text)
@@ -59,7 +60,7 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
         raise wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {kind_of(data)}")
     found = Mistakes(path)
     if "protocolVersion" in data or "jobName" in data:
-        from holdfast.launch.jobfile import openpai, openpai_v1  # another platform's job file
+        from holdfast.launch.jobfile import openpai, openpai_v1  # imported late: for another platform's job file
         from holdfast.launch.jobfile.literal_text import written
 
         if "protocolVersion" in data:
@@ -74,7 +75,7 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
 
 
 def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: bool) -> JobFile:
-    """The job; what stands in it is whole only where no mistake was found."""
+    """Return the job. It is complete only if no mistake was found."""
     for other, key in ALIASES.items():
         if other in data:
             if key in data:
@@ -90,7 +91,7 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
     runtime, parameters = RuntimePlan(), {}
     if said.prerequisites or said.plugins or said.parameters:
         from holdfast.launch.jobfile.literal_text import written
-        from holdfast.launch.jobfile.runtime_section import parameters_of, runtime_of  # many job files have none of it
+        from holdfast.launch.jobfile.runtime_section import parameters_of, runtime_of  # many job files lack these
 
         runtime = runtime_of(found, said.prerequisites, said.plugins, [role.name for role in roles])
         parameters = parameters_of(found, said.parameters, written(text, "parameters"))
@@ -114,7 +115,7 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
         binds=binds,
     )
     if b"<%" in text:
-        from holdfast.launch.jobfile.parameter_references import judge  # many job files have no reference
+        from holdfast.launch.jobfile.parameter_references import judge  # most files lack references
 
         judge(found, spec, said.secrets or (), {"roles": "roles", "command": "command"})
     if spec.world_size > MOST_WORKERS:
@@ -124,7 +125,7 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
 
 
 def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
-    """The sections, so that what is wrong in them is told beside a mistake at the top."""
+    """Return only the sections, so that their mistakes are reported together with a mistake at the top level."""
     return JobKeys(
         name="",
         roles=data.get("roles", {}),
@@ -137,7 +138,7 @@ def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
 
 
 def _judge(found: Mistakes, job: JobKeys) -> None:
-    """The values at the top."""
+    """Check the values at the top level."""
     if not NAME.fullmatch(job.name):
         found.add("name", f"expected letters, digits, `.`, `_` or `-`, at most 63, got {job.name!r}")
     if job.roles == {}:
@@ -190,7 +191,7 @@ def _role(found: Mistakes, name: Any, data: Any, here: bool) -> Role | None:
         return None
     role = found.read(where, data, RoleKeys, "with `count` and `command`")
     if role is None:
-        # Its name is known all the same, and what refers to it is right.
+        # Keep the role's name, so that references to it are not reported as mistakes.
         return Role(name=name, count=0, command=())
     if role.count < 1:
         found.add(f"{where}.count", f"expected 1 or more, got {role.count}")
@@ -236,7 +237,7 @@ def _completion(found: Mistakes, where: str, said: Any, count: int) -> Completio
 
 
 def _resources(found: Mistakes, where: str, said: Any, here: bool) -> Resources:
-    """Refuse what this machine can never give before any worker starts, where it is the one."""
+    """Read a role's resources. If `here`, add a mistake for resources that exceed this machine's."""
     asked = found.read(where, said, ResourceKeys, "such as `{memory: 16GiB, cpus: 4, devices: 1}`")
     if asked is None:
         return Resources()

@@ -1,4 +1,4 @@
-"""Values that stand in several places of a job file: commands, variables, sizes."""
+"""Readers for values that occur in several places of a job file: commands, variables, sizes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str, ...]:
-    """The words of a command; empty where it is none, and why is noted."""
+    """Return the words of a command; empty, with a mistake added, if it is invalid."""
     words = said
     if isinstance(words, str):
-        from holdfast.launch.jobfile.shell_words import split  # shlex is for the few job files that write a line
+        from holdfast.launch.jobfile.shell_words import split  # imported late: most job files have lists
 
         try:
             words = split(words)
@@ -32,7 +32,7 @@ def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str,
 
 
 def env_of(found: Mistakes, where: str, said: Mapping[str, str | float | bool]) -> dict[str, str]:
-    """Variables for a process, as text."""
+    """Return the variables for a process as text; add a mistake for an invalid name."""
     for key, value in said.items():
         if not key or "=" in key or "\0" in key or "\0" in str(value):
             found.add(f"{where}.{key}", "expected a variable's name without `=` and NUL")
@@ -40,7 +40,7 @@ def env_of(found: Mistakes, where: str, said: Mapping[str, str | float | bool]) 
 
 
 def size(value: str | int) -> int | None:
-    """`500M`, `16GiB`, `1024` → bytes (units are powers of 1024); None where it is none of these."""
+    """Convert `500M`, `16GiB` or `1024` to bytes, with units as powers of 1024; None for any other text."""
     if isinstance(value, int):
         return value
     match = SIZE.fullmatch(value.strip())

@@ -1,4 +1,4 @@
-"""Texts of a job file as they were written: for YAML `0.10` is the number 0.1, and for a command it is a word."""
+"""Returns values of a job file as they were written: `0.10` is the number 0.1 in YAML, but a command needs the text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def written(text: bytes, section: str) -> dict[str, str]:
-    """Of a section that is a mapping: each name with its text. Deeper ones have their path: `a.b`, `a[0]`.
+    """Return each name of a section with its value's text. Nested values are named by their path: `a.b`, `a[0]`.
 
     Raises `Malformed`.
     """
@@ -36,7 +36,7 @@ def _flat(whole: dict[str, str], name: str, node: yaml.Node) -> None:
 
 
 def _pairs(node: Any) -> list[tuple[str, yaml.Node]]:
-    """Of a mapping; what `<<` brings stands before, so that the mapping's own wins."""
+    """Return the pairs of a mapping; those merged by `<<` come first, so that the mapping's own override them."""
     if node is None or not node.tag.endswith(":map"):
         return []
     merged: list[tuple[str, yaml.Node]] = []

@@ -1,6 +1,6 @@
-"""OpenPAI's own job file (protocol v2, YAML) as a job of holdfast. The page jobfile.md says what becomes of each key.
+"""Converts OpenPAI's job file (protocol v2, YAML) to a job of holdfast. The page jobfile.md explains each key.
 
-Facts from the protocol's specification and from what OpenPAI's REST server makes of a file.
+Sources: the protocol's specification, and the behaviour of OpenPAI's REST server.
 """
 
 from __future__ import annotations
@@ -127,9 +127,10 @@ def job_of(
     binds: bool,
     fetches: bool = True,
 ) -> JobFile:
-    """The job of a protocol file; what is wrong is noted. `written`: the texts of `parameters`.
+    """Return the job of a protocol file; add its mistakes to `found`.
 
-    `fetches`: the values of secrets are wanted.
+    `written`: the texts of `parameters`. `here`: the workers run on this machine, which must have their resources.
+    `binds`: workers get exclusive use of their resources. `fetches`: the values of secrets are read.
     """
     keys = found.read("", dict(data), _JobV2, "")
     if keys is None:
@@ -207,7 +208,7 @@ def _prerequisites(found: Mistakes, said: Any, notes: list[str]) -> dict[str, _P
 
 
 def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
-    """Of a prerequisite that has commands for the moments of a task."""
+    """Return the hooks of a prerequisite whose plug-in has commands to run before or after a task."""
     where = f"prerequisites.{one.name}"
     if one.plugin not in ("", "cmd", f"{PLUGINS}.cmd"):
         found.add(f"{where}.plugin", f"there is no plug-in {one.plugin!r} for it; expected {PLUGINS}.cmd")
@@ -216,7 +217,7 @@ def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
 
 
 def _deployment(found: Mistakes, said: Any, chosen: str | None, roles: Collection[str]) -> dict[str, _Around]:
-    """Role → the commands around its own, of the deployment that `defaults` choose."""
+    """Return role → its pre- and post-commands, from the deployment that `defaults` selects."""
     deployments: dict[str, dict[str, _Around]] = {}
     if said is not None and not isinstance(said, list):
         found.add("deployments", f"expected a list, got {kind_of(said)}")
@@ -318,7 +319,7 @@ def _role(
 
 
 def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
-    """What `<% $data.uri[0] %>` and the like stand for."""
+    """Return the values for references such as `<% $data.uri[0] %>`, by name."""
     fields = {"name": one.name, "type": one.type, "version": one.version, "contributor": one.contributor}
     fields |= {"description": one.description}
     uris = one.uri if isinstance(one.uri, list) else [one.uri]
@@ -327,7 +328,7 @@ def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
 
 
 def _referred(found: Mistakes, where: str, text: str, others: Mapping[str, str]) -> str:
-    """References to the role's prerequisites, filled in: they are known when the file is read."""
+    """Replace the references to the role's prerequisites in a text; add a mistake for an unknown one."""
     pieces, end = [], 0
     for token in _REFERENCE.finditer(text):
         name = f"{token[1]}.{token[2]}"

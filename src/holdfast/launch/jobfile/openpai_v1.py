@@ -1,4 +1,4 @@
-"""OpenPAI's first job file (JSON, `jobName` and a list of `taskRoles`) as a job of holdfast."""
+"""Converts OpenPAI's first kind of job file (JSON, `jobName` and a list of `taskRoles`) to a job of holdfast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.launch.jobfile.openpai_values import (
 from holdfast.model.job_spec import NAME, Completion, JobSpec, Resources, Role
 from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
 
-#: What the platform around the job would do with them, holdfast does not.
+#: Keys for OpenPAI's platform, which holdfast ignores with a note.
 _PASSED_OVER = ("authFile", "dataDir", "outputDir", "gpuType", "gangAllocation", "extras", "version")
 
 
@@ -69,7 +69,7 @@ class _RoleV1(msgspec.Struct, rename="camel"):
 
 
 def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool) -> JobFile:
-    """The job of such a file; what is wrong is noted."""
+    """Return the job of such a file; add its mistakes to `found`."""
     keys = found.read("", dict(data), _JobV1, "")
     if keys is None:
         return JobFile(JobSpec(name="", roles=()), None, ())

@@ -1,4 +1,4 @@
-"""Values of OpenPAI's job files, of both protocols, in holdfast's own terms."""
+"""Converts values of OpenPAI's job files, of both protocols, to those of holdfast."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.launch.jobfile.job_file_mistakes import Mistakes
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME, RestartPolicy
 
-#: What `always` means: no job is started again without end.
+#: The number of restarts for `always`: holdfast restarts no job without end.
 MANY = 100_000
-#: Of a role's commands in bytes: the kernel takes no longer word (MAX_ARG_STRLEN is 131,072).
+#: The longest script of a role's commands in bytes: the kernel's limit for one argument is 131,072 (MAX_ARG_STRLEN).
 LONGEST = 120_000
 MOST_PORTS = 1_000
 _MIB = 1 << 20
@@ -22,7 +22,8 @@ _STRANGE = Lazy(r"[^A-Za-z0-9._-]")
 
 
 def job_name(found: Mistakes, where: str, name: str, notes: list[str]) -> str:
-    """OpenPAI's names may be longer, and begin with another character."""
+    """Return a valid job name, and add a note if it is not OpenPAI's: OpenPAI allows longer names and other first
+    letters."""
     short = _STRANGE.sub("-", name).lstrip("._-")[:63]
     if not NAME.fullmatch(short):
         found.add(where, f"expected letters, digits, `_` or `-`, got {name!r}")
@@ -32,7 +33,8 @@ def job_name(found: Mistakes, where: str, name: str, notes: list[str]) -> str:
 
 
 def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
-    """0 or more: so often for failures that the user is charged with; -1: always; -2: never, for any cause."""
+    """Convert a retry count: 0 or more counts restarts after failures charged to the user; -1 means always,
+    -2 never."""
     if count < -2:
         found.add(where, f"expected 0 or more, -1 (always) or -2 (never, for any cause), got {count}")
     if count == -2:
@@ -43,12 +45,14 @@ def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
 
 
 def min_failed(number: int | None, count: int) -> int | None:
-    """-1 (and null): no failure fails the job; nor does a number that the role cannot reach."""
+    """Convert the number of failed workers that fail the job; None, for no failure, if it is -1, null or
+    above `count`."""
     return number if number is not None and 1 <= number <= count else None
 
 
 def min_succeeded(found: Mistakes, where: str, number: Any, count: int) -> int | None:
-    """Not said: as many as there are, and then those of other roles are stopped. -1 (and null): all have to end."""
+    """Convert the number of succeeded workers that complete the job; `all` is the default. None, for -1, null or a
+    number above `count`: all workers must end."""
     if number == "all":
         return count
     if number is None or number == -1:
@@ -64,7 +68,7 @@ def cpus_of(number: float | None) -> float | None:
 
 
 def memory_of(found: Mistakes, where: str, number: int | None, *, here: bool) -> int | None:
-    """Bytes. `here`: this machine has to have them."""
+    """Convert MiB to bytes; None if unset or 0. `here`: add a mistake if this machine has less."""
     if not number:
         return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -74,7 +78,7 @@ def memory_of(found: Mistakes, where: str, number: int | None, *, here: bool) ->
 
 
 def ports_of(found: Mistakes, where: str, ports: Mapping[str, int]) -> dict[str, int]:
-    """Label → how many; 0 is none."""
+    """Return label → number of ports, without labels whose number is 0."""
     for label, number in ports.items():
         if not _LABEL.fullmatch(label):
             found.add(f"{where}.{label}", "expected a label of letters, digits and `_`")
@@ -84,7 +88,7 @@ def ports_of(found: Mistakes, where: str, ports: Mapping[str, int]) -> dict[str,
 
 
 def image_of(found: Mistakes, where: str, image: str) -> str:
-    """The address of an image, judged."""
+    """Return the address of an image; add a mistake if it is invalid."""
     image = image.strip()
     if not image or not image.isprintable() or " " in image:
         found.add(where, f"expected an image such as registry.example/train:1.2, without spaces, got {image!r}")
@@ -92,14 +96,14 @@ def image_of(found: Mistakes, where: str, image: str) -> str:
 
 
 def shell(*, here: bool) -> str:
-    """OpenPAI's commands are for bash. `here`: this machine runs them, and may have none."""
+    """Return the shell for OpenPAI's commands: bash. `here`: this machine runs them, so sh if it has no bash."""
     return "bash" if not here or shutil.which("bash") else "sh"
 
 
 def script_of(found: Mistakes, where: str, commands: Sequence[str]) -> str:
-    """Commands in one shell, each only where the one before succeeded, as OpenPAI joins them.
+    """Join commands with `&&` into one script, as OpenPAI does.
 
-    A comment at the end of one does not swallow the next: each stands in lines of its own.
+    Each command is on its own lines, so that a comment at its end does not hide the next one.
     """
     lines = [command.strip() for command in commands if command.strip()]
     if not lines:

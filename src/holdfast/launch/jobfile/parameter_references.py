@@ -1,4 +1,5 @@
-"""References of a job file, `<% $parameters.lr %>`: one that leads nowhere is a mistake before anything starts."""
+"""Checks a job file's references, such as `<% $parameters.lr %>`, before anything starts: an unknown name
+is a mistake."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ _REFERENCE = Lazy(r"<%\s*\$(parameters|secrets)\.([^\s%]+)\s*%>")
 
 
 def judge(found: Mistakes, spec: JobSpec, secrets: Collection[str], names: Mapping[str, str]) -> None:
-    """Note each parameter and secret that a text of the job names and that is not there.
+    """Add a mistake for each reference to a parameter or secret that does not exist.
 
-    `names`: `roles`, `command` as the file calls them.
+    `secrets`: the names of the secrets. `names`: the file's own keys for `roles` and `command`.
     """
     known = {"parameters": {**parameters_in(os.environ), **spec.parameters}, "secrets": secrets}
     for where, text in _texts(spec, names):

@@ -1,4 +1,4 @@
-"""The keys of a job file about its runtime: prerequisites, plugins, parameters."""
+"""Reads the runtime keys of a job file: prerequisites, plugins, parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS = ("ssh-ed25519 ", "ssh-rsa ", "ssh-dss ", "ecdsa-sha2-", "sk-ssh-", "sk-e
 
 
 def runtime_of(found: Mistakes, prerequisites: Any, plugins: Any, roles: Collection[str]) -> RuntimePlan:
-    """What holdfast does beside running the workers; what is wrong is noted."""
+    """Return the plan for what holdfast does besides running the workers; add mistakes to `found`."""
     wanted = [
         _prerequisite(found, f"prerequisites.{name}", name, said)
         for name, said in found.entries("prerequisites", prerequisites, "of names, as in `data: {uri: s3://bucket/x}`")
@@ -87,8 +87,8 @@ def _prerequisite(found: Mistakes, where: str, name: str, said: Any) -> Prerequi
 
 
 def _mistake(uri: str, name: str) -> str:
-    """Why nothing can be fetched from there; empty: it can be tried."""
-    from holdfast.fetch.prerequisite_uris import uri_of  # only a job file with prerequisites needs it
+    """Return why the address is invalid; empty if it is valid."""
+    from holdfast.fetch.prerequisite_uris import uri_of  # imported late: only prerequisites need it
 
     try:
         uri_of(Prerequisite(name=name, uri=uri))
@@ -148,7 +148,7 @@ def _ssh(found: Mistakes, said: Any) -> Ssh | None:
 
 
 def public_keys(found: Mistakes, where: str, lines: Sequence[str]) -> tuple[str, ...]:
-    """Keys that may enter, judged."""
+    """Return the public keys that may log in; add a mistake for each invalid line."""
     keys = tuple(line.strip() for line in lines if line.strip())
     for i, key in enumerate(keys):
         if "PRIVATE KEY" in key:
@@ -167,7 +167,8 @@ def _roles(found: Mistakes, where: str, said: list[str] | str, roles: Collection
 
 
 def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dict[str, str]:
-    """Name → text, as it was `written`. What stands deeper is named with its path: `a.b`, `a[0]`."""
+    """Return name → text as `written`; nested values are named by their path: `a.b`, `a[0]`. Add a mistake for an
+    invalid name."""
     for name, _ in found.entries("parameters", said, "of names and values, as in `{lr: 0.1}`"):
         if not PARAMETER.fullmatch(name):
             found.add(f"parameters.{name}", "expected a name of letters, digits, `_`, `-` or `.`")

@@ -1,4 +1,5 @@
-"""The secrets of a job file. Their values stay out of the job's noun: no journal, report or record has them."""
+"""Reads the secrets of a job file. Their values are kept out of the job spec, so no journal, report or
+record has them."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from holdfast.runtime.name_expansion import NameValues
 from holdfast.safe_files import read_given
 from holdfast.untrusted import Malformed, json_as, yaml_nodes, yaml_value
 
-#: Names a file with one JSON object, name → value: these values win over what the job file says of them.
+#: The variable with the path of a JSON file, name → value: these values override those of the job file.
 VARIABLE = "HOLDFAST_SECRETS"
-#: Stands in a copy of a job file where the value of a secret stood.
+#: Replaces the value of a secret in a copy of a job file.
 HIDDEN = "********"
 MOST_BYTES = 1 << 20
 NAME = Lazy(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -22,9 +23,10 @@ _EXAMPLE = "of names, as in `token: {env: WANDB_API_KEY}` or `token: {file: ~/.t
 
 
 def secrets_of(found: Mistakes, said: Any, *, here: bool) -> dict[str, str]:
-    """Name → value; what is wrong is noted. `here`: the job is to run on this machine, and the values are fetched.
+    """Return name → value of the secrets; add mistakes to `found`. `here`: the job starts from this machine, so values
+    are read from variables and files.
 
-    No message has a value in it.
+    No message contains a value.
     """
     given = _given(found) if here else {}
     whole: dict[str, str] = {}
@@ -76,7 +78,7 @@ def _referred(found: Mistakes, where: str, how: dict[Any, Any], here: bool) -> s
 
 
 def _given(found: Mistakes) -> dict[str, str]:
-    """What the environment has (`HOLDFAST_SECRET_token`), and the file that it names."""
+    """Return the values from variables (`HOLDFAST_SECRET_token`) and from the file that `VARIABLE` names."""
     place = os.environ.get(VARIABLE)
     one_by_one = NameValues.of(os.environ).secrets
     if not place:
@@ -90,7 +92,7 @@ def _given(found: Mistakes) -> dict[str, str]:
 
 
 def hidden(text: bytes) -> bytes:
-    """A job file with `HIDDEN` in the place of each secret that stands in it by its value. Raises `Malformed`."""
+    """Return a job file's text with `HIDDEN` in place of each literal secret value. Raises `Malformed`."""
     letters = text.decode()
     top = yaml_nodes(letters)
     spans: list[tuple[int, int]] = []
@@ -102,7 +104,7 @@ def hidden(text: bytes) -> bytes:
                 if isinstance(inner.value, str) and not inner.tag.endswith(":null")
             ]
     for start, end in sorted(set(spans), reverse=True):
-        # A block's mark lies behind its line end, where the next key begins.
+        # The end mark of a block scalar is at the next key, so keep the trailing white space.
         rest = letters[start:end]
         letters = f'{letters[:start]}"{HIDDEN}"{rest[len(rest.rstrip()) :]}{letters[end:]}'
     copy = letters.encode()

@@ -1,4 +1,4 @@
-"""A command line of a job file, split as a shell splits it. No shell runs it, so a shell's syntax is refused."""
+"""Splits a command line of a job file as a shell does. No shell runs the command, so shell syntax is refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _HELD = Lazy(r"\0([0-9]+)\0")
 
 
 def split(line: str) -> list[str]:
-    """The words of `line`. Raises ValueError with what stands there, where only a shell would know what it means."""
-    # Names that holdfast fills in are no shell's: each is one piece of a word while the line is split.
+    """Return the words of `line`. Raises ValueError that names the first piece of shell syntax, or an open quote."""
+    # Names that holdfast expands are not shell syntax: replace each by a placeholder while the line is split.
     ours: list[str] = []
 
     def held(found: re.Match[str]) -> str:
@@ -34,7 +34,7 @@ def split(line: str) -> list[str]:
 
 
 def _syntax(line: str) -> str:
-    """The first piece that a shell would not take literally; empty where there is none."""
+    """Return the first piece that a shell would not take literally; empty if there is none."""
     quote = ""
     at = 0
     while at < len(line):
