@@ -1,1 +1,1 @@
-"""Settings: their table, the kinds of their values, and the source that gave each its value."""
+"""Settings: their table, the kinds of their values, and the source of each value."""

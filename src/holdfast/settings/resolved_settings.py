@@ -1,8 +1,8 @@
-"""The chosen value of each setting, and the source that gave it.
+"""Resolves each setting to its value and the source of the value.
 
-An option beats `HOLDFAST_<OPTION>` in the environment, that beats torchrun's variable for the same, that beats
-`config.yaml` in the state directory, that beats `/etc/holdfast/config.yaml`, and that the built-in default. What is
-wrong is named with its place; nothing is guessed.
+The order of precedence is: the option, `HOLDFAST_<OPTION>` in the environment, torchrun's variable, `config.yaml` in
+the state directory, `/etc/holdfast/config.yaml`, the built-in default. An error names the place of the wrong value;
+nothing is guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
 
 
 class SettingSource(enum.IntEnum):
-    """Where a value came from, the strongest highest."""
+    """The kind of place that set a value; a higher number overrides a lower one."""
 
     DEFAULT = 0
     SYSTEM_FILE = 1
@@ -36,21 +36,22 @@ class SettingSource(enum.IntEnum):
 
 
 class Settings:
-    """Every setting's value, and where it came from."""
+    """The value of every setting, and its source."""
 
     def __init__(self, found: Mapping[str, tuple[Value, SettingSource, str]]) -> None:
         self._found = found
 
     def value(self, name: str) -> Value:
-        """The value; None where nothing is set and there is no default."""
+        """Return the value; None if it is not set and has no default."""
         return self._found[name][0]
 
     def source(self, name: str) -> SettingSource:
-        """The kind of place it came from."""
+        """Return the kind of place that set the value."""
         return self._found[name][1]
 
     def origin(self, name: str) -> str:
-        """The place in words: `--grace`, `HOLDFAST_GRACE`, `/etc/holdfast/config.yaml`, `built-in default`."""
+        """Return the place that set the value: `--grace`, `HOLDFAST_GRACE`, `/etc/holdfast/config.yaml`, `built-in
+        default`."""
         return self._found[name][2]
 
     def text(self, name: str) -> str | None:
@@ -64,13 +65,13 @@ class Settings:
         return value
 
     def number(self, name: str) -> float | None:
-        """Seconds."""
+        """Return the value of a setting in seconds."""
         value = self.value(name)
         assert value is None or isinstance(value, float)
         return value
 
     def count(self, name: str) -> int | None:
-        """Whole numbers."""
+        """Return the value of a setting that is a whole number."""
         value = self.value(name)
         assert value is None or isinstance(value, int)
         return value
@@ -84,7 +85,8 @@ class Settings:
         return value
 
     def chosen_checks(self) -> tuple[str, ...] | None:
-        """Names of pre-checks; () for none, None for the default ones. The stronger of the two settings counts."""
+        """Return the names of pre-checks; () for none, None for the default ones. Of `checks` and `no-checks`, the one
+        with the stronger source counts."""
         without, given = self.source("no-checks"), self.source("checks")
         if self.flag("no-checks"):
             if without is given:
@@ -98,7 +100,7 @@ class Settings:
         return self.names("checks")
 
     def of_job(self) -> tuple[JobSetting, ...]:
-        """The settings of the job that somebody has set: what its owner sends to the agents."""
+        """Return the settings of scope `job` that are set; the owner sends them to the agents."""
         return tuple(
             JobSetting(name=name, value=value, source=source, origin=origin)
             for name, (value, source, origin) in self._found.items()
@@ -106,13 +108,14 @@ class Settings:
         )
 
     def with_job(self, sent: Iterable[JobSetting]) -> Settings:
-        """These settings where those of the job are the owner's. A setting that it has not sent has its default."""
+        """Return these settings with the owner's values for scope `job`. A setting that the owner has not sent gets its
+        default."""
         unset = {s.name: DEFAULTS._found[s.name] for s in SETTINGS if s.scope is Scope.JOB}
         theirs = {each.name: (each.value, SettingSource(each.source), each.origin) for each in sent}
         return Settings({**self._found, **unset, **theirs})
 
     def without_effect(self, sent: Iterable[JobSetting]) -> list[str]:
-        """The places of this node that set a setting of the job to another value than the owner: options, variables."""
+        """Return the options and variables of this node that set a `job` setting to another value than the owner's."""
         theirs = self.with_job(sent)
         return [each.origin for each in self.of_job() if self._strong(each) and theirs.value(each.name) != each.value]
 
@@ -131,10 +134,10 @@ def resolve(
     *,
     system_file: Path = SYSTEM_FILE,
 ) -> Settings:
-    """Every setting's value. `cli_values`: by setting name (hyphens or underscores), None where not given.
+    """Resolve every setting. `cli_values`: the options by setting name (hyphens or underscores), None if not typed.
 
-    Raises `BadUsage` that names the place and what was expected, for every place: a wrong value is named also where a
-    stronger place hides it.
+    Raises `BadUsage` that names the place and the expected value. A wrong value is reported even if a stronger place
+    overrides it.
     """
     options = {name.replace("_", "-"): value for name, value in cli_values.items()}
     home_file = home / FILE_NAME
@@ -167,7 +170,7 @@ def resolve(
 
 
 def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value:
-    """A value as given (text, or what YAML made of it) as the setting's kind. Raises `BadUsage` naming `where`."""
+    """Convert a text or YAML value to the setting's kind. Raises `BadUsage` that names `where`."""
     value = read_value(setting.kind, raw)
     if value is None:
         raise BadUsage(
@@ -183,13 +186,14 @@ def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value
 
 
 def unused_files(home: Path, *, system_file: Path = SYSTEM_FILE) -> list[str]:
-    """One sentence for each configuration file that is not used, since another user could have written it."""
+    """Return one sentence for each configuration file that is ignored because another user could have written it."""
     files = (home / FILE_NAME, system_file)
     return [f"{path} is not used: {why}" for path in files if (why := distrust(path.parent)) and path.exists()]
 
 
 def _trusted(path: Path) -> dict[str, object]:
-    """The settings of a file; none where another user could have written it, or where its directory is closed."""
+    """Return the settings of a file; none if another user could have written it, or its directory may not
+    be entered."""
     if distrust(path.parent) or not os.access(path.parent, os.X_OK):
         return {}
     return _read_file(path)
@@ -216,7 +220,7 @@ def _read_file(path: Path) -> dict[str, object]:
     for key, value in data.items():
         name = str(key).replace("_", "-")
         if name in SECTIONS:
-            continue  # which has a reader of its own
+            continue  # another function reads sections
         if name not in BY_NAME:
             import difflib
 

@@ -1,4 +1,4 @@
-"""The options of one `holdfast run` as they were typed: texts and flags that nothing has judged so far."""
+"""The options of one `holdfast run` as they were typed: texts and flags that are not validated yet."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 from holdfast.settings.settings_table import SETTINGS
 
-#: torchrun's options that have no meaning here, by their names in `RunOptions`.
+#: torchrun's options that holdfast ignores, by their names in `RunOptions`.
 IGNORED = ("monitor_interval", "start_method")
-#: torchrun's options that have no meaning on one machine.
+#: torchrun's options that have no effect on one machine.
 OF_MANY = ("rdzv_backend", "rdzv_conf", "standalone")
-#: torchrun's options with one true value here: any other value is refused.
+#: torchrun's options for which holdfast accepts only the value that it implements.
 JUDGED = (
     "logs_specs",
     "event_log_handler",
@@ -22,57 +22,57 @@ JUDGED = (
 
 
 class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What was typed after `holdfast run`. A field that nobody has set is None, False or ().
+    """The options typed after `holdfast run`. A field that is not set is None, False or ().
 
     The first fields are torchrun's options, which `holdfast.cli._run_options.TORCHRUN` describes. A field without a
-    comment is a setting, which the table of settings describes: `settings` passes them on to be resolved. Slurm and
-    torchrun's variables set fields that nobody typed, and `origins` names where such a value came from.
+    comment is a setting, which the table of settings describes; `settings` returns all of them for `resolve`. Slurm's
+    and torchrun's variables may set fields that the user did not type; `origins` then names the variable.
     """
 
-    #: The script and its arguments; () with `--job` or `--command-from`.
+    #: The script and its arguments; empty with `--job` or `--command-from`.
     words: tuple[str, ...] = ()
-    #: Where a value came from that was not typed, by field: `PET_NNODES=4`.
+    #: The source of each value that was not typed, by field: `PET_NNODES=4`.
     origins: dict[str, str] = {}
 
-    #: Workers of this node: a number, or a word such as `auto`.
+    #: The number of workers on this node, or a word such as `auto`.
     nproc_per_node: str | None = None
-    #: How many nodes: `4`, or `MIN:MAX`.
+    #: The number of nodes: `4`, or `MIN:MAX`.
     nnodes: str | None = None
-    #: This node's place among them, from 0.
+    #: This node's rank, from 0.
     node_rank: str | None = None
-    #: HOST:PORT of the owner, typed on every node; on one machine its port is MASTER_PORT.
+    #: The owner's HOST:PORT, typed on every node; on one machine its port is MASTER_PORT.
     rdzv_endpoint: str | None = None
-    #: The job's identity.
+    #: The job's identity, equal on all its nodes.
     rdzv_id: str | None = None
-    #: `static` or `c10d`: what ranks the nodes.
+    #: The way to rank the nodes: `static` or `c10d`.
     rdzv_backend: str | None = None
-    #: KEY=VALUE,KEY=VALUE; `is_host`, `join_timeout` and `last_call_timeout` have a meaning.
+    #: Options as KEY=VALUE,KEY=VALUE; holdfast uses `is_host`, `join_timeout` and `last_call_timeout`.
     rdzv_conf: str | None = None
-    #: The job has one machine.
+    #: The job runs on one machine.
     standalone: bool = False
-    #: The role's name of the workers of a script.
+    #: The name of the role of a script's workers.
     role: str | None = None
-    #: The host and the port of the endpoint; on one machine MASTER_ADDR and MASTER_PORT.
+    #: The host of the endpoint; `master_port` is its port. On one machine they are MASTER_ADDR and MASTER_PORT.
     master_addr: str | None = None
     master_port: str | None = None
     #: The address at which other nodes reach this one.
     local_addr: str | None = None
-    #: LOCAL_RANK is 0 in every worker, which sees one device.
+    #: Every worker sees only its own device, and its LOCAL_RANK is 0.
     virtual_local_rank: bool = False
-    #: Local ranks whose output is shown, separated by commas.
+    #: The local ranks whose output is shown, separated by commas.
     local_ranks_filter: str | None = None
-    #: The script is a module.
+    #: The script is the name of a Python module.
     module: bool = False
-    #: The script is any command.
+    #: The script is a command that is run without Python.
     no_python: bool = False
-    #: The script is a Python file; wins over `module` and `no_python`.
+    #: The script is a Python file; this overrides `module` and `no_python`.
     run_path: bool = False
-    #: Path of a job file, instead of a script.
+    #: The path of a job file, instead of a script.
     job: str | None = None
-    #: The variable with the command, instead of a script.
+    #: The name of the variable that contains the command, instead of a script.
     command_from: str | None = None
 
-    # Accepted for torchrun's sake.
+    # These options are accepted for compatibility with torchrun.
     monitor_interval: str | None = None
     start_method: str | None = None
     logs_specs: str | None = None
@@ -82,7 +82,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     duplicate_stdout_filters: str | None = None
     duplicate_stderr_filters: str | None = None
 
-    # Settings, in the order of their table.
+    # These fields are settings, in the order of their table.
     name: str | None = None
     report: str | None = None
     metrics_file: str | None = None
@@ -154,14 +154,14 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     keep_size: str | None = None
 
     def text(self, name: str) -> str | None:
-        """The text of an option that is chosen by its name; None where it is not set, or no text."""
+        """Return the text of the option with this name; None if it is not set or not a text."""
         value = getattr(self, name)
         return value if isinstance(value, str) else None
 
     def is_set(self, name: str) -> bool:
-        """Whether an option that is chosen by its name has a value: typed, or of a variable."""
+        """Whether the option with this name has a value, typed or from a variable."""
         return getattr(self, name) not in (None, False, ())
 
     def settings(self) -> dict[str, str | bool | tuple[str, ...] | None]:
-        """The typed settings by their names, for `resolve`."""
+        """Return the typed settings by setting name, for `resolve`."""
         return {setting.name: getattr(self, setting.param) for setting in SETTINGS}

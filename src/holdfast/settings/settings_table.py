@@ -1,4 +1,4 @@
-"""The table of settings: each is an option, a variable, and a key in the files at once."""
+"""The table of settings. Each is an option, an environment variable, and a key in the configuration files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from holdfast.settings.value_kinds import Value, ValueKind
 
 
 class Scope(enum.Enum):
-    """Whose value of a setting counts in a job over several machines; its text is the word of the reference page."""
+    """Which process's value of a setting counts in a job on several machines. The reference page prints the enum's
+    value."""
 
-    #: Each `holdfast run` that a person types uses its own value, and sends it nowhere.
+    #: Each `holdfast run` that a person types uses its own value, and does not send it.
     RUN = "run"
     #: The owner resolves it once, and sends it to the agent of each node.
     JOB = "job"
-    #: Each node resolves it; an option that was typed goes along to the agents that this command starts.
+    #: Each node resolves it; a typed option is sent to the agents that this command starts.
     NODE = "node"
 
 
 class Setting(Noun, frozen=True):
-    """One setting. `kind` says which values it takes, `scope` where its value counts."""
+    """One setting. `kind` defines its valid values, `scope` the process whose value counts."""
 
     #: The option's name.
     name: str
@@ -30,19 +31,19 @@ class Setting(Noun, frozen=True):
     scope: Scope
     default: Value = None
     metavar: str = ""
-    #: The least number that is accepted.
+    #: The smallest valid number.
     least: float = 0.0
-    #: Its value is never shown.
+    #: Whether the value is secret, and never shown.
     secret: bool = False
-    #: `--no-NAME` turns it off.
+    #: Whether an option `--no-NAME` turns it off.
     no_option: bool = False
-    #: torchrun's variables with the same meaning, the strongest first; holdfast's own wins over them.
+    #: torchrun's variables with the same meaning, the strongest first; holdfast's own variable overrides them.
     also: tuple[str, ...] = ()
     help: str = ""
 
     @property
     def param(self) -> str:
-        """The name of its field in `RunOptions`."""
+        """The name of the setting's field in `RunOptions`."""
         return self.name.replace("-", "_")
 
     @property
@@ -50,7 +51,7 @@ class Setting(Noun, frozen=True):
         return "HOLDFAST_" + self.param.upper()
 
     def set_by(self, env: Mapping[str, str]) -> str | None:
-        """The variable of this environment that sets it."""
+        """Return the variable of this environment that sets the setting; None if there is none."""
         return next((name for name in (self.variable, *self.also) if env.get(name)), None)
 
 
@@ -59,8 +60,8 @@ SECONDS, LIMIT = ValueKind.SECONDS, ValueKind.LIMIT
 NAMES, FILES, FILE = ValueKind.NAMES, ValueKind.FILES, ValueKind.FILE
 RUN, JOB, NODE = Scope.RUN, Scope.JOB, Scope.NODE
 
-#: In the order of `holdfast config`. A row adds the option, the variable and the key in the files; `RunOptions` has a
-#: field for it.
+#: All settings, in the order of `holdfast config`. Each row defines the option, the variable and the key in the files,
+#: and needs a field in `RunOptions`.
 # fmt: off
 SETTINGS: tuple[Setting, ...] = (
     Setting("name", TEXT, JOB, metavar="NAME", help="What the job is called; default: the script's name."),
@@ -137,7 +138,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
-#: Keys of the files that hold a section of their own (`holdfast.settings.yaml_sections`), and what it is for.
+#: The keys of configuration files that contain a section (`holdfast.settings.yaml_sections`), with its purpose.
 SECTIONS: dict[str, str] = {
     "slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm.",
     "kubernetes": "Unless a job file says it: what `holdfast submit` asks of Kubernetes.",

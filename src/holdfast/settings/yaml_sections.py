@@ -1,7 +1,7 @@
-"""Sections of YAML files whose keys are a platform's own: `slurm:`, `kubernetes:` of a job file, and of `config.yaml`.
+"""Reads the sections `slurm:` and `kubernetes:` of a job file or `config.yaml`; their keys belong to the platform.
 
-A scalar keeps its written form: for YAML `1:30:00` is the number 5400, and for a platform a time. Deeper values, such
-as a pod's template, have the types of YAML.
+A scalar keeps its written form: `1:30:00` is the number 5400 in YAML, but a time for Slurm. Nested values, such as a
+pod's template, are converted to YAML's types.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     import yaml
 
 T = TypeVar("T")
-#: A text as it was written, true or false, nothing, or a list of texts.
+#: A value of a section: a text as it was written, a boolean, None, or a list of texts.
 Raw = str | bool | None | tuple[str, ...]
 
 
 def section(data: bytes | str, name: str) -> dict[str, Raw] | None:
-    """The keys of one section of a document; None where it is missing or empty. Raises `Malformed`."""
+    """Return the keys of one section of a document; None if the section is missing or empty. Raises `Malformed`."""
     found = _section(data, name)
     return None if found is None else dict(_pairs(found, name, _raw))
 
 
 def deep_section(data: bytes | str, name: str) -> dict[str, Any] | None:
-    """The same, of a section whose keys may hold mappings and lists of any depth. Raises `Malformed`."""
+    """Return the keys of a section that may contain nested mappings and lists; None if it is missing or empty. Raises
+    `Malformed`."""
     found = _section(data, name)
     if found is None:
         return None
@@ -40,12 +41,12 @@ def deep_section(data: bytes | str, name: str) -> dict[str, Any] | None:
 
 
 def has_section(data: bytes | str, name: str) -> bool:
-    """Whether a document has a section with any key. Raises `Malformed`."""
+    """Whether a document has this section, and it is not empty. Raises `Malformed`."""
     return _section(data, name) is not None
 
 
 class _Deep:
-    """Stands for a value that is no scalar."""
+    """Placeholder for a value that is not a scalar."""
 
 
 def _raw_or_deep(node: yaml.Node, where: str) -> Raw | _Deep:
@@ -66,12 +67,14 @@ def _section(data: bytes | str, name: str) -> yaml.Node | None:
 
 
 def defaults(home: Path, name: str, *, system_file: Path = SYSTEM_FILE) -> list[tuple[Path, dict[str, Raw]]]:
-    """A section's values from the files of settings, the strongest first, each with its file. Raises `Malformed`."""
+    """Return a section's values from the configuration files, the strongest first, each with its file. Raises
+    `Malformed`."""
     return _defaults(home, name, system_file, section)
 
 
 def deep_defaults(home: Path, name: str, *, system_file: Path = SYSTEM_FILE) -> list[tuple[Path, dict[str, Any]]]:
-    """The same, of a section whose keys may hold mappings and lists of any depth. Raises `Malformed`."""
+    """Return the values of a section with nested values from the configuration files, the strongest first. Raises
+    `Malformed`."""
     return _defaults(home, name, system_file, deep_section)
 
 
@@ -81,7 +84,7 @@ def _defaults(
     found = []
     for file in (home / FILE_NAME, system_file):
         if distrust(file.parent) or not os.access(file.parent, os.X_OK):
-            continue  # another user could have written it; `holdfast config` says so
+            continue  # another user could have written it; `holdfast config` reports that
         try:
             said = read(read_file(file, MOST_CONFIG_BYTES), name)
         except (FileNotFoundError, NotADirectoryError):
@@ -98,7 +101,7 @@ def _pairs(mapping: yaml.Node, name: str, value_of: Callable[[yaml.Node, str], T
     own: list[tuple[str, T]] = []
     for key, value in mapping.value:
         if key.tag.endswith(":merge"):
-            # `<<: *defaults`: what stands in the section itself wins.
+            # The section's own keys override those merged by `<<: *defaults`.
             for each in value.value if isinstance(value.value, list) and not _is_mapping(value) else [value]:
                 if not _is_mapping(each):
                     raise _wrong(each, f"`{name}.<<`: expected an alias of a mapping")
