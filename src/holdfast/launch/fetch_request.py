@@ -49,7 +49,7 @@ def order_of(
     """Return the fetch order of a node. Raises BadUsage.
 
     `node`: the node's name. `limit_s`: the time limit in seconds. `directory`: the base of a relative `into`; None for
-    the cache. `who`: the user agent for servers.
+    the cache. `who`: names this fetch to others that wait for it.
     """
     known = _known(spec, environment)
     things = [_placed(thing, known, directory, environment) for thing in spec.runtime.prerequisites]

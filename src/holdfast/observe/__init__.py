@@ -1,1 +1,1 @@
-"""Observing: processes, logs, liveness, devices and checks become events. This package judges none of them."""
+"""This package reads processes, logs, devices and checks, and reports what it finds. Other packages decide about it."""

@@ -1,8 +1,8 @@
-"""Checkpoints that workers write, found by the files they have open: /proc/PID/fd, and never a walk over directories.
+"""Finds checkpoints that workers write, by the open files in /proc/PID/fd; it never searches directories.
 
-A look finds the files that are open at that moment, and misses a file that is opened and closed between two looks. A
-file is finished when it was open for writing, is not any more although every process that had it open is alive, and is
-on its disk with a content.
+A look finds the files that are open at that moment. It misses a file that is opened and closed between two looks. A
+file is finished if it was open for writing at the last look and is closed now, every process that had it open is still
+alive, and the file exists and is not empty.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.procfs import state, tree
 
-#: Processes examined in one look.
+#: At most this many processes are examined in one look.
 MOST_PROCESSES = 256
-#: Open files that are remembered, and finished ones that are reported.
+#: At most this many open files are remembered, and this many finished ones reported.
 MOST_FILES = 64
 
-#: The pattern of checkpoints' names, for the last three parts of their path.
+#: Matches checkpoints by the last three parts of their path.
 _IS_ONE = Lazy(
     r"(?i)\.(?:pth?|ckpt|safetensors|bin|distcp|np[yz]|pkl|pickle|h5|hdf5|keras|tar|msgpack|params|pdparams|pdopt)(?:$|[.~_-])"
     r"|check_?point|ckpt|snapshot|weights|(?:model|optim|optimizer)_states?\b|(?:^|/)(?:global_?)?(?:step|epoch|iter)[_=-]?\d"
@@ -39,7 +39,7 @@ class _OpenFile(NamedTuple):
 
 
 class CheckpointWatch:
-    """The checkpoints of one attempt. `ours`: directories whose files are holdfast's own."""
+    """Watches the checkpoints of one attempt. `ours`: holdfast's own directories, whose files are ignored."""
 
     def __init__(self, ours: Iterable[str] = ()) -> None:
         self._ours = tuple(f"{directory.rstrip('/')}/" for directory in ours)
@@ -48,11 +48,11 @@ class CheckpointWatch:
 
     @property
     def waits(self) -> bool:
-        """A checkpoint was open at the last look."""
+        """Whether a checkpoint was open for writing at the last look."""
         return bool(self._open)
 
     def look(self, pids: Iterable[int]) -> None:
-        """Look at these processes and their descendants. A process that ends meanwhile is simply not seen."""
+        """Look at the open files of these processes and their descendants. A process that ends meanwhile is skipped."""
         now: dict[tuple[int, int], _OpenFile] = {}
         for pid in self._processes(pids):
             for key, path in self._written_by(pid):
@@ -61,7 +61,7 @@ class CheckpointWatch:
                 if known is not None or len(now) < MOST_FILES:
                     now[key] = _OpenFile(path, holders)
         for key, was in self._open.items():
-            # The kernel closes the files of a process that dies, whole or not: only the living finish one.
+            # The kernel also closes the incomplete files of a dying process: only a live process has finished its file.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
                 path = _finished(was.path, key)
                 if path and path not in self.finished and len(self.finished) < MOST_FILES:
@@ -78,7 +78,7 @@ class CheckpointWatch:
                 return
 
     def _written_by(self, pid: int) -> Iterator[tuple[tuple[int, int], str]]:
-        """(device, inode) and path of each checkpoint that the process has open for writing."""
+        """Yield (device, inode) and path of each checkpoint that the process has open for writing."""
         base = f"/proc/{pid}/fd"
         try:
             names = os.listdir(base)  # noqa: PTH208 names only, no Path objects
@@ -104,7 +104,7 @@ class CheckpointWatch:
 
 
 def _finished(path: str, key: tuple[int, int]) -> str:
-    """The file's present path, if it has a content, under its own name or its final one; else None."""
+    """Return the file's present path, under its old or its final name, if it is not empty; else an empty text."""
     for name in _names(path):
         try:
             found = os.stat(name)  # noqa: PTH116 a string is all that is wanted
@@ -116,7 +116,7 @@ def _finished(path: str, key: tuple[int, int]) -> str:
 
 
 def _names(path: str) -> Iterator[str]:
-    """The path, and its possible final names: `x.pt.tmp` → `x.pt`, `tmp-checkpoint-5/x` → `checkpoint-5/x`."""
+    """Yield the path and its possible final names: `x.pt` for `x.pt.tmp`, `checkpoint-5/x` for `tmp-checkpoint-5/x`."""
     yield path
     directory, _, name = path.rpartition("/")
     above, _, parent = directory.rpartition("/")
@@ -128,5 +128,5 @@ def _names(path: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """The name without the mark of an unfinished file."""
+    """Return the name without the prefix or suffix of an unfinished file."""
     return _TEMPORARY.sub("", _UNFINISHED.sub("", name)) or name

@@ -1,5 +1,4 @@
-"""A container engine's statement about the job's container, from a file: how docker, podman or a kubelet describe its
-end."""
+"""Reads from a file how a container engine (docker, podman, kubelet) describes the end of the job's container."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from holdfast.untrusted import Malformed, json_leniently
 
 MOST_BYTES = 256 * 1024
 MOST_LETTERS = 400
-#: The keys of docker's `State` and Kubernetes' `terminated`, and their names here.
+#: The keys of docker's `State` and Kubernetes' `terminated`, each with the name that is shown.
 _KEYS = (
     (("OOMKilled", "oomKilled"), "oomKilled"),
     (("ExitCode", "exitCode"), "exitCode"),
@@ -25,9 +24,10 @@ _KEYS = (
 
 
 def container_word(path: Path, since: float) -> str:
-    """`oomKilled: true, exitCode: 137, reason: OOMKilled`; text that is no JSON is kept, on one line.
+    """Return the container's end in one line: `oomKilled: true, exitCode: 137, reason: OOMKilled`. Text that is not
+    JSON is returned as it is.
 
-    `since`: seconds since the epoch; an older file does not count. Empty: there is none that can be read.
+    `since`: seconds since the epoch; an older file is ignored. Empty if no file can be read.
     """
     try:
         if path.stat().st_mtime < since:
@@ -43,7 +43,7 @@ def container_word(path: Path, since: float) -> str:
 
 
 def in_words(data: Any) -> str:
-    """An engine's statement about one container, in one line: `docker inspect`, its State, or a container's status."""
+    """Format an engine's data in one line: the output of `docker inspect`, its State, or a container's status."""
     state = _state(data)
     told = []
     for names, called in _KEYS:
@@ -59,7 +59,7 @@ def in_words(data: Any) -> str:
 
 
 def _state(data: Any) -> dict[str, Any]:
-    """The innermost mapping with an end."""
+    """Return the innermost mapping that describes the container's state."""
     while True:
         if isinstance(data, list):
             data = data[0] if data else {}

@@ -1,4 +1,4 @@
-"""The CPUs that this process may use, as the kernel groups them: memory domains, and cores with their threads."""
+"""Finds the CPUs that this process may use, grouped by memory domain (NUMA node) and by core with its threads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from holdfast.observe.devices.device_discovery import gpu_addresses
 
 
 class Cpus(Noun, frozen=True, kw_only=True):
-    """The resources that workers may have to themselves."""
+    """The CPUs that can be bound to workers."""
 
     count: int
-    #: Number of a memory domain (NUMA node) → its cores, `0+64,1+65`; empty: no worker can be bound to a core.
+    #: Memory domain (NUMA node) → its cores, as `0+64,1+65`; empty if no worker can be bound to a core.
     domains: dict[int, str] = {}
-    #: `gpu3` → its memory domain.
+    #: Device, such as `gpu3` → its memory domain.
     near: dict[str, int] = {}
 
 
 def cpus_here() -> Cpus:
-    """This machine's CPUs, as far as a quota allows them.
+    """Return this machine's CPUs for binding.
 
-    With a quota below the number of CPUs, other containers share them in the same way: a fixed place on the first ones
-    would be worse than the kernel's own placement.
+    With a quota below the number of CPUs, there are no domains: other containers share the CPUs, and binding workers to
+    the first ones would be worse than the kernel's scheduling.
     """
     allowed = os.sched_getaffinity(0)
     count = int(usable_cores())
@@ -36,15 +36,15 @@ def cpus_here() -> Cpus:
 
 
 def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int]:
-    """The CPUs that other processes are bound to, such as another job's workers.
+    """Return the CPUs to which other processes are bound, such as another job's workers.
 
-    A process that may run on more than half of `allowed` is bound to a part of the machine, and to no core of its own.
+    A process that may run on more than half as many CPUs as `allowed` does not count as bound to a core.
     """
     found: set[int] = set()
     for folder in (root / "proc").iterdir():
         status = _read(folder / "status") if folder.name.isdigit() else ""
         if "\nVmSize:" not in status:
-            continue  # the kernel's own, or gone
+            continue  # a kernel thread, or a process that has ended
         for line in status.splitlines():
             name, _, text = line.partition(":")
             if name == "Cpus_allowed_list":
@@ -54,9 +54,9 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
 
 
 def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[int] = ()) -> dict[int, str]:
-    """Number of a memory domain → its cores, those that others have `taken` last.
+    """Return memory domain → its cores, with the cores that other processes have `taken` last.
 
-    `allowed`: the CPUs of this process: a control group's cpuset and an affinity limit it.
+    `allowed`: the CPUs of this process, as limited by cpuset and affinity.
     """
     mine = set(allowed)
     found: dict[int, str] = {}
@@ -65,17 +65,17 @@ def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[
             found[number] = domain_of(_cores(here, root, taken))
             mine -= here
     if mine:
-        # A kernel without NUMA, or one that shows nothing of it here.
+        # The kernel has no NUMA, or does not show it in this container.
         found[max(found, default=-1) + 1] = domain_of(_cores(mine, root, taken))
     return found
 
 
 def near_devices(root: Path = Path("/")) -> dict[str, int]:
-    """`gpu3` → the number of its memory domain, for the devices of which the kernel tells it."""
+    """Return device (`gpu3`) → its memory domain, for devices whose domain the kernel knows."""
     found: dict[str, int] = {}
     for address, device in gpu_addresses(root).items():
         text = _read(root / "sys/bus/pci/devices" / f"{address}.0" / "numa_node").strip()
-        if text.isdigit():  # -1: it is not told
+        if text.isdigit():  # -1 means unknown
             found[device] = int(text)
     return found
 
@@ -94,7 +94,7 @@ def _nodes(root: Path) -> dict[int, set[int]]:
 
 
 def _cores(cpus: set[int], root: Path, taken: Collection[int]) -> list[tuple[int, ...]]:
-    """Cores in the order of their first CPUs, those that others use last."""
+    """Return the cores in the order of their first CPUs, with the cores that other processes use last."""
     left, cores = set(cpus), []
     for cpu in sorted(cpus):
         if cpu in left:

@@ -1,4 +1,4 @@
-"""The use of a file system by jobs: the figures for the disk cleaner."""
+"""Measures how much of a file system is used, in all and by a job, for the disk cleaner."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from holdfast.model.noun_base import Noun
 
-#: Files counted for one job: a larger tree is counted in part, and its share is a lower bound.
+#: At most this many files are counted for one job; for a larger tree the result is a lower bound.
 MOST_FILES = 200_000
 
 
-#: Names of a directory that are searched for a renamed file.
+#: At most this many names of a directory are searched for a renamed file.
 MOST_LOOKED_AT = 20_000
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
-    """One file system by `statvfs`. The part that root reserves counts as used, as in `df`."""
+    """The use of one file system, by `statvfs`. As in `df`, the total excludes the part that is reserved for root."""
 
     path: str
     device: int
@@ -34,7 +34,7 @@ class DiskUse(Noun, frozen=True, kw_only=True):
 
 
 def disk_use(path: Path) -> DiskUse | None:
-    """The file system of `path`; None where it cannot be asked."""
+    """Return the use of the file system of `path`; None if it cannot be read."""
     try:
         seen = os.statvfs(path)
         device = path.stat().st_dev
@@ -52,9 +52,9 @@ def disk_use(path: Path) -> DiskUse | None:
 
 
 def written_files(pids: Iterable[int]) -> dict[str, int]:
-    """Regular files that these processes have open for writing now, by path, each with its inode number.
+    """Return path → inode number of the regular files that these processes have open for writing now.
 
-    Ended processes, and files without a name, have none.
+    Ended processes and deleted files are left out.
     """
     found: dict[str, int] = {}
     for pid in pids:
@@ -64,7 +64,7 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
             continue
         for entry in entries:
             try:
-                writable = entry.lstat().st_mode & stat.S_IWUSR  # the link's mode tells how the file is open
+                writable = entry.lstat().st_mode & stat.S_IWUSR  # the link's mode shows how the file was opened
                 info = entry.stat()
                 if writable and stat.S_ISREG(info.st_mode) and info.st_nlink:
                     found[str(entry.readlink())] = info.st_ino
@@ -74,10 +74,10 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
 
 
 def still_there(files: Mapping[str, int]) -> dict[str, int]:
-    """The files among these that are still the same; a file that was renamed in its directory has its new name.
+    """Return the files of `files` (path → inode) that still exist; a file renamed in its directory gets its new path.
 
-    Programs write a checkpoint under a temporary name and rename it: the inode number identifies it. A path with
-    another inode now is another program's file.
+    Programs write a checkpoint under a temporary name and rename it, so the inode number identifies it. A path that has
+    another inode now is a different file.
     """
     found: dict[str, int] = {}
     moved: dict[str, set[int]] = {}
@@ -93,7 +93,7 @@ def still_there(files: Mapping[str, int]) -> dict[str, int]:
                     if entry.inode() in inodes and entry.path not in found and entry.is_file(follow_symlinks=False):
                         found[entry.path] = entry.inode()
         except (OSError, ValueError):
-            continue  # the directory is gone, and the files with it; or this is no path at all
+            continue  # the directory is gone, or this is not a valid path
     return found
 
 
@@ -105,9 +105,10 @@ def _inode(path: str) -> int | None:
 
 
 def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) -> tuple[int, int]:
-    """Bytes and inodes that these directories and files take on one file system; each file counts once.
+    """Return the bytes and inodes that these directories and files use on the file system `device`; each file counts
+    once.
 
-    Of `files` (path → inode) only those count that still are the same file.
+    `files`: path → inode; a path counts only if it still has this inode.
     """
     seen: set[int] = set()
     size = 0
@@ -128,7 +129,7 @@ def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) ->
             return size, len(seen)
     for directory in directories:
         if "\0" in str(directory):
-            continue  # no path: a share may say anything
+            continue  # not a valid path
         for parent, _, names in os.walk(directory):
             if not count(parent) or not all(count(f"{parent}/{name}") for name in names):
                 return size, len(seen)
@@ -136,7 +137,7 @@ def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) ->
 
 
 def in_units(size: int) -> str:
-    """`1.6 MB`, `61 GB`, `1 byte`: a size with the unit that leaves two digits at least."""
+    """Format a size in bytes, with about two digits: `1.6 MB`, `61 GB`, `1 byte`."""
     if abs(size) < 1000:
         return f"{size} byte" if abs(size) == 1 else f"{size} bytes"
     units = ("kB", "MB", "GB", "TB")

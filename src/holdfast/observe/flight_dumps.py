@@ -1,8 +1,9 @@
-"""Dumps of PyTorch's flight recorder: the last collectives of a rank, which its watchdog writes when one times out.
+"""Reads dumps of PyTorch's flight recorder: the last collectives of a rank, written by its watchdog when one times out.
 
-torch writes PREFIX and the rank's number, a pickle of plain containers; its debug server gives the same as JSON.
-PREFIX is `TORCH_FR_DUMP_TEMP_FILE`, by its older name `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's torch_npu and
-torchcomms write the same entries under names of their own. torch before 2.3 wrote the entries alone, with `seq_id`.
+torch writes a pickle of plain containers to the file PREFIX plus the rank's number; its debug server returns the same
+data as JSON. PREFIX is the value of `TORCH_FR_DUMP_TEMP_FILE`, formerly `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's
+torch_npu and torchcomms write the same entries to files with other names. torch before 2.3 wrote only the entries, with
+`seq_id`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_value
 
-#: Of each library that writes dumps: the variables that name PREFIX, the newest first, and its defaults.
+#: For each library that writes dumps: the variables that set PREFIX, the newest first, and its defaults.
 NAMES = {
     ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"): (
         "{cache}/torch/comm_lib_trace_rank_",
@@ -32,7 +33,8 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen "
 
 
 def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Where the workers' torch writes its dumps, up to the rank's number: as they were told, else torch's defaults."""
+    """Return the possible paths of the workers' dumps, without the rank's number: as the variables say, else the
+    defaults."""
     cache = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or '/tmp'}/.cache"
     found: list[str] = []
     for names, defaults in NAMES.items():
@@ -44,7 +46,8 @@ def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
 def read_flights(
     environment: Mapping[str, str], cwd: Path, ranks: Sequence[int], since: float
 ) -> tuple[FlightDump, ...]:
-    """The dumps of these ranks that were written at `since` or later. What cannot be read is left out."""
+    """Return the dumps of these ranks that were written at `since` (seconds since the epoch) or later, without
+    unreadable ones."""
     found = []
     for rank in ranks:
         for prefix in prefixes(environment):
@@ -59,7 +62,7 @@ def read_flights(
 
 
 def flight(data: bytes, rank: int, source: str = "") -> FlightDump:
-    """One dump. Raises `Malformed`."""
+    """Parse one dump. Raises `Malformed`."""
     told = json_value(data, most_bytes=MOST_BYTES) if data[:1] in (b"{", b"[") else plain_pickle(data)
     if isinstance(told, list):
         told = {"entries": told}
@@ -99,7 +102,7 @@ def _one(entry: dict[str, Any]) -> CollectiveRecord:
 
 
 def _done(entry: dict[str, Any]) -> bool:
-    # gloo leaves the state at `scheduled`; what is retired is over for both.
+    # gloo leaves the state at `scheduled`, but sets `retired` too.
     return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 
@@ -117,7 +120,7 @@ def _group(entry: dict[str, Any]) -> str:
 
 
 def _members(told: Any) -> dict[str, tuple[int, ...]]:
-    """The ranks of each group by its name: a list, or its text."""
+    """Return group name → its ranks, from a list or a text with them."""
     found: dict[str, tuple[int, ...]] = {}
     for name, group in list(told.items())[:MOST_GROUPS] if isinstance(told, dict) else ():
         ranks = group.get("ranks", ()) if isinstance(group, dict) else group
@@ -127,7 +130,7 @@ def _members(told: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _place(frames: Any) -> str:
-    """The innermost frame of the user's code."""
+    """Return file and line of the innermost frame of the user's code; empty if there is none."""
     for frame in frames if isinstance(frames, list | tuple) else ():
         if isinstance(frame, dict) and (file := str(frame.get("filename") or "")) and not _LIBRARY.search(file):
             return f"{file.rpartition('/')[2][:80]}:{frame.get('line', 0)}"

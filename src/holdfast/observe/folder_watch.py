@@ -1,4 +1,4 @@
-"""Changes in a folder: the names that were written there, waited for on a descriptor (inotify), without polling."""
+"""Watches a folder for written files, without polling: inotify provides a descriptor to wait on."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BLOCK = 16_384
 
 
 class FolderWatch:
-    """`fileno()` is readable when a file of the folder was written and closed, or moved or linked to its name there.
+    """`fileno()` is readable when a file in the folder was written and closed, or moved into the folder.
 
-    `gone`: removed names count too; `growing`: so do files that are being written. Raises OSError where the folder
+    `gone`: also report removed names. `growing`: also report files that are being written. Raises OSError if the folder
     cannot be watched.
     """
 
@@ -35,7 +35,8 @@ class FolderWatch:
         return self._fd
 
     def take(self) -> list[str]:
-        """The names with changes; never waits. An empty name: the kernel lost count, and any file may have changed."""
+        """Return the names of changed files; never blocks. An empty name means that the kernel lost events: any file
+        may have changed."""
         found: list[str] = []
         try:
             noted = os.read(self._fd, _BLOCK)

@@ -1,4 +1,4 @@
-"""Finds the file system that is full, and how full it is: asked right after a write failed for lack of space."""
+"""Finds full file systems, right after a write failed for lack of space."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
 
-#: At most so many paths are asked about.
+#: At most this many paths are examined.
 MOST_PLACES = 64
-#: File systems without a server: asking them never blocks.
+#: File systems without a server: a call on them does not block.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")
-#: Bytes. Less than this is full for a program that writes checkpoints or logs.
+#: A file system with fewer free bytes counts as full: programs write checkpoints and logs.
 _NEARLY_BYTES = 16 << 20
 
 
 def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[str], bool]) -> tuple[str, ...]:
-    """A clause for each full file system: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
+    """Return a clause for each full file system: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
 
-    `named`: absolute paths of failed writes: their file systems are listed even with free space (a quota, or files that
-    were removed since). `places`: further places where programs write: they, and the mounts of this machine's own
-    disks, are listed if full. `answers`: whether a path on a server answers soon; it is called before the path is
-    asked.
+    `named`: absolute paths of failed writes; their file systems are listed even if they have free space (a quota, or
+    files removed since). `places`: other directories to which programs write; they, and the mounts of this machine's
+    own disks, are listed if full. `answers`: tests whether a path on a server responds soon; it is called before such a
+    path is accessed.
     """
     seen: set[int] = set()
     told: list[str] = []
@@ -44,13 +44,13 @@ def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[s
 
 
 def shared_memory() -> tuple[str, ...]:
-    """`/dev/shm has a size of 64 MB`; empty where there is none."""
+    """Return `/dev/shm has a size of 64 MB`; empty if there is no /dev/shm."""
     use = disk_use(Path("/dev/shm"))
     return () if use is None or not use.total_bytes else (f"/dev/shm has a size of {in_units(use.total_bytes)}",)
 
 
 def own_mounts() -> list[str]:
-    """Mount points of this machine's own disks."""
+    """Return the mount points of this machine's own disks."""
     found = []
     for line in proc_files.text("/proc/self/mountinfo").splitlines():
         fields = line.split()
@@ -60,7 +60,7 @@ def own_mounts() -> list[str]:
 
 
 def _there(path: str) -> Path:
-    """The path, or its nearest existing parent: a file that could not be created has no file system of its own."""
+    """Return the path, or its nearest existing parent, for a file that could not be created."""
     place = Path(path)
     return next((step for step in (place, *place.parents) if step.exists()), place)
 

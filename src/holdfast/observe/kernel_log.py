@@ -1,13 +1,12 @@
-"""The kernel's own log during one attempt: memory kills, device errors, I/O errors, crashes, links going down.
+"""Reads the kernel's log of one attempt: memory kills, device errors, I/O errors, crashes, links going down.
 
-`/dev/kmsg` is opened when the attempt starts and read, without waiting, when it ends; the descriptor itself remembers
-the place. Where it may not be read (an ordinary user with `kernel.dmesg_restrict=1`, most containers), `missing` says
-in one sentence what cannot be known then. A file that a log daemon writes works too.
+`/dev/kmsg` is opened when the attempt starts, and read without blocking when it ends; the descriptor keeps its
+position. If it may not be read (an ordinary user with `kernel.dmesg_restrict=1`, most containers), `missing` is a
+sentence about what then stays unknown. A log daemon's file works too.
 
-Time: a record of /dev/kmsg carries microseconds of the kernel's own clock, which starts at boot like
-CLOCK_MONOTONIC and like it stands still in suspend. A record is therefore dated
-`Clock.boot + stamp`, as all times of a run are. The kernel's clock is not steered by NTP and
-may be off by some milliseconds a day since boot; `SLACK_S` allows for that.
+A record of /dev/kmsg has a time in microseconds of the kernel's clock. Like CLOCK_MONOTONIC, it starts at boot and
+stops during suspend. So a record's time is `Clock.boot + stamp`, like all times of a run. NTP does not adjust the
+kernel's clock, which may drift by some milliseconds a day since boot; `SLACK_S` allows for that.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from holdfast.clock import Clock
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Lines of interest that are kept, the newest: an error storm must not fill the supervisor's memory.
+#: Only this many lines of interest are kept, the newest, so that a flood of errors does not fill the supervisor's
+#: memory.
 KEPT = 200
 SLACK_S = 2.0
 _BLOCK = 8192
@@ -43,13 +43,13 @@ _CONTROL = Lazy(r"\\x[0-9a-f]{2}")
 
 
 class KernelLog:
-    """Reads the kernel's messages from now on. Never raises, never waits; `close()` it."""
+    """Reads the kernel's messages from now on. Never raises, never blocks. Call `close()` at the end."""
 
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._boot = (clock or Clock()).boot
         self.missing = ""
-        """Empty, or one sentence: why the log cannot be read, and what is not known without it."""
+        """One sentence about why the log cannot be read and what stays unknown; empty if it can."""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
         self._rest = b""
         self._fd = -1
@@ -65,10 +65,10 @@ class KernelLog:
             )
 
     def lines(self, since: float, *, pids: frozenset[int] | None = None) -> list[Evidence]:
-        """Lines of interest from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
+        """Return the lines of interest from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
 
-        With `pids`, crashes (`segfault at`, `traps:`) of other processes are left out. Reading again gives the lines of
-        before as well.
+        With `pids`, crashes (`segfault at`, `traps:`) of other processes are left out. A later call returns the earlier
+        lines too.
         """
         self._read()
         return [
@@ -78,8 +78,7 @@ class KernelLog:
         ]
 
     def fileno(self) -> int:
-        """Readable when the kernel has logged a message (for /dev/kmsg only); -1 when there is no descriptor to wait
-        on."""
+        """Return the fd, which for /dev/kmsg is readable when there is a new message; -1 if the log is not open."""
         return self._fd
 
     def close(self) -> None:
@@ -96,12 +95,12 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                continue  # records were overwritten before we came: the next read goes on at the oldest one left
+                continue  # records were overwritten: the next read continues at the oldest one left
             except OSError:
                 return
             if not block:
                 return
-            # The device gives one record a read; a file gives blocks that end anywhere.
+            # A read of the device returns one record; a read of a file may end inside a line.
             rows = (block if self._device else self._rest + block).split(b"\n")
             self._rest = b"" if self._device else rows.pop()
             for row in rows:

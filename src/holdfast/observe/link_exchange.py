@@ -1,7 +1,7 @@
-"""An exchange with another node's agent: a few single bytes for the round trip, then a block there and back.
+"""Measures the link to another node's agent: first single bytes for the round trip time, then a block there and back.
 
-The listening peer echoes the bytes, and accepts only a peer with the token that the owner gave to both. No call blocks:
-the agent's heartbeats go on meanwhile.
+The listening peer echoes the bytes. It accepts only a peer with the token that the owner sent to both. No call blocks,
+so the agent's heartbeats continue.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.model.link_check_messages import TOKEN_BYTES, MeasurePeer, OpenPor
 from holdfast.reactor import DueCall, Reactor
 
 PINGS = 5
-#: Connections that one node serves at a time; a further one is closed.
+#: A node serves at most this many connections at a time, and closes further ones.
 PEERS = 16
 _CHUNK = 1 << 18
 
 
 class PeerPort:
-    """Listens for peers and echoes what they send, until `close`. Raises OSError where no port can be had."""
+    """Listens for peers and echoes their bytes, until `close`. Raises OSError if no port is free."""
 
     def __init__(self, order: OpenPort, reactor: Reactor, ports: Iterator[int]) -> None:
         self._order = order
@@ -42,7 +42,7 @@ class PeerPort:
         try:
             peer, _ = self._listener.accept()
         except OSError:
-            return  # it has gone already
+            return  # the peer has already disconnected
         if len(self._served) >= PEERS:
             peer.close()
             return
@@ -50,7 +50,7 @@ class PeerPort:
 
 
 def _listener(ports: Iterator[int]) -> socket.socket:
-    """On every address of the machine, at the first of `ports` that is free (0: any)."""
+    """Return a socket that listens on all addresses, at the first free port of `ports` (0: any). Raises OSError."""
     why = OSError("no port is left")
     for port in ports:
         family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
@@ -71,7 +71,8 @@ def _listener(ports: Iterator[int]) -> socket.socket:
 
 
 class _Stream:
-    """One connection, with a time limit. `_advance` is called when it is ready, and returns what to wait for next."""
+    """One connection with a time limit. `_advance` is called when the connection is ready, and continues
+    the exchange."""
 
     def __init__(self, link: socket.socket, reactor: Reactor, limit: float) -> None:
         self._link = link
@@ -107,7 +108,7 @@ class _Stream:
             self._writes = to_write
 
     def _send(self) -> bool:
-        """Send the remaining bytes; True when all are sent. Raises OSError."""
+        """Send the remaining bytes; return True when all are sent. Raises OSError."""
         while self._out:
             try:
                 self._out = self._out[self._link.send(self._out[:_CHUNK]) :]
@@ -116,7 +117,8 @@ class _Stream:
         return True
 
     def _receive(self, most: int) -> bytes | None:
-        """The bytes that have arrived; None: none at present. Raises OSError, also where the peer has closed."""
+        """Return the bytes that have arrived; None if there are none now. Raises OSError, also if the peer has
+        disconnected."""
         try:
             data = self._link.recv(min(most, _CHUNK))
         except BlockingIOError:
@@ -127,7 +129,7 @@ class _Stream:
 
 
 class _Echo(_Stream):
-    """The listening end: the token first, then each ping back, then a block back."""
+    """The listening end: it checks the token, echoes each ping, and then echoes a block."""
 
     def __init__(
         self,
@@ -161,7 +163,7 @@ class _Echo(_Stream):
             self.close()
 
     def _step(self) -> bool:
-        """One step; False: there is nothing to do at present."""
+        """Do one step; return False if there is nothing to do now."""
         if not self._send():
             self._wait(to_write=True)
             return False
@@ -190,7 +192,7 @@ class _Echo(_Stream):
 
 
 class PeerProbe(_Stream):
-    """The end that connects and measures; `tell` gets the answer, once."""
+    """The end that connects and measures; `tell` receives the result, once."""
 
     def __init__(
         self, order: MeasurePeer, reactor: Reactor, now: float, tell: Callable[[PeerProbe, PeerMeasured], None]

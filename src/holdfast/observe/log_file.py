@@ -1,4 +1,4 @@
-"""A worker's log file: its bytes as they come; trouble with the disk never ends the training."""
+"""Writes a worker's log file; a failing disk never ends the training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.observe.log_time_writer import LogTimes
 from holdfast.safe_files import open_file
 
-#: Seconds after a failed write until the next one; bytes in between are counted as lost.
+#: Seconds between a failed write and the next try; bytes in between are lost and counted.
 RETRY_S = 5.0
 
-#: Seconds. A slower write is reported: the workers' pipes fill up meanwhile.
+#: A write that takes more seconds is reported, because the workers' pipes fill up meanwhile.
 SLOW_S = 2.0
 
 _CURES = {
@@ -29,19 +29,19 @@ _CURES = {
 
 
 class Rotation(Noun, frozen=True, kw_only=True):
-    """When a log is rotated, and how many rotated files are kept."""
+    """The size at which a log is rotated, and how many rotated files are kept."""
 
     most_bytes: int
-    #: The number of rotated files beside the present one.
+    #: The number of rotated files that are kept, without the present one.
     kept: int
 
 
 class LogFile:
-    """Appends to one file. Never raises: bytes that cannot be written are counted, reported once, and retried now and
-    then.
+    """Appends to one file. Never raises: bytes that cannot be written are counted and reported once, and writing is
+    retried later.
 
-    After a gap the file gets a marker line with the number of missing bytes, so that no reader takes it as whole. `say`
-    gets a sentence and its subject; the owner of many files prints the same trouble only once.
+    After a gap the file gets a marker line with the number of missing bytes, so that readers see that it is incomplete.
+    `say` gets a sentence and its subject, so that the owner of many files prints the same problem only once.
     """
 
     __slots__ = (
@@ -73,16 +73,20 @@ class LogFile:
         clock: Callable[[], float] | None = None,
         rotation: Rotation | None = None,
     ) -> None:
-        """`rotation`: None: the file grows without a limit."""
+        """Create the log.
+
+        `path`: the file. `source`: the worker and stream, for messages. `shown`: whether a terminal shows the stream
+        too. `now`: seconds since the epoch. `rotation`: None lets the file grow without a limit.
+        """
         self.path = path
         self._rotation = rotation
         self._size = 0
         self._in_line = False
-        """The last line in the file has no end yet."""
+        """Whether the last line in the file has no newline yet."""
         self._clock = clock or Clock().now
         self.source = source
         self.lost_bytes = 0
-        """Bytes of the worker's output that are not in the file."""
+        """Number of bytes of the worker's output that are not in the file."""
         self._shown = shown
         self._say = say
         self._fd = -1
@@ -91,11 +95,11 @@ class LogFile:
         self._retry_at = now
         self._slow_said = False
         self._times: LogTimes | None = None
-        """The file is created with the first byte: most workers' stderr never gets one."""
+        """The file of read times. It is created with the first byte, as most workers write nothing to stderr."""
         self._put(b"", now, now)
 
     def write(self, block: bytes, now: float, read_at: float | None = None) -> None:
-        """`read_at`: when the block was read, where that is earlier than `now`: seconds since the epoch."""
+        """Append a block. `read_at`: when the block was read, in seconds since the epoch, if that is before `now`."""
         at = now if read_at is None else read_at
         if self._trouble and (now < self._retry_at or not self._recover(now)):
             self._lose(len(block))
@@ -115,27 +119,27 @@ class LogFile:
             )
 
     def _pieces(self, block: bytes) -> Iterator[bytes]:
-        """The block in one piece, or in several with rotations between them, each at the end of a line."""
+        """Yield the block in pieces, and rotate the file between them; each piece but the last ends with a line."""
         rotation = self._rotation
         while rotation is not None and self._size + len(block) > rotation.most_bytes:
             room = max(0, rotation.most_bytes - self._size)
             cut = block.rfind(b"\n", 0, room) + 1
             if not cut and self._in_line:
-                cut = block.find(b"\n") + 1  # the line is finished, however long it is
+                cut = block.find(b"\n") + 1  # finish the line, however long it is
                 if not cut and self._size + len(block) <= 2 * rotation.most_bytes:
                     break
             if cut:
                 yield block[:cut]
                 block = block[cut:]
             elif not self._size:
-                break  # a line longer than the limit has a file of its own
+                break  # a line longer than the limit gets its own file
             if not self._put_aside(rotation):
                 rotation = self._rotation = None
         if block:
             yield block
 
     def _put_aside(self, rotation: Rotation) -> bool:
-        """Whether the next byte goes into a new file."""
+        """Rotate the file; return whether the next byte goes into a new file."""
         self.close()
         name = self.path.name
         older = [self.path.with_name(f"{name}.{number}") for number in range(1, rotation.kept + 1)]
@@ -144,7 +148,7 @@ class LogFile:
                 try:
                     newer.replace(place)
                 except FileNotFoundError:
-                    pass  # there are fewer so far
+                    pass  # fewer rotated files exist so far
             if older:
                 self.path.replace(older[0])
             else:
@@ -170,7 +174,8 @@ class LogFile:
         self._gap_bytes += count
 
     def _recover(self, now: float) -> bool:
-        """Open the file afresh (a handle may have gone stale) and mark the gap in it."""
+        """Reopen the file, since its handle may be stale, and write a marker for the gap. Return whether that
+        succeeded."""
         self.close()
         gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode() if self._gap_bytes else b""
         if self._put(gap, now, now) < len(gap) or self._fd < 0:
@@ -182,7 +187,7 @@ class LogFile:
         return True
 
     def _put(self, block: bytes, now: float, read_at: float) -> int:
-        """How many bytes of the block, which was read at `read_at`, were written."""
+        """Write a block that was read at `read_at`; return the number of written bytes."""
         done = 0
         try:
             if self._fd < 0:
@@ -217,7 +222,7 @@ class LogFile:
 
 
 def amount(count: int) -> str:
-    """`12.3 MB`, in steps of a thousand."""
+    """Format a number of bytes as `12.3 MB`, with decimal units."""
     size = float(count)
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:

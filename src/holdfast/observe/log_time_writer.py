@@ -1,4 +1,4 @@
-"""When a log's bytes were read, kept in a file beside it. Trouble with that file never affects the log."""
+"""Writes when a log's bytes were read, to a file next to the log. An error with that file never affects the log."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from holdfast.model.log_time_format import HEAD_BYTES, RECORD_BYTES, head, record, times_name
 from holdfast.safe_files import open_file
 
-#: Seconds between two records at least: bytes within a millisecond have one time.
+#: The least seconds between two records: bytes within a millisecond share one time.
 STEP_S = 0.001
-#: The same where the times would take more than an eighth of the log's size (short lines).
+#: The least seconds between two records if the times would take more than an eighth of the log's size (short lines).
 COARSE_STEP_S = 0.1
-#: Bytes that the file may reach before the coarse step begins.
+#: Size in bytes up to which the file always uses the fine step.
 FREE_BYTES = 64 * 1024
 RETRY_S = 5.0
 
 
 class LogTimes:
-    """Appends to one file, a record a write, without a buffer: a kill of this process loses no time.
+    """Appends to one file, one record per write, without a buffer, so that a kill of this process loses no record.
 
-    A record is written before its bytes, so that a reader of the bytes finds their time.
+    A record is written before the log's bytes, so that a reader of the bytes finds their time.
     """
 
     __slots__ = ("_due", "_fd", "_size", "path")
@@ -31,10 +31,10 @@ class LogTimes:
         self._fd = -1
         self._size = 0
         self._due = 0.0
-        """No record before this moment."""
+        """No record is written before this time, in seconds since the epoch."""
 
     def note(self, log_fd: int, at: int, now: float) -> None:
-        """The log's bytes from `at` on were read at `now` (seconds since the epoch)."""
+        """Record that the log's bytes from offset `at` on were read at `now` (seconds since the epoch)."""
         if now < self._due:
             return
         try:
@@ -47,7 +47,7 @@ class LogTimes:
         if done == RECORD_BYTES:
             self._due = now + (STEP_S if self._size <= FREE_BYTES + at // 8 else COARSE_STEP_S)
         else:
-            # A full disk, most of all. The next opening takes away what is half a record.
+            # Usually a full disk. The next opening truncates a partial record.
             self.close()
             self._due = now + RETRY_S
 
@@ -65,7 +65,8 @@ class LogTimes:
         self._size = os.write(self._fd, begin)
 
     def put_aside(self, kept: int) -> None:
-        """The log has got another name, as `stderr.log.1` after `stderr.log`; `kept` of those are left."""
+        """Rotate this file together with its log (`stderr.log` became `stderr.log.1`); `kept` rotated files
+        are kept."""
         self.close()
         self._size = 0
         self._due = 0.0
@@ -79,7 +80,7 @@ class LogTimes:
             if not older:
                 self.path.unlink(missing_ok=True)
         except OSError:
-            pass  # the head says which log these times are for: no reader takes them for another's
+            pass  # the file's head identifies its log, so no reader uses it for another log
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -1,8 +1,8 @@
-"""Memory kills, distinguished from any other SIGKILL.
+"""Distinguishes memory kills from other SIGKILLs.
 
-Three witnesses: the counters of a worker's own control group, the counters of the group that holdfast runs in, and the
-kernel's log. The counters show that and where a kill happened, the log shows the process and its size; all that they
-show for one rank is one kill.
+There are three sources: the counters of a worker's control group, the counters of the group that holdfast runs in, and
+the kernel's log. The counters show that and in which group a kill happened; the log shows the process and its size. All
+findings for one rank count as one kill.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.model.exit_report import Evidence
 from holdfast.model.noun_base import Noun
 from holdfast.observe.kernel_log import KernelLog
 
-#: PROC_PID_INIT_INO of the kernel: the inode of /proc/self/ns/pid outside of every container.
+#: The inode of /proc/self/ns/pid outside of containers: PROC_PID_INIT_INO of the kernel.
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
-#: v1 shows a number near 2^63 where there is no limit.
+#: A limit from this number of bytes on counts as none: v1 shows a number near 2^63 for no limit.
 _NO_LIMIT_BYTES = 1 << 60
-#: A group whose peak came this close to its limit was killed by that limit.
+#: A group whose peak reached this share of its limit was killed by that limit.
 _FULL = 0.98
 
 _LOG = "kernel log"
@@ -35,23 +35,23 @@ _KILLED = Lazy(
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
-#: The group of a worker. A group outside this job's belongs to another job.
+#: Matches the path of a worker's group of any job.
 _OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
 
 
 class _Counts(Noun, frozen=True, kw_only=True):
-    """The present content of one group's files."""
+    """The present values in the files of one group."""
 
     killed: int = 0
-    #: v2: how often it met its limit with nothing left to reclaim.
+    #: v2: how often the group reached its limit with nothing left to reclaim.
     exhausted: int = 0
-    #: v1: how often it met its limit, which page cache alone can cause.
+    #: v1: how often the group reached its limit; page cache alone can cause that.
     refused: int = 0
     limit_bytes: int | None = None
     peak_bytes: int | None = None
 
     def full_since(self, before: _Counts) -> bool:
-        """Whether it was its own limit that was exhausted."""
+        """Whether the group has exhausted its own limit since `before`."""
         near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
         if self.exhausted or self.refused:
             return self.exhausted > before.exhausted or (near and self.refused > before.refused)
@@ -59,14 +59,14 @@ class _Counts(Noun, frozen=True, kw_only=True):
 
 
 class _Full(Noun, frozen=True, kw_only=True):
-    """A group around holdfast that met its limit."""
+    """A group around holdfast that reached its limit."""
 
     counts: _Counts
     limited_by: str
 
 
 class MemoryWatch:
-    """Witness of memory kills from `mark()` on. Reads only when asked; never raises."""
+    """Finds memory kills from `mark()` on. It reads only when called; never raises."""
 
     def __init__(
         self,
@@ -76,26 +76,31 @@ class MemoryWatch:
         pids_are_ours: bool | None = None,
         marked: bool = True,
     ) -> None:
-        """`marked`: the counters count from now; else from the groups' own beginning."""
+        """Create the watch.
+
+        `container`: the memory groups around holdfast, the innermost first. `kernel`: the kernel's log, if it is read.
+        `pids_are_ours`: whether the log's pids are those of this pid namespace; None to find out. `marked`: count kills
+        from now; else from the groups' creation.
+        """
         self._container = tuple(container)
         self._kernel = kernel
-        # In a container the log tells the host's pids, which mean nothing in here.
+        # In a container the log has the host's pids, which do not match the container's.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
         self._before: dict[str, _Counts] = {}
         if marked:
             self.mark()
 
     def mark(self) -> None:
-        """An attempt starts: the container's counters count from here."""
+        """Count the container's kills from now on, because an attempt starts."""
         self._before = {group.directory: _read_counts(group) for group in self._container}
 
     def kills(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, workers: Iterable[MemoryGroup] = ()
     ) -> tuple[MemoryKill, ...]:
-        """Kills since `since` (seconds since the epoch), those of known ranks first.
+        """Return the kills since `since` (seconds since the epoch), those of known ranks first.
 
-        `pids_by_rank`: all known pids of each rank, its descendants included: a killed data loader worker is evidence
-        for its rank. `workers`: the groups of the attempt's workers, not removed yet.
+        `pids_by_rank`: all known pids of each rank, descendants included, since a killed data loader worker counts for
+        its rank. `workers`: the groups of the attempt's workers, which must still exist.
         """
         groups = tuple(workers)
         logged, strangers = self._logged(pids_by_rank, since, groups)
@@ -115,7 +120,8 @@ class MemoryWatch:
     # ------------------------------------------------------------------------------------------ counters
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
-        """The counter rises in the group of the killed process: only a full group was killed by its own limit."""
+        """Return the kill that a worker's group counted. The counter also rises for kills by other limits, so check
+        whether the group was full."""
         full = counts.full_since(_Counts())
         kill = MemoryKill(
             source=_source(group),
@@ -128,7 +134,7 @@ class MemoryWatch:
         return kill if full else self._by_limit_around(kill)
 
     def _by_limit_around(self, kill: MemoryKill) -> MemoryKill:
-        """The kill with the group around holdfast whose limit was met, if there is one."""
+        """Return the kill with the limit of the group around holdfast that was reached, if there is one."""
         full = self._full_container()
         if full is None:
             return kill
@@ -141,7 +147,8 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """The innermost group around holdfast that met its limit since the mark."""
+        """Return the innermost group around holdfast that has reached its limit since the mark; None if
+        there is none."""
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):
@@ -149,10 +156,11 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """A kill that the counters of the group around holdfast saw, and no worker's group: its process is not known.
+        """Return a kill that only the groups around holdfast counted, and no worker's group; its process is unknown.
+        None if there is none.
 
-        `strangers`: the number of other processes' kills in the log; the counters of a group count its descendants as
-        well.
+        `counted`: kills of workers' groups, which v2 counts in the groups above too. `strangers`: kills of other
+        processes in the log.
         """
         for group in self._container:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
@@ -172,7 +180,7 @@ class MemoryWatch:
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]
     ) -> tuple[list[MemoryKill], int]:
-        """The kills that may be the job's, and the number of others."""
+        """Return the kills in the kernel's log that may be the job's, and the number of others."""
         if self._kernel is None:
             return [], 0
         ranks = {pid: rank for rank, pids in pids_by_rank.items() for pid in pids}
@@ -215,12 +223,14 @@ def _groups_named(text: str) -> tuple[str, str]:
 
 
 def _is(group: MemoryGroup, path: str) -> bool:
-    """Whether the kernel's path means this group. It counts from another root: our own names at its end tell."""
+    """Whether the kernel's path is this group. The kernel's paths have another root, so only the last two names are
+    compared."""
     return bool(path) and Path(path).parts[-2:] == Path(group.directory).parts[-2:]
 
 
 def _merged(kill: MemoryKill, logged: list[MemoryKill]) -> MemoryKill:
-    """The counter's word with what the log adds; the log's own entry is taken out of `logged`."""
+    """Return the counter's kill with the details of the log's entry for the same rank, which is removed
+    from `logged`."""
     same = next((line for line in logged if line.rank == kill.rank), None)
     if same is None:
         return kill

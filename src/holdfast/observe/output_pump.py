@@ -1,7 +1,7 @@
-"""The pump: from the workers' pipes into their files and onto the terminal, driven by the reactor.
+"""The output pump: it copies the workers' pipes to their log files and the terminal, driven by the reactor.
 
-It reads and writes in blocks. `os.splice` into the file was measured: it is no faster than a read and a write on a
-page-cached disk, and the end of a stream, which every report needs, would have to be read back.
+It reads and writes in blocks. `os.splice` into the file was measured: it is not faster than read and write with a page
+cache, and the end of a stream, which every report needs, would have to be read back.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
-#: Bytes for all pipes together: limits the reading when a whole gang ends, and keeps a user's kernel budget.
+#: Bytes of all pipes together: limits the reading when a whole gang ends, and stays within the user's kernel limit.
 PIPES_BYTES = 16 * 1024 * 1024
 
-#: Bytes of one pass of the supervisor's loop, shared by the pipes: a death is noticed within a few milliseconds.
+#: Bytes that one pass of the loop reads from all pipes, so that an exit is noticed within a few milliseconds.
 PASS_BYTES = 1024 * 1024
 
-#: Bytes that each pipe may give at least in such a pass.
+#: Bytes that one pass reads from each pipe at least.
 SHARE_BYTES = 32 * 1024
 
-#: Seconds that workers have waited in all for a slow terminal before a sentence reports it.
+#: Seconds that workers wait in total for a slow terminal before the wait is reported.
 WAIT_S = 10.0
 
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 
 class OutputScreen(Protocol):
-    """A terminal that takes what it can and never blocks: `holdfast.act.console.Console`."""
+    """A terminal that never blocks: `holdfast.act.console.Console`."""
 
     name: str
 
@@ -56,7 +56,7 @@ class OutputScreen(Protocol):
 
     @property
     def dropped_bytes(self) -> int:
-        """All that was ever left out since its reader had stopped reading."""
+        """Number of bytes dropped since the start, because the reader had stopped reading."""
         ...
 
     def lane(self, prefix: bytes, path: str) -> Sink: ...
@@ -75,27 +75,27 @@ class Logs(Protocol):
 
     @property
     def pid(self) -> int:
-        """The process that writes them."""
+        """The process that writes the files."""
         ...
 
     def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` when everything given so far is in the files."""
+        """Call `then(now)` when everything written so far is in the files."""
         ...
 
 
 def line_prefix(
     role: str, rank: int, local_rank: int, env: Mapping[str, str], more: dict[str, str] | None = None
 ) -> str:
-    """What stands before each line on the terminal: `[worker-0] `.
+    """Return the prefix of each line on the terminal: `[worker-0] `.
 
-    torchrun writes `[default0]:`, role and *local* rank, which names two workers on two nodes alike; and torch itself
-    puts `[rank0]: ` before its tracebacks, which would then stand there twice. `[worker-0] ` says role and global rank,
-    reads the same in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and has the
-    closing bracket and blank that eyes and `sed` cut at. A user who has set torchrun's own variable for it
-    (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}) keeps what they have; here it
-    may name the ${hostname} too, and all that `more` has.
+    torchrun's prefix `[default0]:` has the role and the *local* rank, which is the same for workers on different nodes;
+    and torch puts `[rank0]: ` before its tracebacks, so that prefix would appear twice. `[worker-0] ` has the role and
+    the global rank, as in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and ends
+    with a bracket and a blank for eyes and `sed`. If the user sets torchrun's variable
+    (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}), that template is used; in
+    holdfast it may also contain ${hostname} and the names in `more`.
     """
     if template := env.get(TEMPLATE_VARIABLE):
         import os
@@ -107,10 +107,10 @@ def line_prefix(
 
 
 class OutputPump:
-    """Owns the workers' streams; shows them on two screens, which may be one and the same.
+    """Owns the workers' streams, and shows them on two screens, which may be the same object.
 
-    The loop that owns `reactor` asks for `next_wake()` before each wait, and calls `tick(now)` when that moment has
-    come. All `now` are seconds on one clock that does not jump. `say` gets one sentence at a time, for the user.
+    The loop that owns `reactor` calls `next_wake()` before each wait, and `tick(now)` at that time. Every `now` is in
+    seconds on one monotonic clock. `say` prints one sentence for the user.
     """
 
     def __init__(
@@ -123,7 +123,11 @@ class OutputPump:
         logs: Logs | None = None,
         rotation: Rotation | None = None,
     ) -> None:
-        """`logs`: the writer of the files; None: this process, which rotates them by `rotation`."""
+        """Create the pump.
+
+        `stdout`, `stderr`: the screens. `workers`: the number of workers, for the sizes of pipes. `logs`: the writer of
+        the files; None: this process writes them, and rotates them by `rotation`.
+        """
         self._reactor = reactor
         self._screens: list[OutputScreen] = [stdout] if stdout is stderr else [stdout, stderr]
         self._stdout = stdout
@@ -146,7 +150,7 @@ class OutputPump:
         self._not_whole: list[tuple[int, str, Path]] = []
         self._now = 0.0
         self.heard_at = 0.0
-        """When any worker last wrote anything."""
+        """The time at which any worker last wrote output."""
 
     def add(
         self,
@@ -161,7 +165,8 @@ class OutputPump:
         prefix: str | None = None,
         now: float = 0.0,
     ) -> None:
-        """Take over the read ends of a worker's two pipes; the data of an earlier worker of this rank is dropped."""
+        """Take over the read ends of a worker's two pipes; the kept output of an earlier worker of this rank is
+        dropped."""
         label = (f"[{role}-{rank}] " if prefix is None else prefix).encode()
         pair = []
         for fd, word, show, screen in (
@@ -193,16 +198,16 @@ class OutputPump:
 
     @property
     def paused(self) -> bool:
-        """A slow terminal holds the workers' output back, so workers may be waiting inside a write."""
+        """Whether a slow terminal delays the workers' output, so that workers may be blocked in a write."""
         return bool(self._held_back)
 
     @property
     def idle(self) -> bool:
-        """No output is left that a terminal would still take. The job's process waits for it before it exits."""
+        """Whether no output waits for a terminal. The job's process waits for that before it exits."""
         return all(screen.idle for screen in self._screens)
 
     def ready(self, fd: int, now: float) -> None:
-        """An fd that this pump registered is readable, or a terminal takes bytes again."""
+        """Handle an fd that this pump registered: a pipe is readable, or a terminal is writable again."""
         self._now = now
         stream = self._streams.get(fd)
         if stream is None:
@@ -217,20 +222,21 @@ class OutputPump:
         self._balance()
 
     def next_wake(self) -> float | None:
-        """When `tick` is due; asked right before each wait, so it also puts the reactor's watches in order."""
+        """Return when `tick` is due. It is called right before each wait, so it also updates the reactor's watches."""
         self._balance()
         wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
         return min(wakes, default=None)
 
     def tick(self, now: float) -> None:
-        """Show lines that stay unfinished; notice a terminal that takes no output."""
+        """Show lines that stay unfinished, and notice a terminal that accepts no output."""
         self._now = now
         for screen in self._screens:
             screen.tick(now)
         self._balance()
 
     def finish(self, rank: int, now: float) -> None:
-        """The worker is reaped: read what it left in its pipes, close them and its files. May be called again."""
+        """After a worker was reaped, read the rest of its pipes, and close them and its files. Repeating it does no
+        harm."""
         self._now = now
         for stream in self._ranks.get(rank, ()):
             fd = stream.fd
@@ -251,7 +257,7 @@ class OutputPump:
         self._balance()
 
     def close(self, now: float) -> None:
-        """Finish all workers, and have the reactor wait for no fd of theirs. The screens are the caller's to close."""
+        """Finish all workers, and remove their fds from the reactor. The caller closes the screens."""
         for rank in list(self._ranks):
             self.finish(rank, now)
         for fd in self._waiting.values():
@@ -259,8 +265,7 @@ class OutputPump:
         self._waiting.clear()
 
     def take_dropped_bytes(self) -> dict[str, int]:
-        """Bytes that were dropped since the last call: by the screens, under their names, and by the files, as
-        `log`."""
+        """Return the bytes dropped since the last call, by `stdout`, `stderr` (the screens) and `log` (the files)."""
         found = {"log": self._unkept} if self._unkept else {}
         self._unkept = 0
         for name, screen in (("stdout", self._stdout), ("stderr", self._stderr)):
@@ -270,23 +275,23 @@ class OutputPump:
         return found
 
     def first_output_at(self, rank: int) -> float | None:
-        """When the worker first wrote anything, on either stream; None if never."""
+        """Return when the worker first wrote output on either stream; None if never."""
         times = [s.first_output_at for s in self._ranks.get(rank, ()) if s.first_output_at is not None]
         return min(times, default=None)
 
     def last_output_at(self, rank: int) -> float | None:
-        """When the worker last wrote anything, on either stream; None if never."""
+        """Return when the worker last wrote output on either stream; None if never."""
         times = [s.last_output_at for s in self._ranks.get(rank, ()) if s.last_output_at is not None]
         return max(times, default=None)
 
     def bytes_seen(self, rank: int) -> int:
-        """Of both streams together."""
+        """Return the number of bytes that the worker has written to both streams."""
         return sum(stream.bytes_seen for stream in self._ranks.get(rank, ()))
 
     def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
-        """The worker's last lines: the end of its stderr, or of its stdout where stderr is empty, decoded.
+        """Return the end of the worker's stderr, or of its stdout if stderr is empty, decoded.
 
-        Available after `finish` too, until the rank is added again.
+        It is available after `finish` too, until the rank is added again.
         """
         if rank not in self._ranks:
             return ""
@@ -296,21 +301,21 @@ class OutputPump:
         while cut < min(3, len(end)) and end[cut] & 0xC0 == 0x80:
             cut += 1
         text = end[cut:].decode("utf-8", "replace")
-        # A byte that is no UTF-8 becomes three, and the limit is one of bytes.
+        # An invalid byte becomes three bytes of UTF-8, and the limit is in bytes.
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
     def last_words(self, rank: int) -> tuple[str, str]:
-        """`tail`, and the stream that it is of."""
+        """Return `tail`, and the name of its stream."""
         return self.tail(rank), self.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        """The worker is asked for its stacks: they go to its file, and not to the terminal."""
+        """From now on keep the worker's stacks, which holdfast requests, off the terminal; its file gets them."""
         for stream in self._ranks.get(rank, ())[1:]:
             if stream.sink is not None and not isinstance(stream.sink, StackCutoff):
                 stream.sink = StackCutoff(stream.sink)
 
     def tail_stream(self, rank: int) -> str:
-        """The stream that `tail` is of: `stderr` or `stdout`; empty where the worker wrote nothing."""
+        """Return the stream from which `tail` comes, `stderr` or `stdout`; empty if the worker wrote nothing."""
         if rank not in self._ranks:
             return ""
         stdout, stderr = self._ranks[rank]
@@ -327,7 +332,7 @@ class OutputPump:
             self._reactor.forget(fd)
 
     def _balance(self) -> None:
-        """Update the reactor's watches to the screens' state, and pass on the screens' sentences."""
+        """Update the reactor's watches by the screens' state, and print the screens' notes."""
         for screen in self._screens:
             wait_fd = screen.wait_fd
             waiting = self._waiting.get(screen)
@@ -366,7 +371,7 @@ class OutputPump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """A full disk affects all workers: each kind of trouble is printed once, until a file can be written again."""
+        """Print each kind of problem once, until a file can be written again, since a full disk affects all workers."""
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}
         elif about in self._complained:
@@ -376,7 +381,7 @@ class OutputPump:
 
 
 def _missing(files: list[tuple[int, str, Path]]) -> str:
-    """One sentence for all incomplete files."""
+    """Return one sentence about all incomplete files."""
     lost, source, path = max(files, key=lambda entry: entry[0])
     if len(files) == 1:
         return f"{source}.log: {path} lacks {amount(lost)} of its output."

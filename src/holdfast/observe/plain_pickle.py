@@ -1,7 +1,7 @@
-"""A pickle of plain containers, read without `pickle`: no class is looked up, no function called.
+"""Reads a pickle of plain containers without `pickle`: it looks up no class and calls no function.
 
-Only the opcodes for None, booleans, numbers, text, bytes, lists, tuples, dictionaries and what they refer to are known;
-any other one is refused. The memo is a dictionary, so that an index does not choose how much memory is taken.
+It knows only the opcodes for None, booleans, numbers, text, bytes, lists, tuples, dictionaries and the memo; any other
+opcode is refused. The memo is a dictionary, so that a large index does not allocate much memory.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
-#: Opcodes of one document: a few seconds of work at most.
+#: At most this many opcodes are run for one document, which takes a few seconds.
 MOST_STEPS = 4_000_000
-#: Bytes of one whole number: a date in nanoseconds takes eight.
+#: At most this many bytes of one whole number are read; a time in nanoseconds has eight.
 MOST_DIGITS = 16
 
 
 class _Mark:
-    """The beginning of a tuple, list or dictionary on the stack."""
+    """Marks the beginning of a tuple, list or dictionary on the stack."""
 
 
 _MARK = _Mark()
 
 
 def plain_pickle(data: bytes) -> Any:
-    """The value. Raises `Malformed` for any data that is no pickle of plain containers, and for one that is too
-    large."""
+    """Return the pickled value. Raises `Malformed` if the data is not a pickle of plain containers, or is too large."""
     if len(data) > MOST_BYTES:
         raise Malformed(f"{len(data)} bytes, more than {MOST_BYTES}")
     try:

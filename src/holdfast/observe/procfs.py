@@ -1,7 +1,6 @@
-"""What /proc shows of a process and its tree: threads, states, waits, CPU and bytes moved so far.
+"""Reads a process and its tree from /proc: threads, states, waits, CPU time and bytes moved so far.
 
-This module only reads; it judges nothing and sends no signal. Every function takes a process that may end at any
-moment, and then returns less.
+This module only reads, and sends no signal. A process may end at any time; the functions then return less data.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.observe.syscall_names import syscall_file, syscall_name
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Threads of one process that are kept: a report needs the first dozen, and a process may have thousands.
+#: At most this many threads of a process are read: a report needs the first dozen, and a process may have thousands.
 MAX_THREADS = 48
-#: Descendants whose main thread is kept beside the rank's own threads.
+#: The main threads of at most this many descendants are read, besides the process's own threads.
 MAX_CHILDREN = 12
 
 
@@ -26,22 +25,22 @@ class ProcessLook(Noun, frozen=True, kw_only=True):
     pid: int
     #: The process's own threads, main thread first; then the main threads of its descendants.
     threads: tuple[ThreadState, ...] = ()
-    #: CPU seconds of the whole tree, what ended and reaped children used included.
+    #: CPU seconds of the whole tree, including its reaped children.
     cpu_s: float = 0.0
-    #: Bytes that the tree's living processes have read and written so far by system calls on files and pipes.
+    #: Bytes that the tree's live processes have read and written so far with system calls.
     io_bytes: int = 0
     #: The process and its living descendants.
     tree: tuple[int, ...] = ()
 
     @property
     def stopped(self) -> bool:
-        """Every thread of the process itself is stopped (T) or traced (t)."""
+        """Whether every thread of the process itself is stopped (T) or traced (t)."""
         own = [thread for thread in self.threads if thread.pid in (0, self.pid)]
         return bool(own) and all(thread.state in ("T", "t") for thread in own)
 
 
 def _text(path: str) -> str:
-    # os-level reading: these are many small files, and a look at 64 ranks should take milliseconds.
+    # Use os.read: these are many small files, and a look at 64 ranks should take milliseconds.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -55,7 +54,7 @@ def _text(path: str) -> str:
 
 
 def _numbers(path: str) -> list[int]:
-    """The numeric entries of a directory of /proc; empty when the process is gone."""
+    """Return the numeric entries of a directory in /proc; empty if the process has ended."""
     try:
         return [int(name) for name in os.listdir(path) if name.isdigit()]  # noqa: PTH208 names only, no Path objects
     except OSError:
@@ -63,7 +62,8 @@ def _numbers(path: str) -> list[int]:
 
 
 def _stat(path: str) -> tuple[str, list[str]] | None:
-    """comm, and the fields from the state on. The name may hold blanks and brackets: cut at the last one."""
+    """Return comm and the fields from the state on. comm may contain blanks and brackets, so it ends at the last
+    bracket."""
     text = _text(path)
     left, right = text.find("("), text.rfind(")")
     if left < 0 or right < left:
@@ -72,7 +72,7 @@ def _stat(path: str) -> tuple[str, list[str]] | None:
 
 
 def state(pid: int) -> str:
-    """The letter of /proc/PID/stat, empty when the process is gone. A zombie is `Z`."""
+    """Return the state letter of /proc/PID/stat, `Z` for a zombie; empty if the process has ended."""
     found = _stat(f"/proc/{pid}/stat")
     return found[1][0] if found else ""
 
@@ -83,7 +83,7 @@ def parent(pid: int) -> int | None:
 
 
 def children(pid: int) -> tuple[int, ...]:
-    """Direct children. Kernels without CONFIG_PROC_CHILDREN need a walk over /proc."""
+    """Return the direct children. A kernel without CONFIG_PROC_CHILDREN needs a scan of /proc."""
     base = f"/proc/{pid}/task"
     tasks = _numbers(base)
     if tasks and not Path(f"/proc/self/task/{os.getpid()}/children").exists():
@@ -95,9 +95,10 @@ def children(pid: int) -> tuple[int, ...]:
 
 
 def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
-    """The process and its descendants, parents first, by their parents.
+    """Return the process and its descendants, parents first, at most `limit`.
 
-    A process that was adopted by another one (its parent died) is not found here; the worker's cgroup has it.
+    A process whose parent has died is not found, since another process has adopted it; the worker's cgroup still
+    contains it.
     """
     found: list[int] = []
     seen: set[int] = set()
@@ -113,7 +114,8 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
 
 
 def _file_of(pid: int, call: str) -> str:
-    """`0 pipe:[8123]`: the descriptor of the system call, where it has one that may be read."""
+    """Return the descriptor of the system call and its file, such as `0 pipe:[8123]`; empty if there is none or it may
+    not be read."""
     number = syscall_file(call)
     if number is None:
         return ""
@@ -125,7 +127,8 @@ def _file_of(pid: int, call: str) -> str:
 
 
 def _waits_in(pid: int, tid: int, call: str) -> str:
-    """`futex (futex_do_wait)`, or the readable part of it: the system call needs the right to trace."""
+    """Return the wait as `futex (futex_do_wait)`, or the part that may be read: the system call needs the right to
+    trace."""
     called = syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
     if channel in ("", "0"):
@@ -145,7 +148,7 @@ def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
     if found is None:
         return None
     comm, fields = found
-    # A running thread waits in nothing; what /proc says then is the past.
+    # A running thread does not wait; /proc then shows an earlier call.
     call = "" if fields[0] == "R" else _text(f"/proc/{pid}/task/{tid}/syscall")
     return ThreadState(
         tid=tid,
@@ -159,7 +162,7 @@ def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
 
 
 def threads(pid: int) -> tuple[ThreadState, ...]:
-    """The process's threads, the main thread first, at most `MAX_THREADS`."""
+    """Return the process's threads, the main thread first, at most `MAX_THREADS`."""
     tids = sorted(_numbers(f"/proc/{pid}/task"), key=lambda tid: (tid != pid, tid))
     return tuple(found for tid in tids[:MAX_THREADS] if (found := thread(pid, tid)) is not None)
 
@@ -174,7 +177,7 @@ def _io_bytes(pid: int) -> int:
 
 
 def snapshot(pid: int) -> ProcessLook | None:
-    """One look at the process and its tree; None when it has ended or is a zombie."""
+    """Return the present state of the process and its tree; None if it has ended or is a zombie."""
     found = _stat(f"/proc/{pid}/stat")
     if found is None or found[1][0] in "ZX":
         return None
@@ -195,7 +198,7 @@ def snapshot(pid: int) -> ProcessLook | None:
 
 
 def is_python(pid: int) -> bool:
-    """Whether an interpreter runs in it: by its executable's name, else by a mapped libpython."""
+    """Whether the process runs Python, by its executable's name, else by a mapped libpython."""
     try:
         if Path(f"/proc/{pid}/exe").readlink().name.startswith(("python", "pypy")):
             return True

@@ -1,4 +1,4 @@
-"""Reads a worker's last report by `holdfast.progress(step)` (see `holdfast.worker`)."""
+"""Reads the progress that a worker last reported with `holdfast.progress(step)` (see `holdfast.worker`)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from holdfast.safe_files import open_file
 
 _BYTES = 16
-#: Workers write their first step behind the last one and its time.
+#: Size in bytes with the first step, which follows the last step and its time.
 _WITH_FIRST = 24
-#: And behind it the last step that they reported as saved.
+#: Size in bytes with the last saved step, which follows the first step.
 _WITH_SAVED = 32
 
 
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
-    """The last step and its time (seconds since the epoch, this machine's clock); None before the first one. Never
-    raises.
+    """Return the last step and its time (seconds since the epoch, this machine's clock); None before the first step.
+    Never raises.
 
-    The writer does not lock: the words are read until two readings are equal, three times at most.
+    The writer does not lock, so the file is read until two readings are equal, at most three times.
     """
     words = _words(path)
     if len(words) < _BYTES:
@@ -26,7 +26,7 @@ def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
 
 
 def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
-    """The first step, and the last saved one; None for a step that was not reported. Never raises."""
+    """Return the first step and the last saved one; None for a step that was not reported. Never raises."""
     words = _words(path)
     first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
     saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None

@@ -1,4 +1,4 @@
-"""Python stacks of processes that holdfast must not change: by py-spy, else from faulthandler's output at their end."""
+"""Parses Python stacks of workers, from py-spy, or from faulthandler's output at a worker's exit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
 MAX_FRAMES = 60
-#: Characters of a function's name: those of C++ templates have thousands.
+#: A function's name is cut to this many characters: names of C++ templates have thousands.
 MAX_NAME = 160
 
 _FAULT_THREAD = re.compile(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
@@ -26,7 +26,7 @@ _FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
-    #: The file of a native frame; None for a frame of Python.
+    #: The file of a native frame; None for a Python frame.
     module: str | None = None
     line: int = 0
 
@@ -39,7 +39,7 @@ class _Thread(msgspec.Struct):
 
 
 def find_py_spy(path: str | None = None) -> str | None:
-    """The py-spy executable: in the PATH, else beside this interpreter; None where it is not installed."""
+    """Return the py-spy executable, from PATH or from this interpreter's directory; None if it is not installed."""
     found = shutil.which("py-spy", path=path)
     if found is None and os.access(beside := Path(sys.executable).parent / "py-spy", os.X_OK):
         found = str(beside)
@@ -47,7 +47,7 @@ def find_py_spy(path: str | None = None) -> str | None:
 
 
 def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
-    """The threads in `py-spy dump --json`, main thread first. Raises `Malformed` on anything else."""
+    """Parse the output of `py-spy dump --json` to threads, the main thread first. Raises `Malformed`."""
     dumped = json_as(output, list[_Thread])
     found = [
         ThreadState(
@@ -62,7 +62,7 @@ def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
 
 
 def _nameless(frame: _Frame) -> bool:
-    """A native frame without symbols: an address has no meaning, and differs from rank to rank."""
+    """Whether it is a native frame without symbols: its address means nothing, and differs between ranks."""
     return frame.module is not None and frame.name.startswith("0x")
 
 
@@ -73,7 +73,8 @@ def _frame(frame: _Frame) -> str:
 
 
 def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
-    """The stacks of the last faulthandler dump in a stderr's end, the main thread's first; empty without a dump."""
+    """Return the stacks of the last faulthandler dump in the end of a stderr, the main thread's first; empty without a
+    dump."""
     stacks: list[list[str]] = []
     current = -1
     inside = False
@@ -89,14 +90,15 @@ def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
                 stacks[-1].append(f"{frame[3]} ({frame[1]}:{frame[2]})")
         elif line.strip():
             inside = inside and line.startswith("  ")
-    # A signal to the process is taken by its main thread; without that mark, threads are listed newest first.
+    # The main thread handles a process's signal, so it is the "current" one. Without that mark it is the last one, as
+    # threads are listed newest first.
     main = current if current >= 0 else len(stacks) - 1
     ordered = [stacks[main], *(stack for index, stack in enumerate(stacks) if index != main)] if stacks else []
     return tuple(tuple(stack) for stack in ordered)
 
 
 def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapshot:
-    """The snapshot with the frames of py-spy's threads; those that /proc did not list are added."""
+    """Return the snapshot with the frames of py-spy's threads; threads that /proc did not list are added."""
     by_tid = {thread.tid: thread for thread in dumped}
     threads = [
         replace(thread, frames=found.frames, name=found.name or thread.name) if found is not None else thread
@@ -107,13 +109,14 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """The look with the stacks that faulthandler wrote when the ranks were stopped; a rank without one stays
+    """Return the look with the stacks that faulthandler wrote when the ranks were stopped; a rank without stacks is
     unchanged."""
     found = []
     for shot in look:
         stacks = parse_faulthandler(stderr_by_rank.get(shot.rank, ""))
         if stacks and not any(thread.frames for thread in shot.threads):
-            # faulthandler names threads by addresses that /proc does not know: only the main thread is sure.
+            # faulthandler identifies threads by addresses that /proc does not have, so only the main thread can be
+            # matched.
             first = shot.threads[0] if shot.threads else ThreadState(tid=shot.pid, pid=shot.pid)
             others = [ThreadState(tid=0, pid=shot.pid, name="another thread", frames=stack) for stack in stacks[1:9]]
             threads = (replace(first, frames=stacks[0]), *shot.threads[1:], *others)

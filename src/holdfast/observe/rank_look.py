@@ -1,14 +1,15 @@
-"""Taking one look at every rank: /proc at once, then stacks by py-spy, many side by side, without waiting for any.
+"""Takes a snapshot of every rank: first from /proc, then stacks from several py-spy processes in parallel, without
+blocking.
 
     probe = HangProbe({rank: pid, …}, now)
     for fd in probe.fds(): …              wait for it; readable: probe.ready(fd, now)
     probe.next_wake()                     and then probe.tick(now): a py-spy that is late is killed
     probe.result()                        the snapshots, once all are there
 
-py-spy reads the memory of the process without stopping it (`--nonblocking`): looking must not change what is looked at,
-a stopped process can be read no other way, and a torn reading of a process that runs shows as movement, which it is.
-Only where that fails is the process paused for some milliseconds. `native`: the frames of machine code, too, for which
-py-spy must halt the process; where it cannot, those of Python come without them.
+py-spy reads the process's memory without pausing it (`--nonblocking`): a look must not change the process, and a
+stopped process can be read in no other way. An inconsistent reading only occurs if the process runs, and then counts as
+motion. If the reading fails, py-spy pauses the process for some milliseconds. With `native`, py-spy also reads frames
+of machine code, for which it must pause the process; if it cannot, only Python frames are read.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.observe import procfs
 from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stacks
 
-#: Seconds for the ranks that are examined side by side.
+#: Time limit in seconds for the ranks that are examined in parallel.
 LIMIT_S = 5.0
-#: Seconds for those with native frames: py-spy reads the symbols of large libraries.
+#: Time limit in seconds with native frames, for which py-spy reads the symbols of large libraries.
 NATIVE_LIMIT_S = 15.0
-#: At most so many are started at once: a start takes the supervisor some milliseconds on a crowded machine.
+#: At most this many py-spy processes run at once: a start takes the supervisor some milliseconds on a busy machine.
 SIDE_BY_SIDE = 4
 _MOST_BYTES = 8 << 20
-#: Bytes that one rank's look may take on its way to the owner.
+#: The largest size in bytes of one rank's snapshot that is sent to the owner.
 RANK_BYTES = 12 * 1024
-#: Bytes that all looks of a node may take together.
+#: The largest size in bytes of all snapshots of a node.
 LOOK_BYTES = 768 * 1024
 _HEAD_BYTES, _THREAD_BYTES = 256, 160
 
@@ -46,9 +47,9 @@ def look_lightly(
     last_output_at: Mapping[int, float] | None = None,
     progress: Mapping[int, tuple[int, float]] | None = None,
 ) -> tuple[RankSnapshot, ...]:
-    """A look from /proc alone: no stacks, no children, done at once. Ranks that have ended are left out.
+    """Return snapshots from /proc alone: no stacks, no helper processes, at once. Ranks that have ended are left out.
 
-    `last_output_at`: seconds since the epoch by rank. `progress`: the last step and its time, by rank.
+    `last_output_at`: rank → seconds since the epoch. `progress`: rank → the last step and its time.
     """
     shots = []
     for rank, pid in sorted(pids_by_rank.items()):
@@ -74,14 +75,15 @@ def look_lightly(
 
 
 def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
-    """The look in the form in which it travels: a rank has at most `RANK_BYTES` of stacks, and fewer where a node has
-    many ranks."""
+    """Return the snapshots cut to the size that is sent: at most `RANK_BYTES` per rank, and fewer if the node has many
+    ranks."""
     most = min(RANK_BYTES, LOOK_BYTES // max(1, len(look)))
     return tuple(_bounded(shot, most) for shot in look)
 
 
 def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
-    """Threads with frames come first, the main one before all others; the outermost frames are left out first."""
+    """Cut a snapshot to `most` bytes: keep the main thread first, then threads with frames; drop the outermost frames
+    first."""
     if len(msgspec.json.encode(shot)) <= most:
         return shot
     main, *others = shot.threads
@@ -102,19 +104,24 @@ def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
 
 
 class _Dump(msgspec.Struct):
-    """One py-spy at work, or waiting to be started."""
+    """One py-spy process that runs or waits to be started."""
 
     rank: int
     target: int
     nonblocking: bool = True
     native: bool = False
     child: Child | None = None
-    #: A file in memory for its output: it needs no reader while it runs.
+    #: A file in memory for its output, so that nobody has to read while it runs.
     out: int = -1
 
 
 class HangProbe:
-    """One look with stacks. It has no threads; its children are helpers, which no other part reaps or stops."""
+    """Takes one snapshot of every rank with stacks. It uses no threads; its children are registered as helpers, so that
+    no other code reaps or stops them.
+
+    `last_output_at`, `progress`: as in `look_lightly`. `limit_s`: seconds for `SIDE_BY_SIDE` ranks. `py_spy`: the
+    executable; None to search it. `native`: also read native frames, within `native_limit_s` seconds.
+    """
 
     def __init__(
         self,
@@ -144,16 +151,16 @@ class HangProbe:
     # ------------------------------------------------------------------------------------------ for the supervisor
 
     def fds(self) -> tuple[int, ...]:
-        """What to wait on now; it changes with every `ready` and `tick`."""
+        """Return the fds to wait on now; they change with every `ready` and `tick`."""
         return tuple(self._running)
 
     def next_wake(self) -> float | None:
-        """When the time limit passes; None when nothing runs."""
+        """Return when the time limit ends; None if nothing runs."""
         return self._deadline if self._running else None
 
     def ready(self, fd: int, now: float) -> None:
-        """One of `fds()` is readable: that py-spy has ended. Take the fd out of the selector *before*: it gets
-        closed."""
+        """Handle a readable fd of `fds()`: its py-spy has ended. Remove the fd from the selector *before* the call,
+        which closes it."""
         dump = self._running.pop(fd, None)
         if dump is not None:
             self._ended(dump)
@@ -163,9 +170,9 @@ class HangProbe:
                 self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Past the time limit: unfinished dumps are killed, and their ranks have no stack. Returns the fds to close.
+        """After the time limit, kill the unfinished dumps; their ranks get no stacks.
 
-        Where native frames were wanted, those of Python alone are requested once more.
+        If native frames were requested, try once more with Python frames only.
         """
         if now < self._deadline:
             return
@@ -177,13 +184,13 @@ class HangProbe:
         self._fill()
 
     def result(self) -> tuple[RankSnapshot, ...] | None:
-        """All ranks' snapshots, by rank; None while a stack is still missing."""
+        """Return all ranks' snapshots, ordered by rank; None while a stack is still missing."""
         if self._running or self._waiting:
             return None
         return tuple(shot for _, shot in sorted(self._shots.items()))
 
     def kill(self) -> None:
-        """End the look early; `result` then has the snapshots so far."""
+        """End the look early; `result` then returns the snapshots so far."""
         self._give_up("the look was broken off")
 
     # ------------------------------------------------------------------------------------------ py-spy
@@ -236,7 +243,7 @@ class HangProbe:
     def _failed(self, dump: _Dump, said: str) -> None:
         shot = self._shots[dump.rank]
         if dump.native:
-            # This build of py-spy cannot, or the right to trace is missing: what reading alone gives is asked for.
+            # This build of py-spy has no native frames, or may not trace: try without them.
             self._waiting.append(_Dump(rank=dump.rank, target=dump.target))
         elif "ermission denied" in said or "EPERM" in said or "not permitted" in said:
             self._note(
@@ -257,7 +264,7 @@ class HangProbe:
         self._waiting.clear()
         for dump in self._running.values():
             assert dump.child is not None
-            # Not waited for: what is dying now is reaped as an orphan.
+            # Do not wait: the dying process is reaped later.
             dump.child.end(wait_s=0.0)
             os.close(dump.out)
             self._note(dump.rank, why)
@@ -272,16 +279,17 @@ def _stopped(shot: RankSnapshot) -> bool:
 
 
 def _may_pause(shot: RankSnapshot) -> bool:
-    """Whether py-spy may halt the process for its native frames, some 0.1 to 1 s.
+    """Whether py-spy may pause the process for 0.1 to 1 s to read native frames.
 
-    Not a stopped one, nor one with a thread that the kernel holds: the halt would come when the thread is released, and
-    stay.
+    It may not if the process is stopped, or a thread is in uninterruptible sleep: the pause would take effect after
+    that sleep, and last.
     """
     return all(thread.state not in ("T", "t", "D") for thread in shot.threads)
 
 
 def _python_in(shot: RankSnapshot) -> int | None:
-    """The rank's own process, or the first descendant in which Python runs (a shell script that starts it)."""
+    """Return the rank's process, or its first descendant that runs Python, as with a shell script; None if there is
+    none."""
     for pid in dict.fromkeys((shot.pid, *(thread.pid for thread in shot.threads if thread.pid))):
         if procfs.is_python(pid):
             return pid

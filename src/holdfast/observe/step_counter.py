@@ -1,8 +1,8 @@
-"""How far a worker's work has come by its output: the last step, epoch or iteration number in it.
+"""Finds a worker's progress in its output: the last step, epoch or iteration number.
 
-It is read once, at an attempt's end, from the end of the logs, and never while output flows. For each name the last
-number is kept. Lines about validation, resuming, downloads or configuration count no work, nor does a number without a
-word for its meaning.
+The end of the logs is read once, at the end of an attempt, and never during output. For each name the last number is
+kept. Lines about validation, resuming, downloads or configuration are ignored, and so are numbers without a word that
+names them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
 
-#: Bytes that are read closely first: mostly they are enough, and a restart waits for the result.
+#: Characters that are parsed first: usually they suffice, and a restart waits for the result.
 LAST_CHARS = 1 << 10
-#: Bytes that are read closely at once otherwise.
+#: Characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: Bytes of one stream that are read closely, where its end has no count: a long traceback, many warnings.
+#: At most this many chunks of one stream are parsed, if its end has no count (a long traceback, many warnings).
 MOST_CHUNKS = 6
-#: Bytes before these that are searched for the word `epoch`.
+#: Characters before those that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20
 MOST_EPOCH = 10**6
-#: Larger numbers are times or sizes.
+#: Larger numbers are times or sizes, not steps.
 MOST_STEP = 10**9
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-#: A line with a count has one of these words, in lower case.
+#: A line with a count contains one of these texts, in lower case.
 _HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
 _UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
 _EPOCH = Lazy(
@@ -33,12 +33,12 @@ _EPOCH = Lazy(
     r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
 )
 _TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
-#: An epoch before a progress bar, without a word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`).
+#: An epoch before a progress bar without the word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`).
 _EPOCH_FIRST = (
     Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
     Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
 )
-#: Directly behind an epoch: the place in it.
+#: Directly after an epoch: the position in it.
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
@@ -51,7 +51,7 @@ _BARS = (
     Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
     Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
 )
-#: Words before a number that counts no work, or that only names where the work began.
+#: Words before a number that does not count training, or only names its starting point.
 _NOT_WORK = Lazy(
     r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
     r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
@@ -60,7 +60,7 @@ _CONFIGURES = Lazy(
     r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
     r"|until|from|to|save|log|next)[\s_:=]*$"
 )
-#: Labels of progress bars of other work.
+#: Labels of progress bars that do not count training.
 _SIDE_WORK = Lazy(
     r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
     r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
@@ -68,11 +68,11 @@ _SIDE_WORK = Lazy(
 
 
 def counts_in(*streams: str) -> tuple[Count, ...]:
-    """The last counts in the ends of a worker's streams; empty where there are none."""
+    """Return the last counts in the ends of a worker's streams; empty if there are none."""
     found: dict[str, Count] = {}
     for text in streams:
         for count in _of_stream(text):
-            # The same thing counted on both streams: whichever is further is newer.
+            # If both streams have a count, the higher one is newer.
             known = found.get(count.name)
             if known is None or (count.epoch or 0, count.value) > (known.epoch or 0, known.value):
                 found[count.name] = count
@@ -88,7 +88,7 @@ def _of_stream(text: str) -> list[Count]:
         begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
         if all(name.startswith("bar of ") for name in counts):
-            # Nothing, or bars: which of them is the work's is seen beside the others.
+            # Nothing or only progress bars: more text is needed to choose the right bar.
             begin = _line_start(text, end - CHUNK_CHARS)
             counts = _of_chunk(text[begin:end], None)
         if counts:
@@ -101,7 +101,7 @@ def _of_stream(text: str) -> list[Count]:
 
 
 def _line_start(text: str, place: int) -> int:
-    """The beginning of the line at this place; for a long line without an end, the place itself."""
+    """Return the beginning of the line at this position; for a very long line, the position itself."""
     if place <= 0:
         return 0
     low = max(0, place - CHUNK_CHARS)
@@ -110,7 +110,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def _last_hint(text: str, end: int) -> int:
-    """The end of the last line before `end` that may count; -1 where none may."""
+    """Return the end of the last line before `end` that may have a count; -1 if there is none."""
     lower = text[max(0, end - CHUNK_CHARS) : end].lower()
     base = max(0, end - CHUNK_CHARS)
     last = max(lower.rfind(hint) for hint in _HINTS)
@@ -125,7 +125,7 @@ def _last_hint(text: str, end: int) -> int:
 
 
 def _epoch_before(text: str, end: int) -> float | None:
-    """The last epoch before this place; from a bounded part of the text."""
+    """Return the last epoch in the `FAR_CHARS` before this position; None if there is none."""
     low = text[max(0, end - FAR_CHARS) : end].lower()
     place = len(low)
     for _ in range(MOST_CHUNKS):
@@ -142,7 +142,7 @@ def _epoch_before(text: str, end: int) -> float | None:
 
 
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
-    """The last count of each name. `epoch`: the one before the text."""
+    """Return the last count of each name in the text. `epoch`: the epoch in which the text begins."""
     found: dict[str, Count] = {}
     for line in _lines(text):
         for count in _of_line(line, epoch):
@@ -165,7 +165,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
-    """The counts of one line, the epoch first."""
+    """Yield the counts of one line, the epoch first."""
     inside = None
     if timm := _TIMM.match(line):
         epoch, inside = float(timm["epoch"]), timm
@@ -198,13 +198,13 @@ def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
 
 
 def _is_work(label: str) -> bool:
-    """Whether a number behind these words counts the work itself."""
+    """Whether a number after these words counts training."""
     near = label[-60:]
     return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
-    """Of several progress bars without a name only the longest is the work's: the others count repeated parts."""
+    """Return the counts with only the longest of several progress bars: the others count repeated parts of it."""
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
     return tuple(count for name, count in found.items() if name not in bars or name == longest)

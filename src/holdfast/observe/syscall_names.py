@@ -1,6 +1,6 @@
 """Names of the system calls in which a hung process is usually found, by machine.
 
-Only calls that can wait are here: a number that is missing is shown as `syscall N`. Source: the kernel's
+The tables have only calls that can block; another number is shown as `syscall N`. Source: the kernel's
 arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (arm64).
 """
 
@@ -39,7 +39,7 @@ _WITH_FILE = frozenset({
 
 
 def syscall_file(line: str) -> int | None:
-    """The descriptor that the call is about: the first argument of calls that take one."""
+    """Return the call's descriptor: the first argument, for calls that take one; None for others."""
     words = line.split()
     if len(words) < 2 or syscall_name(line) not in _WITH_FILE:
         return None
@@ -51,7 +51,8 @@ def syscall_file(line: str) -> int | None:
 
 
 def syscall_name(line: str) -> str:
-    """The call named by one line of /proc/PID/syscall; empty where it runs, or where the line may not be read."""
+    """Return the name of the call in a line of /proc/PID/syscall; empty if the thread runs, or the line could not be
+    read."""
     word = line.split(" ", 1)[0].strip()
     if not word.isdigit():
         return ""

@@ -1,8 +1,8 @@
-"""The pipe of torch's timers: workers write there the time by which they want to have finished a step.
+"""Reads the pipe of torch's timers, to which workers write the deadline of a step.
 
-One JSON object a line: `{"pid", "scope_id", "expiration_time", "signal"}`, at most PIPE_BUF bytes, so that lines of
-several workers never mix. The time is in seconds since the epoch; a negative one cancels the timer. Source: torch's
-`torch.distributed.elastic.timer.file_based_local_timer`.
+Each line is a JSON object, `{"pid", "scope_id", "expiration_time", "signal"}`, of at most PIPE_BUF bytes, so that lines
+of several workers never mix. The time is in seconds since the epoch; a negative time cancels the timer. The format is
+that of `torch.distributed.elastic.timer.file_based_local_timer`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MOST_TIMERS = 10_000
 
 
 class TorchTimer(msgspec.Struct, frozen=True):
-    """One worker's timer. Seconds since the epoch; a signal of 0 or less: the worker is not to be killed."""
+    """One worker's timer. The time is in seconds since the epoch. With a signal of 0 or less the worker is
+    not killed."""
 
     pid: int
     scope_id: str
@@ -29,7 +30,7 @@ class TorchTimer(msgspec.Struct, frozen=True):
 
 
 class TimerPipe:
-    """The present timers. Raises OSError where no pipe can be made at `path`, or another file is there."""
+    """The active timers. Raises OSError if no pipe can be created at `path`, or another kind of file has this path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +41,7 @@ class TimerPipe:
         except FileNotFoundError:
             pass
         os.mkfifo(path, 0o600)
-        # To write as well: so the last worker that closes it leaves no end of file behind.
+        # Open it for writing too, so that there is no end of file when the last worker closes it.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
         self._timers: dict[tuple[int, str], TorchTimer] = {}
@@ -49,7 +50,7 @@ class TimerPipe:
         return self._fd
 
     def read(self) -> None:
-        """Take in the written lines. Other lines are skipped."""
+        """Read the written lines and update the timers; invalid lines are skipped."""
         try:
             data = self._rest + os.read(self._fd, MOST_BYTES)
         except BlockingIOError:
@@ -62,7 +63,7 @@ class TimerPipe:
             except Malformed:
                 continue
             if timer.expiration_time > LATEST_S:
-                continue  # never, and no time that a clock could wait for
+                continue  # so late that it never expires
             key = timer.pid, timer.scope_id
             if timer.expiration_time < 0:
                 self._timers.pop(key, None)
@@ -70,18 +71,18 @@ class TimerPipe:
                 self._timers[key] = timer
 
     def first(self) -> float | None:
-        """When the next timer expires."""
+        """Return when the next timer expires, in seconds since the epoch; None without a timer."""
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
     def over(self, now: float) -> list[TorchTimer]:
-        """Expired timers, the earliest first; all timers of their workers are dropped."""
+        """Return the expired timers, the earliest first, and drop all timers of their workers."""
         found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
         gone = {timer.pid for timer in found}
         self._timers = {key: timer for key, timer in self._timers.items() if timer.pid not in gone}
         return sorted(found, key=lambda timer: timer.expiration_time)
 
     def forget(self) -> None:
-        """A new attempt begins with none."""
+        """Drop all timers, because a new attempt begins."""
         self._timers.clear()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One of a worker's two streams: the read end of its pipe, its file, and its place on the terminal."""
+"""One of a worker's two streams: it copies the pipe to the log file and the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-#: Bytes of one read. Measured by `bench/log_throughput.py`: 64 KiB cost a fifth more CPU, and more gains nothing.
+#: Bytes of one read. By `bench/log_throughput.py`, 64 KiB cost a fifth more CPU, and larger blocks gain nothing.
 BLOCK_BYTES = 256 * 1024
 
 DEFAULT_PIPE_BYTES = 64 * 1024
@@ -17,7 +17,8 @@ TAIL_BYTES = 16 * 1024
 
 
 class StreamLog(Protocol):
-    """The destination of a stream's bytes: `holdfast.observe.log_file.LogFile`, or its substitute elsewhere."""
+    """The destination of a stream's bytes: `holdfast.observe.log_file.LogFile`, or a proxy for a writer in another
+    process."""
 
     path: Path
     source: str
@@ -36,12 +37,12 @@ class Sink(Protocol):
     def close(self, now: float) -> None: ...
 
 
-#: How faulthandler's output begins, in one write of its own.
+#: The beginning of faulthandler's output, which it writes with a separate write call.
 STACKS_BEGIN = b"Fatal Python error: "
 
 
 class Stream:
-    """Reads blocks, never lines, from a pipe that must not block; keeps the end of the stream."""
+    """Reads blocks, not lines, from a non-blocking pipe, and keeps the end of the stream."""
 
     __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
@@ -52,14 +53,15 @@ class Stream:
         self.file = file
         self.sink = sink
         self.ended = False
-        """The pipe's last writer has closed, and all of it has been read."""
+        """Whether the pipe's last writer has closed it and everything has been read."""
         self.bytes_seen = 0
         self.first_output_at: float | None = None
         self.last_output_at: float | None = None
         self._tail = b""
 
     def on_readable(self, now: float, limit_bytes: int) -> None:
-        """Read the present bytes, up to the limit, so that noisy workers share the supervisor fairly."""
+        """Read the available bytes, up to the limit, so that workers with much output share the supervisor's time
+        fairly."""
         taken = 0
         block = b""
         while taken < limit_bytes:
@@ -71,7 +73,7 @@ class Stream:
             except OSError as error:
                 if error.errno == errno.EINTR:
                     continue
-                self.ended = True  # a pipe that cannot be read is over
+                self.ended = True  # a pipe that cannot be read has ended
                 break
             if not block:
                 self.ended = True
@@ -82,7 +84,7 @@ class Stream:
                 self.sink.write(block, now)
             self._tail = block[-TAIL_BYTES:] if len(block) >= TAIL_BYTES else (self._tail + block)[-TAIL_BYTES:]
             if len(block) < asked // 2:
-                break  # the pipe is empty, or will be told readable again at once
+                break  # the pipe is empty, or the reactor will report it again at once
         if taken:
             self.bytes_seen += taken
             self.last_output_at = now
@@ -90,9 +92,9 @@ class Stream:
                 self.first_output_at = now
 
     def drain(self, now: float) -> None:
-        """After the worker was reaped: read all that it can have written, without waiting.
+        """Read everything that a reaped worker left in the pipe, without blocking.
 
-        That is at most the pipe's capacity, so a background child that goes on writing cannot keep this going.
+        It reads at most the pipe's capacity, so that a background child that continues to write cannot prolong this.
         """
         if self.fd < 0 or self.ended:
             return
@@ -113,12 +115,12 @@ class Stream:
                 self.sink.close(now)
 
     def tail(self) -> bytes:
-        """The last 16 KiB, as they came."""
+        """Return the last 16 KiB, as raw bytes."""
         return self._tail
 
 
 class StackCutoff:
-    """A terminal that shows nothing more once the requested stacks begin: the worker's file has them."""
+    """Wraps a sink, and shows nothing more once the requested stacks begin; the worker's file has them."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -136,26 +138,28 @@ class StackCutoff:
 
 
 def keep_large_blocks() -> None:
-    """Have blocks come from the heap from now on, instead of from new pages of the kernel each time.
+    """Make malloc take read blocks from the heap from now on, instead of from new pages each time.
 
-    glibc maps what is larger than 128 KiB afresh, and unmaps it when freed, which costs a page fault for every 4 KiB
-    of output. Its threshold rises to the size of the first such block that is freed (mallopt(3), M_MMAP_THRESHOLD).
+    glibc maps each block larger than 128 KiB, and unmaps it when it is freed, which costs a page fault for every 4 KiB
+    of output. Its threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD), so one large block is
+    allocated and freed.
     """
     _ = bytes(4 * BLOCK_BYTES)
 
 
 def pipe_size(fd: int) -> int:
-    """Bytes that the pipe can hold."""
+    """Return the pipe's capacity in bytes."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError:
-        return 2 * DEFAULT_PIPE_BYTES  # a terminal: no more than that
+        return 2 * DEFAULT_PIPE_BYTES  # not a pipe but a terminal: it holds no more than that
 
 
 def enlarge(fd: int, size: int) -> int:
-    """Ask for a larger pipe, then for half of it, and so on: an unprivileged user has a budget for all pipes together.
+    """Enlarge a pipe to `size` bytes, or to half of that, and so on: an unprivileged user has a limit for all pipes
+    together.
 
-    Returns the size in bytes.
+    Return the resulting size in bytes.
     """
     have = pipe_size(fd)
     while size > have:

@@ -1,1 +1,2 @@
-"""The built-in pre-checks, one file each. A check reports what it found on the machine; the gate decides."""
+"""The built-in pre-checks, one per file. A check reports its findings on this machine; the gate decides about the
+start."""

@@ -1,4 +1,4 @@
-"""What the built-in checks share: declared parameters, the context as one object, sizes in words."""
+"""Base classes of the built-in checks: declared parameters, the context as one object, and sizes as text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNOREC
 
 
 class Bytes(int):
-    """A number of bytes, given as a number or in words: `50GB`, `512 MiB`, `1.5g`."""
+    """A number of bytes, read from a number or a text: `50GB`, `512 MiB`, `1.5g`."""
 
     words = "size (50GB, 512MiB)"
 
     @classmethod
     def read(cls, value: Any) -> Bytes:
-        """Raises ValueError on anything but a size of 0 or more."""
+        """Convert a value to bytes. Raises ValueError unless it is a size of 0 or more."""
         if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
             number, unit, binary = match.groups()
             power = "kmgtp".index(unit.lower()) + 1 if unit else 0
@@ -38,7 +38,7 @@ class Bytes(int):
 
 
 def size(count: float) -> str:
-    """`11.2 GB`: three figures, decimal units, as disks are sold and `df -H` prints."""
+    """Format bytes as `11.2 GB`: three digits, with decimal units like `df -H`."""
     units = ["bytes", "kB", "MB", "GB", "TB"]
     while abs(count) >= 999.5 and len(units) > 1:
         count /= 1000
@@ -48,7 +48,7 @@ def size(count: float) -> str:
 
 
 def size_of(part: float, whole: float) -> str:
-    """`11.2 of 900 GB`: two sizes in the unit of the greater one."""
+    """Format two sizes in bytes as `11.2 of 900 GB`, in the unit of the larger one."""
     unit = size(whole).split()[1]
     divisor = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
     few = part / divisor
@@ -56,7 +56,7 @@ def size_of(part: float, whole: float) -> str:
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of a check's parameters: each field has a default and says what it means."""
+    """Base class of a check's parameters: each field has a default and a description."""
 
 
 def _read(kind: type, value: Any) -> Any:
@@ -66,7 +66,7 @@ def _read(kind: type, value: Any) -> Any:
 
 
 def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> Any:
-    """The check's `Params` from what was given. Raises BadUsage naming the parameter and what was expected."""
+    """Convert `params` to the check's `Params`. Raises BadUsage that names the parameter and the expected value."""
     struct: type[Params] = check.Params
     given: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
@@ -74,7 +74,7 @@ def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> An
             continue
         value = params[field.encode_name]
         if isinstance(value, str) and isinstance(field.default, tuple):
-            # On the command line a comma stands between checks already: there a list is written as PATH is.
+            # On the command line a comma separates checks, so a list is written with `:`, as in PATH.
             value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
         elif isinstance(value, int | float) and not isinstance(value, bool) and isinstance(field.default, tuple):
             value = [value]
@@ -91,7 +91,7 @@ def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> An
 
 
 class Context:
-    """The input of a built-in check: the job, the nodes, and the place where it runs."""
+    """The input of a built-in check: the job, its nodes, and the site on which the check runs."""
 
     def __init__(self, *, site: Site, job: JobSpec | None, nodes: Sequence[Node], attempt: int, now: float) -> None:
         self.site = site
@@ -106,20 +106,20 @@ class Context:
 
 
 class BuiltIn(PreCheckOperator):
-    """A check of this machine. Subclasses set the class attributes and write `look`."""
+    """A check of this machine. Subclasses set the class attributes and implement `look`."""
 
     name: ClassVar[str]
     Params: ClassVar[type[Params]] = Params
     independent = True
     needs_gang = False
     blame = "hardware"
-    #: Checks of one lane share a process. Those that may block on a server (`outside`) have a separate one from the
-    #: quick ones; empty: a process of its own.
+    #: Checks of one lane share a process. Checks that may block on a server use the lane `outside`, so that they do not
+    #: delay the quick ones. Empty: the check has its own process.
     lane = "quick"
     retries = 0
     interval_s = 1.0
     time_limit_s = 5.0
-    #: Seconds between two runs during a job; 0: it does not run then.
+    #: Seconds between two runs during a job; 0 if it does not run during the job.
     running_s = 0.0
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class BuiltIn(PreCheckOperator):
         return cls.running_s
 
     def look(self, context: Context) -> Verdict:
-        """Runs the check. Returns `good(...)`, `self.bad(...)` or `self.unsure(...)`."""
+        """Run the check. Return `good(...)`, `self.bad(...)` or `self.unsure(...)`."""
         raise NotImplementedError
 
     def check(self, *args: Any, **kwargs: Any) -> PreCheckResult:
@@ -172,7 +172,11 @@ class BuiltIn(PreCheckOperator):
         devices: Sequence[str] = (),
         nodes: Sequence[str] | None = None,
     ) -> Verdict:
-        """A failure of this node (or of `nodes`): its sentence begins with the node's name."""
+        """Return a failure of this node (or of `nodes`). Its message begins with this node's name.
+
+        `problems`: what is wrong. `solution`: what the user can do. `blame`: the kind of cause, if not the class's.
+        `figures`: measured values. `devices`: the devices that are concerned.
+        """
         text = problems if isinstance(problems, str) else "; ".join(problems)
         return Verdict(
             result=code,
@@ -185,7 +189,7 @@ class BuiltIn(PreCheckOperator):
         )
 
     def unsure(self, context: Context, text: str, figures: Mapping[str, Any] | None = None) -> Verdict:
-        """The check cannot decide: inconclusive, with the reason."""
+        """Return an inconclusive result, with the reason."""
         return Verdict(
             result=1,
             result_msg=f"{context.node}: {text}",
@@ -196,11 +200,11 @@ class BuiltIn(PreCheckOperator):
 
 
 def good(text: str = "", figures: Mapping[str, Any] | None = None) -> Verdict:
-    """A pass, with the observation."""
+    """Return a pass, with the check's observation."""
     return Verdict(result_msg=text, figures=dict(figures or {}))
 
 
 def temporary() -> str:
-    """Where temporary files go, as `tempfile` would say after loading half a dozen modules."""
+    """Return the directory for temporary files, like `tempfile` but without importing its modules."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((path for path in (*named, "/tmp", "/var/tmp") if path and Path(path).is_dir()), ".")

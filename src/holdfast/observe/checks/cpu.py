@@ -57,7 +57,7 @@ class Cpu(BuiltIn):
 
 
 def held_down(root: Path, percent: float) -> list[str]:
-    """Cores whose clock may not rise to `percent` of what they can do."""
+    """Return a problem if a core's clock limit is below `percent` of its maximum."""
     slow: list[tuple[int, int, int]] = []
     for folder in root.glob("devices/system/cpu/cpu[0-9]*/cpufreq"):
         most, bound = proc_files.number(folder / "cpuinfo_max_freq"), proc_files.number(folder / "scaling_max_freq")
@@ -71,7 +71,7 @@ def held_down(root: Path, percent: float) -> list[str]:
 
 
 def too_hot(root: Path) -> list[str]:
-    """Thermal zones at or over their hot or critical trip point, in degrees Celsius."""
+    """Return a problem for each thermal zone at or above its hot or critical trip point, and for throttling by heat."""
     problems = []
     for zone in sorted(root.glob("class/thermal/thermal_zone*")):
         now = proc_files.number(zone / "temp")
@@ -85,7 +85,7 @@ def too_hot(root: Path) -> list[str]:
                     f"{name} is at {now / 1000:.0f} °C, its {proc_files.text(kind)} point is {trip / 1000:.0f} °C"
                 )
     for core in sorted(root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle")):
-        # The running total of milliseconds says how long, where the kernel has it; a bare count may be years old.
+        # A rising total of milliseconds shows throttling at present; a mere count may be from long ago.
         first = proc_files.number(core / "core_throttle_total_time_ms")
         if first:
             proc_files.pause(0.02)
@@ -97,7 +97,7 @@ def too_hot(root: Path) -> list[str]:
 
 
 def usable_cores() -> float:
-    """Cores by affinity, bounded by the container's quota."""
+    """Return the number of cores of this process's affinity, limited by the container's quota."""
     cores = float(len(os.sched_getaffinity(0)))
     for file in proc_files.cgroup_files("cpu", "cpu.max"):
         quota, _, period = proc_files.text(file).partition(" ")

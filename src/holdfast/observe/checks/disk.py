@@ -53,8 +53,8 @@ class Disk(BuiltIn):
             place = existing(path)
             facts = os.statvfs(place)
             if facts.f_flag & os.ST_RDONLY and not params.paths:
-                continue  # an image that the program lies in: nothing is written there
-            # Two directories of one file system are reported once.
+                continue  # a read-only image with the program: the job does not write to it
+            # Report two directories of one file system only once.
             key = (facts.f_fsid, facts.f_blocks)
             if key in seen and not params.paths:
                 continue
@@ -65,13 +65,13 @@ class Disk(BuiltIn):
                 free = left
             asked = max(params.min_free, round(whole * params.min_free_percent / 100))
             figures[f"{path} free_bytes"] = free
-            # Without its state directory a job still runs, and says so.
+            # A job runs even if its state directory cannot be written, and reports that.
             grave = bool(params.paths) or path != context.site.home
             limited = " within your quota" if left is not None and left == free else ""
             if free < asked:
                 problems.append(f"{size_of(free, whole)} free on {path}{limited}, {size(asked)} asked")
                 self._grave |= grave and (params.low == "fail" or free < _NOTHING_BYTES)
-            # Some file systems (btrfs, many network ones) count no inodes and say 0 of 0.
+            # Some file systems (btrfs, many network ones) do not count inodes, and report 0 of 0.
             if facts.f_files and facts.f_favail < params.min_inodes:
                 problems.append(f"{facts.f_favail} of {facts.f_files} inodes free on {path}, {params.min_inodes} asked")
                 self._grave |= grave and (params.low == "fail" or facts.f_favail < _NOTHING_INODES)
@@ -89,7 +89,7 @@ class Disk(BuiltIn):
 
 
 def existing(path: str) -> Path:
-    """The path itself, or the nearest directory above it that exists: where it would be created."""
+    """Return the path, or its nearest existing ancestor, below which it would be created."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent

@@ -84,7 +84,7 @@ class Driver(BuiltIn):
         if self.params.min_driver and numbers(version) < numbers(self.params.min_driver):
             problems.append(f"the NVIDIA driver is {version}, {self.params.min_driver} asked")
         built = self.params.runtime or torch_runtime("cuda")
-        # Within one major version an older driver still runs programs built for a newer CUDA.
+        # Compare major versions only: within one, an older driver runs programs built for a newer CUDA.
         if built and numbers(built)[:1] > (cuda[0],):
             problems.append(
                 f"the NVIDIA driver {version} serves CUDA up to {cuda[0]}.{cuda[1]}, the program is built for {built}"
@@ -119,12 +119,13 @@ class Driver(BuiltIn):
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`535.129.03` → (535, 129, 3), to compare."""
+    """Convert `535.129.03` to (535, 129, 3), for comparison."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def torch_runtime(kind: str) -> str:
-    """The CUDA (or hip) that the installed torch was built for, read from its version file; torch is not imported."""
+    """Return the version of `kind` (cuda or hip) for which the installed torch was built, from its version file,
+    without importing torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return ""
@@ -135,8 +136,8 @@ def torch_runtime(kind: str) -> str:
 
 
 def run_tool(command: list[str]) -> str | None:
-    """What a vendor's tool prints; empty where there is none, None where it fails or takes too long."""
-    import subprocess  # here and not above: only where there is such a device
+    """Run a vendor's tool and return its output; empty if it is not installed, None if it fails or takes too long."""
+    import subprocess  # imported late: only machines with such a device need it
 
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TOOL_S, check=False)

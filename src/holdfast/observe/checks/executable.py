@@ -106,12 +106,13 @@ class Executable(PreCheckOperator):
 
 
 def _end_with_parent() -> None:
-    """A program whose checker is killed goes with it (PR_SET_PDEATHSIG)."""
+    """Let the kernel kill the program if the check's process dies (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _drain(done: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Both streams to their ends, the first part of each kept: a program that talks without end costs no memory."""
+    """Read both streams to their ends, and keep the first `_KEEP_BYTES` of each, so that endless output
+    uses no memory."""
     assert done.stdout is not None
     assert done.stderr is not None
     kept = {done.stdout.fileno(): bytearray(), done.stderr.fileno(): bytearray()}
@@ -131,7 +132,7 @@ def _drain(done: subprocess.Popen[bytes]) -> tuple[str, str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The JSON object on standard output, where it is one; a last line that is one counts too."""
+    """Return the JSON object that the output, or its last line, is; an empty dictionary if neither is one."""
     for part in (text, text.strip().rpartition("\n")[2]):
         try:
             found = json_leniently(part)

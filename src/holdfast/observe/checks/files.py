@@ -64,7 +64,7 @@ class Files(BuiltIn):
         if not program and not paths:
             return good(f"{len(params.inputs)} inputs, {len(params.outputs)} outputs")
         self._actions: list[DiagnosisAction] = []
-        # A path may be missing on this node only; the program is the same everywhere.
+        # A path may be missing on this node only, but the program is the same on all nodes.
         if program and params.program == "fail":
             self._actions.append(StopJob())
         elif program and not paths:
@@ -118,12 +118,12 @@ class Files(BuiltIn):
 
 
 def _many_images(job: JobSpec) -> bool:
-    """A node has one of them, and the programs of the others are not there. Its own is left to its worker."""
+    """Whether the job has several images. A node has only one, so the other roles' programs cannot be checked on it."""
     return len({role.image or job.image for role in job.roles}) > 1
 
 
 def unreadable(path: str) -> list[str]:
-    """Why an input cannot be read; a directory must be listable too."""
+    """Return why an input cannot be read; a directory must be listable."""
     place = Path(path)
     try:
         if place.is_dir():
@@ -137,7 +137,7 @@ def unreadable(path: str) -> list[str]:
 
 
 def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
-    """What is wrong with a Python program, without running any of it."""
+    """Return the problems of a Python program, without running it."""
     own_path = role.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     search = [part for part in own_path.split(os.pathsep) if part]
     if program.module:
@@ -152,12 +152,12 @@ def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
     except OSError as error:
         return [f"{program.script} cannot be read: {error.strerror}"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the program's own warnings are for the program's own run
+        warnings.simplefilter("ignore")  # the program shows its warnings itself when it runs
         try:
             tree = ast.parse(source, str(script))
         except (SyntaxError, ValueError) as error:
             if not program.ours:
-                return []  # another Python's grammar may differ
+                return []  # the grammar of another Python version may differ
             line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             words = error.msg if isinstance(error, SyntaxError) else str(error)
             return [f"{program.script}{line} does not parse: {words}"]
@@ -169,7 +169,7 @@ def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
 
 
 def changes_path(tree: ast.Module) -> bool:
-    """The program touches sys.path or the import machinery: what it can import is known only when it runs."""
+    """Whether the program uses sys.path or the import system: its imports can then be resolved only when it runs."""
     return any(
         (
             isinstance(node, ast.Attribute)
@@ -186,9 +186,9 @@ def _is(node: ast.expr, name: str) -> bool:
 
 
 def imports(tree: ast.Module) -> dict[str, int]:
-    """Top-level packages that the program imports in any case, with their lines.
+    """Return the top-level packages that the program always imports, with their lines.
 
-    An import inside a function, a branch or a `try` that forgives its failure may never be needed.
+    An import in a function, in a branch, or in a `try` that catches its failure is left out.
     """
     found: dict[str, int] = {}
     pending: list[ast.stmt] = list(tree.body)
@@ -216,7 +216,7 @@ def _forgives(handler: ast.ExceptHandler) -> bool:
 
 
 def unresolved(names: Iterable[str], search: Sequence[str], program: Program) -> list[str]:
-    """Which of these packages cannot be found by the program's interpreter. Nothing is imported."""
+    """Return the packages that the program's interpreter cannot find. Nothing is imported."""
     wanted = [name for name in names if name not in sys.stdlib_module_names and name != "__future__"]
     if not wanted:
         return []
@@ -231,13 +231,13 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
             if importlib.util.find_spec(name) is None:
                 missing.append(name)
         except ValueError:
-            pass  # it is loaded already, without a spec: `__main__` and its like
+            pass  # the module is loaded without a spec, such as `__main__`
     return missing
 
 
 def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Another interpreter is asked itself."""
-    import json  # here and not above: only this rare case needs the two, and they cost 20 ms to load
+    """Return the packages that another interpreter cannot find, by running it."""
+    import json  # imported late: only this rare case needs both, and they cost 20 ms
     import subprocess
 
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]
@@ -245,5 +245,5 @@ def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[
         done = subprocess.run(command, capture_output=True, timeout=8, check=False)
         answer = json_leniently(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
-        return []  # an interpreter that cannot be asked will say so itself when it is started
+        return []  # an interpreter that cannot run will fail with its own message when the worker starts
     return [name for name in answer if isinstance(name, str)] if isinstance(answer, list) else []

@@ -1,4 +1,4 @@
-"""What the checks with the gang share: they measure every group the same way and compare it with all the others."""
+"""Base of checks that measure every worker group in the same way, and compare each group with all others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GangParams(Params, frozen=True, kw_only=True):
 
 
 class GangCheck(BuiltIn):
-    """Every group measures itself with `measure`; the slow ones are found by the median of all."""
+    """A check that calls `measure` in every group, and finds slow groups by comparison with the median."""
 
     Params = GangParams
     needs_gang = True
@@ -26,12 +26,12 @@ class GangCheck(BuiltIn):
     lane = ""
     retries = 2
     time_limit_s = 60.0
-    #: What a group was asked to do: `a matrix product`.
+    #: The measured work as a noun, for messages: `a matrix product`.
     what: ClassVar[str]
     remedy = "Run the check again on the idle node; if the same one is slow or wrong again, take it out of service."
 
     def prepare(self) -> None:
-        """Load what the groups need, once, before they are forked."""
+        """Load what the groups need, once before they are forked."""
 
     def count(self) -> int:
         return self.params.groups or min(len(cores()), 16)
@@ -41,7 +41,8 @@ class GangCheck(BuiltIn):
         return f"group {index} (cpu{usable[index % len(usable)]})"
 
     def measure(self, index: int) -> float:
-        """Seconds that this group's share took. Raises on a wrong result. Runs in the group's own process."""
+        """Do this group's work and return its duration in seconds. Raises if the result is wrong. Runs in the group's
+        process."""
         raise NotImplementedError
 
     def look(self, context: Context) -> Verdict:

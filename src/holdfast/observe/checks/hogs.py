@@ -57,7 +57,7 @@ class Hogs(BuiltIn):
 
 
 def idle_ticks() -> dict[int, tuple[int, int]]:
-    """For each core: idle ticks (waiting for a disk included) and all ticks so far."""
+    """Return core → (idle ticks, all ticks) since boot. Waiting for a disk counts as idle."""
     found = {}
     for line in proc_files.text("/proc/stat").splitlines():
         name, *fields = line.split()
@@ -68,7 +68,7 @@ def idle_ticks() -> dict[int, tuple[int, int]]:
 
 
 def used_ticks() -> dict[int, int]:
-    """CPU ticks of every process so far."""
+    """Return pid → CPU ticks used so far."""
     return {
         pid: int(fields[11]) + int(fields[12]) for pid in proc_files.pids() if len(fields := proc_files.stat(pid)) > 12
     }

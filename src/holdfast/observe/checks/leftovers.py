@@ -14,7 +14,7 @@ from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 _NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
-#: Names of services that may hold a device, as the kernel cuts them (15 characters).
+#: Names of services that may hold a device, cut to 15 characters as the kernel does.
 _SERVICES = (
     "nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nv-fabricmanage", "nvidia-imex",
     "nvidia-device-p", "nvidia-powerd", "nvsm_core", "npu-smi", "npu-exporter", "ascend-device-p", "slogd", "rocm-smi",
@@ -32,7 +32,7 @@ class Leftovers(BuiltIn):
     question = "Does a process of an earlier job still hold an accelerator?"
     cost = "1 ms; 20 ms where there are accelerators"
     Params = LeftoversParams
-    # The processes of an attempt that has just ended need a moment to be gone.
+    # The processes of the previous attempt need some time to exit.
     retries = 5
     interval_s = 2.0
     time_limit_s = 15.0
@@ -66,7 +66,8 @@ class Leftovers(BuiltIn):
 
 
 def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
-    """The processes that have one of these files open, each with the file. Only root sees those of other users."""
+    """Return pid → open files, for processes that have one of these files open. Only root sees other users'
+    processes."""
     found: dict[int, list[str]] = {}
     for pid in proc_files.pids():
         if pid in skip:
@@ -75,7 +76,7 @@ def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
             with os.scandir(f"/proc/{pid}/fd") as entries:
                 links = {str(Path(entry.path).readlink()) for entry in entries}
         except OSError:
-            continue  # gone, or another user's
+            continue  # it has ended, or another user owns it
         if held := sorted(links & paths):
             found[pid] = held
     return found

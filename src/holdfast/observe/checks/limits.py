@@ -61,11 +61,11 @@ class Limits(BuiltIn):
 
 
 def room_for_processes() -> list[tuple[str, int]]:
-    """How many more processes and threads each limit allows: the user's, the container's, the machine's."""
+    """Return how many more processes and threads each limit allows: the user's, the container's and the machine's."""
     found: list[tuple[str, int]] = []
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     uid = os.getuid()
-    # Root is exempt from the limit on processes.
+    # The user's limit on processes does not apply to root.
     if soft != resource.RLIM_INFINITY and uid != 0:
         mine = 0
         for pid in proc_files.pids():

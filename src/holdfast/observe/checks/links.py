@@ -1,6 +1,6 @@
 """Can the nodes of a job exchange data? The owner has them do so, two by two, once all have passed their checks.
 
-What is measured between two machines cannot be asked of one: here is only the name by which it is chosen.
+One machine cannot measure a link between two: this check only provides the name by which users choose the test.
 """
 
 from __future__ import annotations

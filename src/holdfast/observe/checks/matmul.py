@@ -17,7 +17,7 @@ from msgspec import Meta
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.worker_groups import cores
 
-#: The product's rows repeat after P, its columns after Q, the sums' terms after R.
+#: Periods of the pattern: the product's rows repeat after P, its columns after Q, the terms of the sums after R.
 _P, _Q, _R = 5, 7, 35
 
 
@@ -39,7 +39,7 @@ def right(row: int, column: int) -> int:
 
 
 def known(row: int, column: int, size: int) -> int:
-    """The exact product at a place, from the pattern alone."""
+    """Return the exact element of the product at a row and column, computed from the pattern."""
     whole, rest = divmod(size, _R)
     terms = [left(row, k) * right(k, column) for k in range(_R)]
     return whole * sum(terms) + sum(terms[:rest])
@@ -63,7 +63,7 @@ class Matmul(GangCheck):
             for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
                 os.environ[name] = "1"
             if importlib.util.find_spec("numpy"):
-                import numpy  # noqa: F401 - loaded once here, used by every group that is forked
+                import numpy  # noqa: F401 - imported once, before the groups are forked
         self._size = self.params.size or (4096 if self._devices else 640 if importlib.util.find_spec("numpy") else 48)
 
     def count(self) -> int:
@@ -110,11 +110,11 @@ class Matmul(GangCheck):
         return best
 
     def disturb(self, product: Any) -> Any:
-        """What the comparison sees: the product itself."""
+        """Return the product that is compared; tests override this to change it."""
         return product
 
     def compare(self, product: Any) -> None:
-        """Compare a product with the known one, number by number. Raises ValueError where they differ."""
+        """Compare a product with the known one, number by number. Raises ValueError if they differ."""
         size = self._size
         table = [[known(i, j, size) for j in range(_Q)] for i in range(_P)]
         wrong = sum(product[i][j] != table[i % _P][j % _Q] for i in range(size) for j in range(size))
@@ -135,7 +135,7 @@ class Matmul(GangCheck):
         table = torch.tensor([[known(i, j, self._size) for j in range(_Q)] for i in range(_P)], device=device)
         right_answer = table.to(number)[rows % _P][:, rows % _Q]
         best = float("inf")
-        for _ in range(self.params.repeats + 1):  # the first warms up
+        for _ in range(self.params.repeats + 1):  # the first one is a warm-up
             module.synchronize(device)
             began = time.perf_counter()
             product = one @ two
@@ -148,14 +148,15 @@ class Matmul(GangCheck):
 
 
 def accelerators() -> bool:
-    """Device files of accelerators are here, and torch is installed."""
+    """Whether the machine has device files of accelerators, and torch is installed."""
     patterns = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd")
     found = any(glob.glob(pattern) for pattern in patterns)  # noqa: PTH207 - absolute
     return found and importlib.util.find_spec("torch") is not None
 
 
 def devices_of_torch() -> int:
-    """How many accelerators torch reaches. Asked in another process: a driver must not be touched before a fork."""
+    """Return how many accelerators torch can use. A child finds out, because a driver must not be used
+    before a fork."""
     from holdfast.observe.checks.worker_groups import run_groups
 
     def ask(_: int) -> int:

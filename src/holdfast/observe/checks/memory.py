@@ -47,7 +47,8 @@ class Memory(BuiltIn):
 
 
 def container_limits() -> list[tuple[int, int]]:
-    """What each memory limit above this process leaves, and the limit, in bytes. Page cache counts as free."""
+    """Return (free, limit) in bytes for each memory limit of this process's control groups. Inactive page cache counts
+    as free."""
     found: list[tuple[int, int]] = []
     for limit_name, used_name in (
         ("memory.max", "memory.current"),
@@ -55,7 +56,7 @@ def container_limits() -> list[tuple[int, int]]:
     ):
         for file in proc_files.cgroup_files("memory", limit_name):
             limit, used = proc_files.number(file), proc_files.number(file.parent / used_name)
-            # v1 says "no limit" with a number near 2^63.
+            # v1 shows a number near 2^63 for "no limit".
             if limit is None or used is None or limit > 1 << 60:
                 continue
             rows = dict(line.split() for line in proc_files.text(file.parent / "memory.stat").splitlines())

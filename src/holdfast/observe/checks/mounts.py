@@ -1,7 +1,7 @@
 """Do the mounts that the job needs answer, and can they be written to?
 
-A dead file server blocks each process that touches it, for ever and beyond SIGKILL. So a process of its own touches
-each mount; it is left alone when its time is over.
+A dead file server blocks each process that accesses it, for ever and even after SIGKILL. So a separate child accesses
+each mount, and is abandoned after the time limit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Mounts(BuiltIn):
         for path in filter(None, paths):
             mount = mount_of(Path(path))
             point = mount[2] if mount else path
-            # Two paths of one mount are one question; a path that was named is asked itself.
+            # Test each mount once, but test every path that the user named.
             needed.setdefault(path if params.paths else point, path)
             if params.writable and mount and "ro" in mount[3].replace(";", ",").split(","):
                 problems.append(f"{point} ({mount[1]}) is mounted read-only, and {path} is on it")
@@ -85,12 +85,12 @@ class Mounts(BuiltIn):
         return good(f"{len(needed)} mount{'s answer' if len(needed) != 1 else ' answers'}")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
-        # A program may well lie on an image that is mounted read-only, and write elsewhere.
+        # A read-only mount alone is not a failure: a program may be on a read-only image, and write to another mount.
         return [AvoidNode()] if self._grave else [Note()]
 
 
 def remote_mounts() -> list[str]:
-    """Mount points of network and user-space file systems."""
+    """Return the mount points of network and user-space file systems."""
     found = []
     for line in proc_files.text("/proc/self/mountinfo").splitlines():
         fields = line.split()
@@ -101,7 +101,7 @@ def remote_mounts() -> list[str]:
 
 
 def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
-    """The mounts that do not answer a look within `wait_s` seconds (for all together), and the error of each."""
+    """Return the mounts that fail or do not answer within `wait_s` seconds (for all together), each with its error."""
     found: dict[str, str] = {}
     waiting: dict[int, tuple[Child, str]] = {}
     poll = select.poll()
@@ -130,16 +130,16 @@ def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
 
 
 def touch(point: str) -> int:
-    """One look at a mount; the error number, or 0. May block for ever."""
+    """Access a mount; return the errno, or 0. May block for ever."""
     try:
         os.statvfs(point)
-        os.stat(point)  # noqa: PTH116 - the system call itself is the question
+        os.stat(point)  # noqa: PTH116 - the system call itself is the test
         with os.scandir(point) as entries:
             next(entries, None)
     except FileNotFoundError:
-        return 0  # it will be created
+        return 0  # the directory will be created
     except PermissionError:
-        return 0  # it answers
+        return 0  # the server answers
     except NotADirectoryError:
         return 0
     except OSError as error:

@@ -33,7 +33,7 @@ class Names(BuiltIn):
         others = [node.name for node in context.nodes if node.name != context.node]
         own = socket.gethostname()
         problems: list[str] = []
-        # A job of one node meets on the loopback address: a slow name server is none of its business.
+        # A job on one node uses the loopback address, so a slow name server does not matter to it.
         if params.hostname or (params.hostname is None and (others or params.peers)):
             problems += self._own(own)
             if not addresses("localhost"):
@@ -56,8 +56,8 @@ class Names(BuiltIn):
 
 
 def addresses(name: str) -> list[tuple[int, str]]:
-    """Family and address of each answer; none where the name does not resolve."""
-    # As bytes where it is plain: the codec for international names costs 20 ms to load.
+    """Return (family, address) of each answer; empty if the name does not resolve."""
+    # Pass an ASCII name as bytes: the codec for international names costs 20 ms to load.
     host = name.encode() if name.isascii() else name
     try:
         return [(answer[0], str(answer[4][0])) for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
@@ -66,7 +66,7 @@ def addresses(name: str) -> list[tuple[int, str]]:
 
 
 def is_ours(family: int, address: str) -> bool:
-    """Only an address of this machine can be bound."""
+    """Whether this machine has the address: only then can it be bound."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))

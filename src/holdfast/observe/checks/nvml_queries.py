@@ -1,4 +1,4 @@
-"""The few answers of NVIDIA's management library that checks need, asked of the library itself, not of a tool.
+"""Queries NVIDIA's management library (NVML) for the few facts that checks need, without a command line tool.
 
 Names and numbers are those of NVML's public C interface (nvml.h).
 """
@@ -16,7 +16,7 @@ _VERSION_MISMATCH = 18
 
 
 class NvmlError(Exception):
-    """What the library said, in its own words."""
+    """An error of the library, with its own message."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
@@ -25,7 +25,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """An open library. Raises OSError where there is none, NvmlError where it does not come up."""
+    """An open NVML library. Raises OSError if it is missing, NvmlError if it cannot be initialized."""
 
     def __init__(self) -> None:
         self._library = open_library()
@@ -42,13 +42,13 @@ class Nvml:
         self._call("nvmlShutdown")
 
     def driver(self) -> str:
-        """`535.129.03`"""
+        """Return the driver's version, such as `535.129.03`."""
         found = ctypes.create_string_buffer(_STRING)
         self._call("nvmlSystemGetDriverVersion", found, _STRING)
         return found.value.decode()
 
     def cuda(self) -> tuple[int, int]:
-        """The newest CUDA that the driver serves."""
+        """Return the newest CUDA version (major, minor) that the driver supports."""
         found = ctypes.c_int()
         self._call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(found))
         return found.value // 1000, found.value % 1000 // 10
@@ -59,13 +59,14 @@ class Nvml:
         return found.value
 
     def handle(self, index: int) -> Any:
-        """Raises NvmlError where the device has fallen off the bus."""
+        """Return the device's handle. Raises NvmlError if the device has fallen off the bus."""
         found = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(found))
         return found
 
     def uncorrected(self, handle: Any) -> int | None:
-        """Uncorrectable memory errors since the driver was loaded; None where the device keeps no ECC."""
+        """Return the number of uncorrectable memory errors since the driver was loaded; None if the device
+        has no ECC."""
         found = ctypes.c_ulonglong()
         try:
             self._call("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE, ctypes.byref(found))
@@ -74,7 +75,7 @@ class Nvml:
         return found.value
 
     def remapping(self, handle: Any) -> tuple[bool, bool] | None:
-        """Whether memory rows wait for a reset to be remapped, and whether remapping has failed; None: unknown here."""
+        """Return whether memory rows wait for a reset to be remapped, and whether remapping failed; None if unknown."""
         corrected, uncorrected, pending, failed = (ctypes.c_uint() for _ in range(4))
         try:
             self._call(

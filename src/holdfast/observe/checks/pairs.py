@@ -1,8 +1,8 @@
 """Which of the groups cannot exchange data with the others, is slow at it, or garbles it?
 
-Every exchange has two ends, so a pair that fails does not say who it was. `model/pair_search.py` has the search that
-does: a first round of neighbours, and a second in which every suspect meets a group that works. On one machine the
-groups are processes on cores of their own that talk TCP.
+A failed exchange of a pair does not show which of the two groups is bad. `model/pair_search.py` finds it out: a first
+round pairs neighbours, and a second pairs every suspect with a group that works. On one machine the groups are
+processes on separate cores that exchange data over TCP.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Pairs(BuiltIn):
         return good(f"{count} groups, {len(found.times)} exchanges", figures)
 
     def _why(self, node: int, found: PairSearch) -> str:
-        """What a bad group did with a partner that works."""
+        """Return a sentence about the failed or slow exchange of a bad group with a good one."""
         for pair, seconds in found.times.items():
             if node in pair and not found.works(pair) and found.cleared.intersection(pair):
                 other = pair[0] if pair[1] == node else pair[1]
@@ -86,7 +86,8 @@ class Pairs(BuiltIn):
         return f"group {node} does not work with groups that work"
 
     def _wave(self, wave: Sequence[Pair]) -> list[float | None]:
-        """As many pairs at a time as there are cores for both of each."""
+        """Run the exchanges of a wave, at most one pair per two cores at a time. Return seconds per pair, None for a
+        failure."""
         answers: list[float | None] = []
         at_once = max(1, len(cores()) // 2)
         for start in range(0, len(wave), at_once):
@@ -120,7 +121,7 @@ class Pairs(BuiltIn):
         for pair in pairs:
             errors = [answers[node].error for node in pair if answers[node].error]
             if errors:
-                # A time-out on one side follows from what the other side did: the other reason says more.
+                # A time-out on one side results from an error on the other side: prefer that error.
                 errors.sort(key=lambda error: "timed out" in error or "no answer" in error or "Connection" in error)
                 self._errors[pair] = f"failed: {errors[0]}"
                 times.append(None)
@@ -129,7 +130,8 @@ class Pairs(BuiltIn):
         return times
 
     def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
-        """One exchange from `node`'s side, in seconds: send a block, get the other's, check it. Raises on trouble."""
+        """Do one exchange on `node`'s side: send a block, receive the other's, check it. Return seconds. Raises on
+        failure."""
         mine, expected = block(node, number, self.params.message), block(other, number, self.params.message)
         link.sendall(b"!")
         if link.recv(1) != b"!":
@@ -141,25 +143,25 @@ class Pairs(BuiltIn):
         else:
             got = receive(link, len(expected))
             link.sendall(self.disturb(node, mine))
-            # The last bytes are on their way; the time counts when the other has them.
+            # The last bytes are still in transit: the other side's time includes their arrival.
         took = time.perf_counter() - began
         if hashlib.blake2b(got).digest() != hashlib.blake2b(expected).digest():
             raise ValueError(f"what came from group {other} is not what was sent")
         return took
 
     def disturb(self, node: int, data: bytes) -> bytes:
-        """What goes on the wire: the data itself."""
+        """Return the data to send; tests override this to change it."""
         return data
 
 
 def block(node: int, number: int, size: int) -> bytes:
-    """The bytes that a group sends: different for each group and repeat, and known to its partner."""
+    """Return the bytes that a group sends: they differ for each group and repeat, and the partner can compute them."""
     seed = hashlib.blake2b(f"{node}/{number}".encode()).digest()
     return (seed * (size // len(seed) + 1))[:size]
 
 
 def receive(link: socket.socket, size: int) -> bytes:
-    """Exactly `size` bytes. Raises ConnectionError where the partner ends before."""
+    """Receive exactly `size` bytes. Raises ConnectionError if the partner closes early."""
     data = bytearray(size)
     view, done = memoryview(data), 0
     while done < size:

@@ -1,8 +1,9 @@
-"""Which process holds a TCP port of this machine: one that listens there, has only bound it, or is connected from it.
+"""Finds the process that holds a TCP port of this machine: it listens on the port, has only bound it, or is connected
+from it.
 
-/proc/net/tcp has no socket that is bound and does not listen. Its address is asked of the socket itself: a copy of the
-other process's descriptor is taken (pidfd_getfd, Linux 5.6), and closed at once. The kernel gives one for processes
-that this user may trace: the job's own, and all of them to root.
+/proc/net/tcp does not list a socket that is bound but does not listen. To get its address, this module copies the other
+process's descriptor (pidfd_getfd, Linux 5.6), and closes the copy at once. The kernel allows that for processes that
+this user may trace: the job's own, and all processes for root.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from collections.abc import Iterable, Iterator
 from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
 
-#: The number of sockets whose address is requested, at most.
+#: At most this many sockets' addresses are read.
 MOST_SOCKETS = 4096
 _LISTEN = "0A"
 _TIME_WAIT = "06"
-#: The same number on each machine that Linux runs on.
+#: The system call's number, which is the same on every architecture.
 _PIDFD_GETFD = 438
 _ENDED = "a connection that has ended (TIME_WAIT: the kernel frees the port within 60 s)"
 
 
 class _Row:
-    """A socket of /proc/net/tcp: its name under /proc/PID/fd, its state and its user id."""
+    """A socket in /proc/net/tcp: its name in /proc/PID/fd, its port, its state and its user id."""
 
     __slots__ = ("name", "port", "state", "uid")
 
@@ -35,7 +36,7 @@ class _Row:
 
 
 def find(port: int, pids: Iterable[int]) -> int | None:
-    """The process that has the port: one that listens there first, else one that only has a socket of it."""
+    """Return the process that holds the port: preferably one that listens on it, else one with another socket on it."""
     among = list(pids)
     rows = [row for row in _rows() if row.port == port]
     listening = {row.name for row in rows if row.state == _LISTEN}
@@ -48,9 +49,10 @@ def find(port: int, pids: Iterable[int]) -> int | None:
 
 
 def holder(port: int) -> str:
-    """`pid 123 (python serve.py), user ada, which runs for 3 min, rank 2 of job train-1 (attempt 3)`.
+    """Describe the holder of a port: `pid 123 (python serve.py), user ada, which runs for 3 min, rank 2 of job train-1
+    (attempt 3)`.
 
-    For another user's process, which /proc does not show, the user. Empty where no process is visible.
+    For another user's hidden process it names only the user. Empty if no process is visible.
     """
     if (pid := find(port, proc_files.pids())) is not None:
         return f"pid {pid} ({proc_files.command(pid)}){about(pid)}{_job(pid)}"
@@ -62,17 +64,17 @@ def holder(port: int) -> str:
 
 
 def about(pid: int) -> str:
-    """`, user ada, which runs for 3 min`: as far as it is visible."""
+    """Describe a process's user and age, as far as they are visible: `, user ada, which runs for 3 min`."""
     try:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
     except OSError:
-        return ""  # it has ended meanwhile
+        return ""  # the process has ended
     age_s = proc_files.age_s(pid)
     return user if age_s is None else f"{user}, which runs for {duration(age_s)}"
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    """The ports among these that a socket of this machine has, in the order given."""
+    """Return the ports among these that a socket of this machine uses, in the given order."""
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:
@@ -87,7 +89,7 @@ def _rows() -> Iterator[_Row]:
 
 
 def _sockets(pid: int) -> list[tuple[int, str]]:
-    """A process's sockets: descriptor and name; none for one that has ended or belongs to another user."""
+    """Return (descriptor, name) of a process's sockets; empty if it has ended or another user owns it."""
     found = []
     try:
         for word in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names are all that is wanted
@@ -95,12 +97,12 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
             if name.startswith("socket:"):
                 found.append((int(word), name))
     except OSError:
-        pass  # it has ended meanwhile, or the descriptor was closed
+        pass  # the process has ended, or the descriptor was closed
     return found
 
 
 def _bound(pids: Iterable[int]) -> dict[int, int]:
-    """Port → process, for TCP sockets that are in no table of /proc/net."""
+    """Return port → pid, for TCP sockets that no table of /proc/net lists."""
     known = {line.split()[column] for path, column in _TABLES for line in proc_files.text(path).splitlines()[1:]}
     found: dict[int, int] = {}
     asked: set[str] = set()
@@ -123,7 +125,7 @@ def _bound(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-#: Tables of sockets, and the column that has their number.
+#: The tables of sockets, and the column with the socket's inode number.
 _TABLES = (
     ("/proc/net/tcp", 9),
     ("/proc/net/tcp6", 9),
@@ -134,19 +136,19 @@ _TABLES = (
 
 
 def _copy(process: int, fd: int) -> int:
-    """A copy of another process's descriptor; -1 where the kernel refuses."""
+    """Return a copy of another process's descriptor; -1 if the kernel refuses."""
     import ctypes  # only the search for a taken port needs it
 
     return int(ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, fd, 0))
 
 
 def _port(fd: int) -> int | None:
-    """The port of a TCP socket, which this function closes; None where it has none, or is no TCP socket."""
+    """Return the port of a TCP socket, and close `fd`; None if it has no port, or is not a TCP socket."""
     if fd < 0:
         return None
     try:
         found = socket.socket(fileno=fd)
-    except OSError:  # of a kind that has no address
+    except OSError:  # a kind of socket without an address
         os.close(fd)
         return None
     with found:
@@ -159,7 +161,7 @@ def _port(fd: int) -> int | None:
 
 
 def _job(pid: int) -> str:
-    """`, rank 0 of job train-1 (attempt 3)`; empty where no job of holdfast's has started it."""
+    """Describe the job of a process: `, rank 0 of job train-1 (attempt 3)`; empty if no job of holdfast started it."""
     job, rank, attempt = (proc_files.variable(pid, name)[:80] for name in ("HOLDFAST_JOB", "RANK", "HOLDFAST_ATTEMPT"))
     if not job or not job.isprintable():
         return ""

@@ -51,11 +51,12 @@ class Ports(BuiltIn):
 
 
 def why_taken(port: int) -> str:
-    """Empty where a listener can be had on all addresses; else who holds the port, where that can be seen."""
+    """Return why no process can listen on the port on all addresses, with its holder if visible; empty if
+    it is free."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
-                # As stores of rendezvous do: a connection that lingers in TIME_WAIT is no obstacle.
+                # Rendezvous stores set this too, so a connection in TIME_WAIT is no obstacle.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -65,7 +66,7 @@ def why_taken(port: int) -> str:
             return "reserved for the administrator"
         except OSError as error:
             if family == socket.AF_INET6 and error.errno != 98:
-                continue  # no IPv6 here
+                continue  # no IPv6
             if error.errno != 98:
                 return error.strerror or str(error)
             return f"taken by {who}" if (who := holder(port)) else "taken"

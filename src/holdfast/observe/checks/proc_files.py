@@ -12,7 +12,7 @@ from holdfast.model.shown_command import shown
 
 
 def text(path: str | Path) -> str:
-    """A small file's content without surrounding space; empty where it cannot be read."""
+    """Return a small file's content without surrounding space; empty if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -20,7 +20,7 @@ def text(path: str | Path) -> str:
 
 
 def number(path: str | Path) -> int | None:
-    """A file with one whole number; None where it is missing or has another content (`max`)."""
+    """Return the whole number in a file; None if the file is missing or has another content (`max`)."""
     try:
         return int(text(path))
     except ValueError:
@@ -32,12 +32,13 @@ def pids() -> list[int]:
 
 
 def stat(pid: int) -> list[str]:
-    """/proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty where the process has ended."""
+    """Return the fields of /proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty if the process
+    has ended."""
     return text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def command(pid: int) -> str:
-    """A process in one line of at most 80 characters: its command line, quoted, else its name."""
+    """Return a process's command line, quoted, in at most 80 characters; else its name."""
     try:
         line = shown(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -46,7 +47,7 @@ def command(pid: int) -> str:
 
 
 def age_s(pid: int) -> float | None:
-    """How long a process has been running, in seconds; None where it has ended."""
+    """Return the seconds since the process started; None if it has ended."""
     fields, up = stat(pid), text("/proc/uptime").split()
     try:
         return max(0.0, float(up[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
@@ -55,7 +56,7 @@ def age_s(pid: int) -> float | None:
 
 
 def variable(pid: int, name: str) -> str:
-    """A variable of a process at its start; empty where it has none, or belongs to another user."""
+    """Return a variable of a process's initial environment; empty if it is unset, or another user owns the process."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -65,7 +66,7 @@ def variable(pid: int, name: str) -> str:
 
 
 def ancestors() -> set[int]:
-    """This process and all its ancestors: the supervisor is among them."""
+    """Return the pids of this process and all its ancestors, such as the supervisor."""
     found = {os.getpid()}
     pid = os.getppid()
     while pid > 0 and pid not in found:
@@ -76,12 +77,12 @@ def ancestors() -> set[int]:
 
 
 def pause(seconds: float) -> None:
-    """Let a measuring window pass. The check has its own process, so nothing else waits."""
+    """Sleep during a measurement. The check has its own process, so it blocks nothing else."""
     select.poll().poll(seconds * 1000)
 
 
 def cgroup_files(controller: str, name: str) -> list[Path]:
-    """`name` in this process's cgroup and every one above it, for v2 and for v1's `controller`, where mounted."""
+    """Return the existing files `name` in this process's cgroup and its ancestors, for v2 and for v1's `controller`."""
     found: list[Path] = []
     mounts = _cgroup_mounts()
     for line in text("/proc/self/cgroup").splitlines():
@@ -103,7 +104,8 @@ def cgroup_files(controller: str, name: str) -> list[Path]:
 
 @cache
 def _cgroup_mounts() -> list[tuple[str, list[str], str, str]]:
-    """Type, options, root and mount point of every cgroup mount. They do not change while a check runs."""
+    """Return (type, options, root, mount point) of every cgroup mount; cached, since they do not change
+    during a check."""
     found = []
     for line in text("/proc/self/mountinfo").splitlines():
         fields = line.split()

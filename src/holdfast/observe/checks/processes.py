@@ -39,7 +39,7 @@ class Processes(BuiltIn):
             elif fields[0] == "D":
                 stuck[pid] = switches(pid)
         if len(stuck) > params.max_stuck:
-            # A busy disk puts processes into state D for moments; one that is stuck is never switched to.
+            # A busy disk puts processes into state D briefly; a stuck process has no more context switches.
             proc_files.pause(params.window_s)
             stuck = {
                 pid: was
@@ -73,6 +73,6 @@ class Processes(BuiltIn):
 
 
 def switches(pid: int) -> str:
-    """The context switches of a process so far, as /proc tells them."""
+    """Return the process's counts of context switches from /proc, as text to compare."""
     rows = proc_files.text(f"/proc/{pid}/status").splitlines()
     return " ".join(row.split()[-1] for row in rows if "ctxt_switches" in row)

@@ -1,4 +1,4 @@
-"""The program of a role's command: which interpreter, which script or module. Read from the words alone."""
+"""Finds the interpreter and the script or module in a role's command, from its words alone."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Program(Noun, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """It runs under the interpreter that holdfast itself runs under."""
+        """Whether it runs with the same interpreter as holdfast."""
         if self.interpreter == sys.executable:
             return True
-        import shutil  # here and not above: loads the compression modules, 10 ms
+        import shutil  # imported late: it loads compression modules, 10 ms
 
         found = shutil.which(self.interpreter)
-        # Not resolved: a virtual environment's python is a link to another one, and still its own.
+        # Do not resolve links: a virtual environment's python is a link to another Python, but a different interpreter.
         return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100 - Path.resolve would follow the link
 
 
 def users_python() -> str:
-    """The interpreter of a script where the command names none: holdfast's own Python, unless that is a runtime's
-    beside an image."""
+    """Return the interpreter for a command that names none: holdfast's own Python, or `python3` if holdfast runs from a
+    bundled runtime."""
     return "python3" if in_tree(sys.prefix) else sys.executable
 
 
 def program_of(command: Sequence[str]) -> Program | None:
-    """The Python program that a command runs; None where it runs another kind of program."""
+    """Return the Python program that a command runs; None if it runs another kind of program."""
     if not command:
         return None
     first = command[0]

@@ -1,4 +1,4 @@
-"""The free part of this user's disk quota, where the system reports one: quotactl(2) on local file systems."""
+"""Reads this user's disk quota, by quotactl(2) on local file systems."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ class _Dqblk(ctypes.Structure):
 
 
 def quota_left(path: Path) -> int | None:
-    """Bytes that this user may still write on the file system of `path`; None where there is no quota or none
-    is known."""
+    """Return the bytes that this user may still write on the file system of `path`; None if no quota is known."""
     quota = quota_of(path)
     return None if quota is None else max(0, quota[1] - quota[0])
 
 
 def quota_of(path: Path) -> tuple[int, int] | None:
-    """Bytes that this user has on the file system of `path`, and may have; None where there is no quota or none is
-    known."""
+    """Return (used, allowed) bytes of this user on the file system of `path`; None if no quota is known."""
     mount = mount_of(path)
     if mount is None or mount[1] not in _KINDS or "quota" not in mount[3]:
         return None
@@ -50,7 +48,8 @@ def quota_of(path: Path) -> tuple[int, int] | None:
 
 
 def mount_of(path: Path) -> tuple[str, str, str, str] | None:
-    """Device, type, mount point and all options of the mount that holds `path`. Touches no file system."""
+    """Return (device, type, mount point, options) of the mount of `path`, from mountinfo, without accessing the file
+    system."""
     best: tuple[str, str, str, str] | None = None
     place = str(path.absolute())
     for line in proc_files.text("/proc/self/mountinfo").splitlines():
@@ -58,7 +57,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
         dash = fields.index("-")
         point = unescape(fields[4])
         inside = place == point or place.startswith(point.rstrip("/") + "/")
-        # Of equal mount points the last is on top.
+        # Of several mounts on one point, the last is the visible one.
         if inside and (best is None or len(point) >= len(best[2])):
             options = f"{fields[5]};{fields[dash + 3] if len(fields) > dash + 3 else ''}"
             best = (unescape(fields[dash + 2]), fields[dash + 1], point, options)
@@ -66,7 +65,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
 
 
 def unescape(word: str) -> str:
-    """mountinfo writes space, tab, newline and backslash in octal."""
+    """Decode a word of mountinfo, which writes space, tab, newline and backslash in octal."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         word = word.replace(code, char)
     return word

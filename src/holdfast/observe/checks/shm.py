@@ -32,7 +32,7 @@ class Shm(BuiltIn):
         facts = os.statvfs(params.path)
         free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
         figures = {"free_bytes": free, "total_bytes": whole}
-        # A tmpfs without a limit says 0 of 0.
+        # A tmpfs without a limit reports 0 of 0.
         if whole and free < params.min_free:
             return self.bad(
                 context,

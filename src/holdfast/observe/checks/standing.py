@@ -18,7 +18,7 @@ from holdfast.observe.checks.nvml_queries import Nvml, NvmlError
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
 _CONTROL = Path("/dev/nvidiactl")
-#: Xids that NVIDIA's catalogue answers with a reset or a repair, not with a look at the program.
+#: Xids for which NVIDIA's catalogue advises a reset or a repair, and not to check the program.
 _GRAVE = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 145, 155, 156, 158})
 
 
@@ -62,12 +62,12 @@ class StandingCheck(BuiltIn):
         return good("nothing held, isolated or in error")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
-        # Work is placed on the devices that are left; a node with such a device can still run it.
+        # Workers use the remaining devices, so the node can still run the job.
         return [Note()] if self._only_devices and self.params.devices == "warn" else [AvoidNode()]
 
 
 def kept_out(context: Context) -> list[tuple[str, str]]:
-    """Devices of this node that holdfast itself remembers as faulty."""
+    """Return the devices of this node that holdfast has recorded as faulty, each with a sentence."""
     return [
         (each.device, f"{each.device} is {each.standing}{f': {each.reason}' if each.reason else ''}")
         for each in context.site.kept_out or ()
@@ -75,7 +75,7 @@ def kept_out(context: Context) -> list[tuple[str, str]]:
 
 
 def host_memory(root: Path) -> list[tuple[str, str]]:
-    """Uncorrectable errors of the host's memory since boot (EDAC)."""
+    """Return the uncorrectable errors of the host's memory since boot (EDAC)."""
     found = []
     for file in sorted(root.glob("devices/system/edac/mc/mc*/ue_count")):
         count = proc_files.number(file)
@@ -85,13 +85,13 @@ def host_memory(root: Path) -> list[tuple[str, str]]:
 
 
 def gpu_memory() -> list[tuple[str, str]]:
-    """Uncorrectable errors and unfinished row remappings of NVIDIA devices."""
+    """Return the uncorrectable memory errors and unfinished row remappings of NVIDIA devices."""
     if not _CONTROL.exists():
         return []
     try:
         library = Nvml()
     except (OSError, NvmlError):
-        return []  # the driver check says what is wrong with the driver
+        return []  # the driver check reports a faulty driver
     found = []
     try:
         for index in range(library.count()):
@@ -116,7 +116,8 @@ def gpu_memory() -> list[tuple[str, str]]:
 
 
 def xids(path: str, window_s: float) -> list[tuple[str, str]]:
-    """Hardware Xids that the kernel logged within the window, the newest of each device and code."""
+    """Return the hardware Xids that the kernel logged in the last `window_s` seconds, the newest of each device and
+    code."""
     newest: dict[tuple[str, int], float] = {}
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     for at, line in kernel_lines(path):
@@ -130,7 +131,8 @@ def xids(path: str, window_s: float) -> list[tuple[str, str]]:
 
 
 def kernel_lines(path: str) -> list[tuple[float, str]]:
-    """The driver's records in the kernel log, with seconds since boot; none where it may not be read. Never waits."""
+    """Return the driver's records in the kernel log, with seconds since boot; empty if it may not be read. Never
+    blocks."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -141,13 +143,13 @@ def kernel_lines(path: str) -> list[tuple[float, str]]:
             try:
                 data = os.read(fd, 8192)
             except BrokenPipeError:
-                continue  # the oldest records were overwritten while we read
+                continue  # the oldest records were overwritten meanwhile
             except OSError:
                 break
             if not data:
                 break
             if b"NVRM" not in data:
-                continue  # a full log has thousands of records: decoding them all would cost more than all else here
+                continue  # skip it undecoded: a full log has thousands of records
             for record in data.decode("utf-8", "replace").splitlines():
                 head, _, words = record.partition(";")
                 fields = head.split(",")

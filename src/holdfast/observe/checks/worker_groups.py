@@ -1,4 +1,5 @@
-"""Worker groups of one machine, for checks that load it: each a forked process on a core of its own."""
+"""Runs worker groups on this machine, for checks that put load on it: each group is a forked process on its
+own core."""
 
 from __future__ import annotations
 
@@ -21,23 +22,23 @@ class GroupAnswer(Noun, frozen=True, kw_only=True):
 
     index: int
     value: Any = None
-    #: Why there is no value: the group failed, died, or took too long.
+    #: The reason why there is no value: the group failed, died or took too long.
     error: str = ""
 
 
 def cores() -> list[int]:
-    """The cores this process may use."""
+    """Return the cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
 def pin(index: int) -> None:
-    """Put this process on the group's own core."""
+    """Bind this process to the group's core."""
     usable = cores()
     os.sched_setaffinity(0, {usable[index % len(usable)]})
 
 
 def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: float) -> list[GroupAnswer]:
-    """Run `work(index)` for all of these side by side; a group without a result after `limit_s` seconds is killed."""
+    """Run `work(index)` for all indices in parallel; kill a group that has no result after `limit_s` seconds."""
     waiting: dict[int, tuple[int, Child, bytearray]] = {}
     poll = select.poll()
     for index in indices:
@@ -76,7 +77,7 @@ def _child(index: int, work: Callable[[int], Any], outward: int) -> None:
         pin(index)
         try:
             said = {"value": work(index)}
-        except Exception as error:  # of any kind: the group has failed, and this is its reason
+        except Exception as error:  # whatever is raised: it is the group's failure
             said = {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
         data = json.dumps(said).encode()
         while data:
@@ -98,11 +99,12 @@ def _answer(index: int, data: bytearray, status: int) -> GroupAnswer:
 
 
 def slow_ones(times: dict[int, float], factor: float) -> tuple[float, dict[int, float]]:
-    """The median of all (for an even number the lower one), and how many times slower each of the slow ones is."""
+    """Return the lower median of the times, and index → ratio to it, for groups slower than `factor` times
+    the median."""
     median = statistics.median_low(times.values())
     return median, {index: time / median for index, time in times.items() if median > 0 and time > factor * median}
 
 
 def percent(values: Sequence[float]) -> float:
-    """By how many percent the slowest is above the fastest."""
+    """Return by how many percent the slowest value exceeds the fastest."""
     return 100 * (max(values) / min(values) - 1) if values and min(values) > 0 else 0.0

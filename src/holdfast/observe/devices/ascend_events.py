@@ -1,9 +1,9 @@
-"""Ascend's own events as JSON lines, as a driver's subscription hands them out.
+"""Reads Ascend's device events from JSON lines, in the form of the driver's event subscription.
 
     {"EventID": "0x80E18005", "LogicID": 0, "Assertion": 1, "Severity": 2, "AlarmRaisedTime": 1700000000000}
 
-Numbers and names both count: `EventID` in hex or as a number, `Assertion` 0 recover, 1 occur, 2 once, `Severity` 0
-info, 1 minor, 2 major, 3 critical, times in milliseconds. Key case does not matter.
+`EventID` is hexadecimal text or a number. `Assertion` is 0 or recover, 1 or occur, 2 or once. `Severity` is 0 or info,
+1 or minor, 2 or major, 3 or critical. Times are in milliseconds. The case of keys does not matter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.untrusted import Malformed, json_value
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
-#: No time and no code has so many digits, and a number with many more cannot even be divided.
+#: Larger times and codes are invalid; a much larger number could not even be divided.
 _ENDLESS = 1.0e18
 _ASSERTIONS: dict[Any, Assertion] = {
     0: Assertion.RECOVER, 1: Assertion.OCCUR, 2: Assertion.ONCE, **{str(each): each for each in Assertion}
@@ -25,7 +25,7 @@ _SEVERITIES: dict[Any, Severity] = {**dict(enumerate(Severity)), **{str(each): e
 
 
 def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
-    """The event of one line. Raises `FaultRejected` with what was expected."""
+    """Return the event of one line. Raises `FaultRejected` that names the expected form."""
     if len(line) > LONGEST:
         raise FaultRejected(f"the line is longer than {LONGEST} bytes")
     try:

@@ -1,4 +1,4 @@
-"""The number of accelerators that this process would see, found without touching any of them."""
+"""Counts the accelerators that this process can see, without opening any of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DE
 
 
 def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
-    """The devices that a `*_VISIBLE_DEVICES` variable names, else the driver's device nodes under `root`; 0: none."""
+    """Count the devices in a `*_VISIBLE_DEVICES` variable, else the driver's device nodes below `root`."""
     for name in VISIBLE:
         if name in env:
             return sum(bool(part.strip()) and part.strip() != "-1" for part in env[name].split(","))
@@ -31,7 +31,8 @@ def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
 
 
 def xpus(env: Mapping[str, str], root: Path = Path("/")) -> int:
-    """Intel's accelerators: those of ZE_AFFINITY_MASK, else the tiles of the cards that its drivers hold; 0: none."""
+    """Count Intel's accelerators: those in ZE_AFFINITY_MASK, else the cards' tiles (or whole cards in
+    COMPOSITE mode)."""
     if mask := env.get("ZE_AFFINITY_MASK"):
         return sum(bool(part.strip()) for part in mask.split(","))
     try:

@@ -1,4 +1,4 @@
-"""The accelerators of this machine, by name, found without touching any of them."""
+"""Finds this machine's accelerators by name, without opening any of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MINOR = Lazy(r"Device Minor:\s*(\d+)")
 
 
 def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
-    """`gpu0`, `npu3` …, from the drivers' device nodes, in order."""
+    """Return the names of devices (`gpu0`, `npu3`), from the drivers' device nodes, sorted."""
     try:
         names = [entry.name for entry in (root / "dev").iterdir()]
     except OSError:
@@ -28,7 +28,8 @@ def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
-    """PCI address (`0000:3b:00`) → `gpu3`, by the NVIDIA driver's numbers; empty without the driver."""
+    """Return PCI address (`0000:3b:00`) → device (`gpu3`), by the NVIDIA driver's minor numbers; empty without the
+    driver."""
     found: dict[str, str] = {}
     try:
         folders = list((root / "proc/driver/nvidia/gpus").iterdir())
@@ -38,14 +39,14 @@ def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
         try:
             minor = _MINOR.search((folder / "information").read_text(encoding="utf-8", errors="replace"))
         except OSError:
-            continue  # unplugged meanwhile
+            continue  # the device was unplugged meanwhile
         if minor is not None:
             found[pci_address(folder.name)] = f"gpu{minor[1]}"
     return found
 
 
 def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """The PCI functions (`0000:3b:00.0`) behind a bridge, the bridge itself first; as far as the kernel shows them."""
+    """Return the PCI functions (`0000:3b:00.0`) behind a bridge, the bridge first, as far as the kernel shows them."""
     found = [function]
     try:
         top = (root / "sys/bus/pci/devices" / function).resolve(strict=True)
@@ -53,12 +54,12 @@ def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
             folders[:] = sorted(name for name in folders if _FUNCTION.fullmatch(name))
             found += folders
     except OSError:
-        pass  # it is gone, or this machine does not say
+        pass  # the bridge is gone, or the machine does not show it
     return tuple(found)
 
 
 def interfaces_of(function: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """The network interfaces of a PCI function: `ens1f0`, or `mlx5_0` where it has no other."""
+    """Return the network interfaces of a PCI function (`ens1f0`), else its InfiniBand devices (`mlx5_0`)."""
     for kind in ("net", "infiniband"):
         try:
             return tuple(sorted(each.name for each in (root / "sys/bus/pci/devices" / function / kind).iterdir()))
@@ -68,7 +69,7 @@ def interfaces_of(function: str, root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def pci_address(text: str) -> str:
-    """One spelling of a PCI address: domain:bus:device in lower case, four digits of domain, without the function."""
+    """Normalize a PCI address: domain:bus:device in lower case, four digits of domain, without the function."""
     address = text.strip().lower().partition(".")[0]
     parts = address.split(":")
     if len(parts) == 2:

@@ -1,4 +1,5 @@
-"""Which processes have a device open, as far as this user may see, and how many it may not examine."""
+"""Finds the processes that have a device open, as far as this user may see, and counts those that it may
+not examine."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _NODES = {"gpu": "/dev/nvidia", "npu": "/dev/davinci"}
 
 
 def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, str]:
-    """Pid → command of every process that has one of these devices (`gpu0`, `npu3`) open. Other users' are not seen."""
+    """Return pid → command of each process that has one of these devices (`gpu0`, `npu3`) open, except other users'
+    processes."""
     wanted = {
         node + name.removeprefix(prefix)
         for name in devices
@@ -26,14 +28,14 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
             try:
                 found[int(entry.name)] = (entry / "comm").read_text().strip()
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
     return found
 
 
 def unseen(root: Path = Path("/proc")) -> int:
-    """The number of processes whose open files this user may not see; kernel threads have none, and do not count.
+    """Count the processes whose open files this user may not see, without kernel threads.
 
-    -1 where the system hides other users' processes altogether.
+    Return -1 if the system hides other users' processes completely.
     """
     if not (root / "1").exists():
         return -1
@@ -42,18 +44,19 @@ def unseen(root: Path = Path("/proc")) -> int:
         if not entry.name.isdigit():
             continue
         try:
-            os.listdir(entry / "fd")  # noqa: PTH208 - whether it can be listed is all that is wanted
+            os.listdir(entry / "fd")  # noqa: PTH208 - only tests whether it can be listed
         except PermissionError:
             count += _has_memory(entry)
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
     return count
 
 
 def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
-    """A command that lists the processes of all users on these devices, one pid a line; empty: there is none.
+    """Return a command that prints the processes of all users on these devices, one pid per line; empty if there is
+    none.
 
-    NVIDIA's own tool knows them all, and needs no special rights.
+    NVIDIA's tool lists them all, and needs no special rights.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None or not all(name.startswith("gpu") and name[3:].isdigit() for name in devices):
@@ -64,7 +67,7 @@ def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
 
 
 def answered(text: str) -> dict[int, str]:
-    """Pid → command, for the answer to the `question`."""
+    """Parse the output of the `question` command to pid → command."""
     rows = (line.partition(",") for line in text.splitlines())
     return {int(pid): name.strip() for pid, _, name in rows if pid.strip().isdecimal() and int(pid) > 0}
 

@@ -1,8 +1,7 @@
-"""The socket on which any process of this user reports faults: JSON lines in, one JSON answer a line out.
+"""The socket to which processes of this user report faults: it reads JSON lines, and answers each with one JSON line.
 
-The socket is the user's own (0600); a peer of another user gets that answer and is closed. Refused lines are counted by
-reason; a peer cannot make holdfast keep more than one line's length, nor keep it from the other peers, however much it
-sends.
+Only this user may use the socket (mode 0600); a peer of another user gets a refusal and is disconnected. Refused lines
+are counted by reason. holdfast buffers at most one line per peer, and a peer that sends much does not block the others.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.reported_faults import LONGEST, FaultRejected, in_catalogue, kind_of, read_line
 
 MOST_PEERS = 64
-#: Seconds. A turn ends after the block that exceeds this time: workers' output and deaths wait meanwhile.
+#: Seconds after which a turn ends, because workers' output and exits wait meanwhile.
 TURN_S = 0.05
 _BLOCK = 16_384
 _ANSWERS_MOST = 65_536
@@ -32,7 +31,10 @@ _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class FaultSocket:
-    """Listens at `path`. `fileno()` is readable when `take` has work. Never raises for the lines of a peer."""
+    """Listens at `path`. `fileno()` is readable when `take` has work. A peer's lines never make it raise.
+
+    `known`: whether a fault code is known; lines with other codes are refused.
+    """
 
     def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue, clock: Clock | None = None) -> None:
         self.path = path
@@ -41,11 +43,11 @@ class FaultSocket:
         self.refused: Counter[str] = Counter()
         self._known = known
         self._peers: dict[int, _Peer] = {}
-        """By fd, the peer that has waited longest first."""
+        """Fd → peer; the peer that was read longest ago is first."""
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        # The mode must be right from the first moment: the umask sets it, a later chmod would leave a gap.
+        # Set the mode by the umask, because the socket would be open to others until a later chmod.
         before = os.umask(0o177)
         try:
             self._listener.bind(str(path))
@@ -54,13 +56,14 @@ class FaultSocket:
         self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        """A spare descriptor: it is closed for a moment to refuse a peer when this process may open no further one."""
+        """A spare descriptor, which is closed briefly to accept and refuse a peer if this process has too many open
+        files."""
 
     def fileno(self) -> int:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """The accepted events so far. A turn is short, and the peer that has waited longest is read first."""
+        """Return the newly accepted events. A turn is short; the peer that was read longest ago is read first."""
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
         end = self._clock.now() + TURN_S
@@ -68,7 +71,7 @@ class FaultSocket:
             events += self._read(fd, now)
             if self._clock.now() >= end:
                 break
-        # Last, and however long the others took: a newcomer must not wait for a flood to end.
+        # Always accept new peers too, even if the others took long: a new peer must not wait for a flood to end.
         if self._listener.fileno() in ready:
             end = max(end, self._clock.now() + TURN_S / 2)
             while self._clock.now() < end and self._accept(events, now):
@@ -85,7 +88,7 @@ class FaultSocket:
         self.path.unlink(missing_ok=True)
 
     def _accept(self, events: list[FaultEvent], now: float) -> bool:
-        """Accept one more peer; returns whether there may be another."""
+        """Accept one peer; return whether there may be another."""
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
@@ -93,7 +96,7 @@ class FaultSocket:
         except OSError as error:
             if error.errno in _DESCRIPTORS:
                 return self._turn_away()
-            return True  # the peer was gone before we came
+            return True  # the peer has already disconnected
         connection.setblocking(False)
         who = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
         if who != os.geteuid():
@@ -107,7 +110,7 @@ class FaultSocket:
         return True
 
     def _make_room(self, events: list[FaultEvent], now: float) -> None:
-        """Close the peer that was read longest ago. The lines that it has sent so far still count."""
+        """Disconnect the peer that was read longest ago, after reading the lines that it has sent."""
         fd = next(iter(self._peers))
         before = self._peers[fd]
         while self._peers.get(fd) is before and before.has_more():
@@ -120,7 +123,8 @@ class FaultSocket:
             self._drop(fd)
 
     def _turn_away(self) -> bool:
-        """This process may open no further descriptor. A peer that is not accepted would wake the loop without end."""
+        """Refuse a peer because of too many open files: a peer that is not accepted would wake the loop again and
+        again."""
         if self._spare < 0:
             return False
         os.close(self._spare)
@@ -138,7 +142,7 @@ class FaultSocket:
         try:
             connection.send(_answer(False, words))
         except OSError:
-            pass  # it has the answer or it is gone; either way it is closed
+            pass  # the peer is gone or does not read: close it anyway
         connection.close()
 
     def _read(self, fd: int, now: float) -> list[FaultEvent]:
@@ -150,7 +154,7 @@ class FaultSocket:
             return []
         except OSError:
             block = b""
-        # A peer that leaves without a last line end may have sent something whole all the same.
+        # The last line of a peer that has disconnected may be complete without its newline.
         events = self._on_lines(peer, peer.lines(block or b"\n"), now)
         if not block:
             self._drop(fd)
@@ -191,15 +195,15 @@ class _Peer:
         self._rest = b""
         self._skipping = False
         self._owed = b""
-        """The rest of an answer that the peer has partly got."""
+        """The rest of an answer that was sent in part."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether it has begun a line without ending it."""
+        """Whether the peer has sent a line without its end."""
         return bool(self._rest.strip())
 
     def has_more(self) -> bool:
-        """Whether it has sent unread bytes, or has closed."""
+        """Whether the peer has sent bytes that are not read yet, or has disconnected."""
         try:
             self.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -209,7 +213,7 @@ class _Peer:
         return True
 
     def send(self, answers: bytes) -> None:
-        """A peer that does not read its answers loses them; but every answer that it gets is a whole line."""
+        """Send answers. A peer that does not read loses answers, but never gets a partial line."""
         data = self._owed + answers
         try:
             sent = self.connection.send(data) if data else 0
@@ -220,7 +224,7 @@ class _Peer:
             self._owed = data[sent : data.index(b"\n", sent) + 1] if cut else b""
 
     def lines(self, block: bytes) -> list[bytes | None]:
-        """Complete lines; None stands for one that was too long to keep."""
+        """Return the complete lines; None stands for a line that was too long."""
         out: list[bytes | None] = []
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()

@@ -1,4 +1,4 @@
-"""Sources of faults as a run uses them: each has `fileno()`, `take(now)`, `missing` and `close()`."""
+"""The sources of device faults of a run. Each has `fileno()`, `take(now)`, `missing` and `close()`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from holdfast.observe.devices.kernel_faults import (
 from holdfast.observe.devices.reported_faults import FaultRejected, kind_of
 
 TOLD_MOST = 20
-#: Seconds. The driver often logs one Xid several times at once; within this time they are one occurrence.
+#: Seconds within which equal Xids count as one: the driver often logs an Xid several times at once.
 ECHO_S = 1.0
 
 
 class FaultSource(Protocol):
-    """A source of faults. `fileno()` is readable when `take` has work, -1 where there will never be any."""
+    """A source of faults. `fileno()` is readable when `take` has work; -1 if there will never be any."""
 
-    #: Empty, or one sentence about faults that it cannot see.
+    #: One sentence about faults that this source cannot see; empty if there are none.
     missing: str
 
     def fileno(self) -> int: ...
@@ -48,7 +48,7 @@ class FaultSource(Protocol):
 
 
 class KernelFaults:
-    """Xids and node faults from `/dev/kmsg` or a file that a log daemon writes."""
+    """Reads Xids and node faults from `/dev/kmsg` or a log daemon's file."""
 
     def __init__(
         self,
@@ -60,19 +60,24 @@ class KernelFaults:
         lines: GrowingFile | None = None,
         root: Path = Path("/"),
     ) -> None:
-        """`lines`: the log, where it is open already. `root`: the place of the kernel's /sys and /proc."""
+        """Open the log.
+
+        `node`: this node's name, for events. `names`: PCI address → device; None to read it from the system.
+        `from_start`: read the log from its beginning. `lines`: the log, if it is open already. `root`: the directory
+        that contains /sys and /proc.
+        """
         self._lines = lines if lines is not None else GrowingFile(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
         self._names = gpu_addresses(root) if names is None else names
         self._root = root
         self.news = self._lines.news
-        """One sentence each time the log cannot be read for a while."""
+        """Sentences to print about times when the log cannot be read."""
         self._said: dict[tuple[str, str], float] = {}
         self._down: set[str] = set()
-        """Interfaces without a link. The fault is the node's: it ends when the last of them has its link back."""
+        """The interfaces that have lost their link. The node's fault ends when all of them have it again."""
         self._pcie: dict[tuple[str, str], set[str]] = {}
-        """Functions that a fatal PCIe error has cut off, by the device and the reported code."""
+        """(device, code) → the PCI functions that a fatal PCIe error has cut off."""
         self._begun = ""
 
     def fileno(self) -> int:
@@ -91,14 +96,15 @@ class KernelFaults:
         found = faults_in(line, at, node=self._node, names=self._names)
         goes_on = not found and bool(self._begun) and is_continued(line)
         if goes_on:
-            # A log daemon breaks the driver's longer sentences: whose they are stands in the first line only.
+            # A log daemon splits the driver's long messages, and only the first line names the device: join it with
+            # this line.
             found = faults_in(f"{self._begun} {line.partition('NVRM:')[2]}", at, node=self._node, names=self._names)
         if "NVRM:" in line:
             self._begun = "" if found else gpu_begun(line) or (self._begun if goes_on else "")
         return [each for event in found for each in self._on_the_bus(event)]
 
     def _on_the_bus(self, event: FaultEvent) -> list[FaultEvent]:
-        """A PCIe error is that of the accelerators and the network adapters behind the function which it names."""
+        """Assign a PCIe error to the accelerators and network adapters behind the PCI function that it names."""
         if event.code not in (PCIE_FATAL, NODE_PCIE):
             return [event]
         function = function_in(event.text)
@@ -148,7 +154,7 @@ class KernelFaults:
 
 
 class FileFaults:
-    """A watched file of JSON lines: public faults, or Ascend's own events (`ascend=True`)."""
+    """Watches a file of JSON lines: reported faults, or Ascend's events (`ascend_events=True`)."""
 
     def __init__(
         self,
@@ -160,13 +166,17 @@ class FileFaults:
         from_start: bool = False,
         lines: GrowingFile | None = None,
     ) -> None:
-        """`lines`: the file, where it is open already."""
+        """Open the file.
+
+        `node`: this node's name, for Ascend's events. `known`: whether a fault code is known. `from_start`: read the
+        file from its beginning. `lines`: the file, if it is open already.
+        """
         self._lines = lines if lines is not None else GrowingFile(path, from_start=from_start)
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
         self.news = self._lines.news
-        """One sentence a refused line, to be printed. After `TOLD_MOST` of them they are only counted."""
+        """Sentences to print, one per refused line. After `TOLD_MOST` lines, further ones are only counted."""
         self._node = node
         self._ascend = ascend_events
         self._known = known
@@ -203,7 +213,7 @@ class FileFaults:
 
 
 def vendor_sources(node: str) -> list[FaultSource]:
-    """Sources that a vendor's own module here opens: `open_source(node)` of `<vendor>.py`, found by being there."""
+    """Return the sources of vendors' modules: `open_source(node)` of each existing `<vendor>.py` in this package."""
     found: list[FaultSource] = []
     for vendor in vendors():
         name = f"{__package__}.{vendor}"

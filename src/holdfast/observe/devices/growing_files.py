@@ -1,6 +1,6 @@
-"""Files that grow, and the kernel's log: lines as they are written, waited for on a descriptor.
+"""Reads new lines of growing files and of the kernel's log, with a descriptor to wait on.
 
-Nothing here polls: `/dev/kmsg` is itself readable when a record has come, and a file's growth comes through inotify.
+Nothing polls: `/dev/kmsg` itself becomes readable when it has a record, and inotify reports a file's growth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 if TYPE_CHECKING:
     import re
 
-#: Seconds. A turn ends after the block that exceeds this time: a flood must not keep the loop from its other work.
+#: Seconds after which a turn ends, so that a flood of lines does not delay the loop's other work.
 TURN_S = 0.05
 _BLOCK = 16_384
 _LONGEST = 65_536
@@ -28,7 +28,7 @@ _LONGEST = 65_536
 
 @functools.cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """A record of /dev/kmsg, and the stamp of a printed line: compiled at first use."""
+    """Return the patterns of a record of /dev/kmsg and of a printed line's time stamp, compiled at the first use."""
     import re
 
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
@@ -42,11 +42,12 @@ _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 
 
 class GrowingFile:
-    """The lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
+    """Reads the lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
 
-    `fileno()` is readable when there may be more. `missing` explains in a sentence why there will be none, else it is
-    empty. A replaced file is read to its end first, then from its new beginning, as is one that is cut short; a line
-    without an end waits for it. `news`: sentences about a file that cannot be read for a while.
+    `fileno()` is readable when there may be more lines. `missing` is a sentence that says why there will be none, or
+    empty. If the file is replaced, the old one is read to its end, and then the new one from its beginning; a truncated
+    file is read from its beginning. An incomplete line is kept until its end arrives. `news` has sentences about times
+    when the file cannot be read.
     """
 
     def __init__(
@@ -61,15 +62,15 @@ class GrowingFile:
         self.missing = ""
         self.news: list[str] = []
         self.too_long = 0
-        """Lines of more than 64 KiB, which are skipped."""
+        """The number of skipped lines, which were longer than 64 KiB."""
         self._fd = -1
         self._wake = -1
         self._more = -1
         self._both: select.epoll | None = None
-        """The folder's news, and a note of ours that a turn ended early."""
+        """Waits for events of the folder, and for `_more`, which tells that a turn ended early."""
         self._rest = b""
         self._rest_of_old: list[bytes] = []
-        """A line without an end, because its file was replaced."""
+        """The last, unfinished line of a replaced file."""
         self._skipping = False
         self._device = False
         self._trouble = ""
@@ -83,7 +84,7 @@ class GrowingFile:
                 try:
                     self._fd = _regular(self.path)
                 except FileNotFoundError:
-                    pass  # it may come: its folder is watched
+                    pass  # the file may be created later: its folder is watched
             if self._fd >= 0 and not from_start:
                 os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
@@ -91,15 +92,15 @@ class GrowingFile:
             self.close()
 
     def fileno(self) -> int:
-        """The descriptor to wait on; -1 where there will be no lines."""
+        """Return the descriptor to wait on; -1 if there will be no lines."""
         if self._device:
             return self._fd
         return self._both.fileno() if self._both is not None else -1
 
     def take(self, now: float) -> Iterator[tuple[str, float]]:
-        """The complete new lines, each with its time in seconds. Never waits, never raises.
+        """Yield the complete new lines, each with its time in seconds since the epoch. Never blocks, never raises.
 
-        After `TURN_S` the rest is left for the next turn, and `fileno()` stays readable.
+        After `TURN_S` it stops, the rest is left for the next turn, and `fileno()` stays readable.
         """
         end = self._clock.now() + TURN_S
         if not self._device:
@@ -127,18 +128,18 @@ class GrowingFile:
         self._fd = self._wake = self._more = -1
 
     def _block(self) -> list[bytes] | None:
-        """The lines of one read; None at the end of what there is."""
+        """Return the lines of one read; None if there is nothing more to read."""
         try:
             block = os.read(self._fd, _BLOCK) if self._fd >= 0 else b""
         except BrokenPipeError:
-            return []  # kmsg: records were overwritten before we came; the next read goes on at the oldest left
+            return []  # kmsg: records were overwritten; the next read continues at the oldest one left
         except OSError:
             return None
         return self._split(block) if block else None
 
     def _split(self, block: bytes) -> list[bytes]:
         if self._device:
-            # One record a read; what follows its first line is a dictionary, not text.
+            # A read returns one record; the lines after its first one are a dictionary, not text.
             return [block.partition(b"\n")[0]]
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()
@@ -151,7 +152,7 @@ class GrowingFile:
         return rows
 
     def _moves_on(self) -> bool:
-        """At the end of the open file: whether there is a new beginning to read."""
+        """Whether, at the end of the open file, there is a new file or a truncated one to read from its beginning."""
         try:
             found = self.path.stat()
             if self._fd >= 0:
@@ -166,7 +167,7 @@ class GrowingFile:
             new = _regular(self.path)
         except FileNotFoundError:
             self._let_go_of_deleted()
-            return False  # it may come again
+            return False  # the file may be created again
         except OSError as error:
             words = _words(error)
             if words != self._trouble:
@@ -182,13 +183,13 @@ class GrowingFile:
         return True
 
     def _let_go_of_deleted(self) -> None:
-        """An open file without a name would also keep its folder alive: the folder's removal would not be visible."""
+        """Close a deleted file: while it is open, the removal of its folder would not be reported."""
         if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
             os.close(self._fd)
             self._fd = -1
 
     def _begin(self) -> None:
-        """Another file, or the same one anew."""
+        """Reset the state of lines for a new or truncated file."""
         if self._rest:
             self._rest_of_old = [self._rest]
         self._rest, self._skipping = b"", False
@@ -203,11 +204,11 @@ class GrowingFile:
             self._both.register(fd, select.EPOLLIN)
 
     def _folders(self) -> set[Path]:
-        """The folder of the file's name, and that of the file itself: the name may be a link."""
+        """Return the folder of the file's name and that of the file itself, since the name may be a link."""
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:
-        """Note the folder's events. Their details matter little: the file itself is examined."""
+        """Consume the folder's events. Only a removed folder matters, since the file itself is examined next."""
         if self._wake < 0:
             return
         gone = False
@@ -215,7 +216,7 @@ class GrowingFile:
             try:
                 noted = os.read(fd, _BLOCK)
             except OSError:
-                continue  # nothing noted: a look at the file itself does no harm
+                continue  # no event: the file is examined anyway
             gone = gone or (fd == self._wake and _folder_gone(noted))
         if gone:
             self._watch_again()
@@ -231,8 +232,8 @@ class GrowingFile:
 
 
 def _regular(path: Path) -> int:
-    """Open a regular file, and no other kind: the content of a pipe belongs to another reader, and a device has
-    no end."""
+    """Open a regular file. Raises OSError for any other kind: a pipe's content belongs to another reader, and a device
+    has no end."""
     fd = -1
     if stat.S_ISREG(path.stat().st_mode):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -243,7 +244,7 @@ def _regular(path: Path) -> int:
 
 
 def _must_be_waited_for(fd: int) -> None:
-    """Raises OSError for a device that cannot be waited on: /dev/null, which some users name to have no log."""
+    """Raise OSError for a device that cannot be waited on, such as /dev/null, which some users set to have no log."""
     with select.epoll() as epoll:
         try:
             epoll.register(fd, select.EPOLLIN)
@@ -262,7 +263,7 @@ def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
         return record[2].decode("utf-8", "replace"), boot + int(record[1]) / 1e6
     stamp = stamped.match(line)
     at = boot + float(stamp[1]) if stamp is not None else now
-    # A stamp of another boot says nothing about now.
+    # A later time stamp is from another boot, so ignore it.
     return line.decode("utf-8", "replace"), at if at <= now + 1 else now
 
 
@@ -275,11 +276,11 @@ def _add(wake: int, folder: Path) -> None:
 
 
 def c_call(name: str, *words: int | bytes) -> int:
-    """What a function of the C library answers. Raises OSError."""
-    ours: Any = None  # this process, with the C library in it
+    """Call a function of the C library and return its result. Raises OSError."""
+    ours: Any = None  # None means this process, which includes the C library
     answer: int = _ctypes.call_cdeclfunction(_ctypes.dlsym(_ctypes.dlopen(ours, 0), name), words)
     if answer < 0:
-        import ctypes  # by which the error's number can be had
+        import ctypes  # imported late: it is needed only to read errno
 
         answer = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*words))
         if answer < 0:
@@ -288,7 +289,7 @@ def c_call(name: str, *words: int | bytes) -> int:
 
 
 def _folder_gone(noted: bytes) -> bool:
-    import struct  # no start needs it
+    import struct  # imported late: no start needs it
 
     at = 0
     while at + 16 <= len(noted):

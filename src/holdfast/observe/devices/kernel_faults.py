@@ -1,7 +1,7 @@
-"""Faults in kernel log lines: NVIDIA's Xids in all their forms, and the node's own troubles.
+"""Parses faults in kernel log lines: NVIDIA's Xids in all their forms, and faults of the node.
 
-Pure parsing: a line in, a `FaultEvent` or none out. The reader of `/dev/kmsg` or a file passes the time; a line with a
-trustworthy time (ISO 8601 with its zone, or an entry of the journal as JSON) overrides it.
+It only parses: a line gives `FaultEvent`s or none. The reader of `/dev/kmsg` or a file passes the line's time; a
+trustworthy time in the line (ISO 8601 with its zone, or a journal entry as JSON) overrides it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = "kernel log"
 NIC_DOWN = "NODE-NIC-DOWN"
 PCIE_FATAL, PCIE_NONFATAL = "PCIE-FATAL", "PCIE-NONFATAL"
 NODE_PCIE, NIC_PCIE = "NODE-PCIE-FATAL", "NODE-NIC-PCIE"
-#: A longer line is cut before it is parsed: the kernel's own are shorter.
+#: Characters to which a line is cut before it is parsed; the kernel's lines are shorter.
 LONGEST = 4096
 
 _PCI = (
@@ -32,20 +32,21 @@ _PCI = (
 _XID = re.compile(
     r"NVRM:\s+Xid\s*\(" + _PCI + r"(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)", re.DOTALL
 )
-#: Logged beside Xid 79, or instead of it where the driver finds the GPU missing while it starts.
+#: This line is logged together with Xid 79, or instead of it if the driver finds the GPU missing at its start.
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
-#: The meaning of Xid 143, from drivers that do not know it.
+#: Drivers that do not know Xid 143 log this line instead.
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
-#: The beginning of a sentence that the driver prints over several lines.
+#: The beginning of a message that the driver prints in several lines.
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
 _FALLEN, _UNSTARTED = 79, 143
 _SXID = re.compile(
     r"nvidia-nvswitch(?P<switch>\d{1,4}): SXid \(" + _PCI + r"\): (?P<sxid>\d{1,6})\b,?\s*(?P<fatal>Fatal\b)?",
     re.IGNORECASE,
 )
-#: Advanced error reporting. What was corrected is no fault; who lost what goes by the function that the line names.
+#: PCIe advanced error reporting (AER). A corrected error is not a fault. The PCI function in the line shows which
+#: devices are concerned.
 _AER = re.compile(
     r"(?<![\w-])(?P<driver>[A-Za-z][\w-]{1,30}) (?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?"
     r"(?:PCIe Bus Error: severity=Uncorrect(?:ed|able) \((?P<kind>Fatal|Non-Fatal)\)|"
@@ -71,14 +72,15 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
     ("flr", "RESET"),
 )
 _ADVICE = re.compile(r"\s*(?:0x([0-9a-f]{1,8})\b)?\s*\(?\s*([a-z][a-z0-9 ]*[a-z0-9])?")
-#: The driver's numbers of its actions, for a line without words.
+#: The driver's numbers for its actions, for a line without their names.
 _NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
 _SLAVE = r"(?<![\w.-])[a-z][\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
-#: The words that a line must contain, in lower case; the kind of line; and its pattern.
+#: For each kind of node fault: words that the line must contain, in lower case; code, assertion, severity; and the
+#: pattern.
 _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
         "out of memory",
@@ -110,7 +112,8 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         "NODE-DISK-IO",
         Assertion.OCCUR,
         Severity.MAJOR,
-        # An empty drive of a virtual machine fails at every boot, and a file behind a loop device is no disk.
+        # Leave out the empty drive of a virtual machine, which fails at every boot, and loop devices, which are not
+        # disks.
         re.compile(
             r"(?:I/O error,? (?:on )?dev(?:ice)?|medium error, dev) (?!fd\d|sr\d|loop\d)",
             re.IGNORECASE,
@@ -171,7 +174,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
-#: Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot.
+#: Internal interfaces, and other devices that report links: an empty SATA port does at every boot.
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 
 
@@ -183,7 +186,7 @@ _WHOSE_LINK = re.compile(
 
 
 def interface_in(text: str) -> str:
-    """The interface of a line about a link; empty where the line names none."""
+    """Return the interface in a line about a link; empty if the line names none."""
     found = _WHOSE_LINK.search(text)
     return next((name for name in found.groups() if name), "") if found is not None else ""
 
@@ -196,9 +199,11 @@ _ISO = re.compile(r"^(?:<\d{1,3}>1 )?(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:
 
 
 def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] | None = None) -> list[FaultEvent]:
-    """The fault in one line of a kernel log; none for most lines. `at`: when the line was logged, by its reader.
+    """Return the faults in one line of a kernel log; none for most lines. `at`: the time of the line, from its reader,
+    in seconds since the epoch.
 
-    `names`: PCI address → device (`gpu3`); an address that is not in it becomes `gpu@0000:3b:00`.
+    `node`: this node's name, for events. `names`: PCI address → device (`gpu3`); another address becomes
+    `gpu@0000:3b:00`.
     """
     line, at = _said(line, at)
     small = line.lower()
@@ -272,26 +277,26 @@ def _xid_events(
 
 
 def function_in(text: str) -> str:
-    """The PCI function that an AER line names (`0000:3b:00.0`); empty where it is none."""
+    """Return the PCI function (`0000:3b:00.0`) in an AER line; empty for any other line."""
     found = _AER.search(text)
     return found["pci"].lower() if found is not None else ""
 
 
 def gpu_begun(line: str) -> str:
-    """The part of a line that begins a sentence about a GPU, which continues in later lines; empty where there
-    is none."""
+    """Return the beginning of a message about a GPU that continues in later lines; empty if the line has none."""
     found = _GPU_BEGUN.search(line) if "NVRM:" in line else None
     return found[0] if found is not None else ""
 
 
 def is_continued(line: str) -> bool:
-    """Whether the line can be the driver's continuation of an earlier line's sentence."""
+    """Whether the line may continue a message of the driver from an earlier line."""
     words = line.partition("NVRM:")[2].lstrip()
     return words[:1] == "(" or words[:1].islower()
 
 
 def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
-    """The accelerator by its own address, else the node: the reader of the bus knows what is behind a bridge."""
+    """Return the fault of the accelerator with this address, else of the node; the caller finds the devices behind a
+    bridge."""
     address = pci_address(match["pci"])
     device = names.get(address) or (f"gpu@{address}" if match["driver"].lower() == "nvidia" else "")
     fatal = match["over"] is not None or match["kind"].lower() == "fatal"
@@ -314,8 +319,7 @@ def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: M
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
-    """An NVSwitch's own error. No work runs on the switch: a fatal error is reported; it explains deaths that
-    follow."""
+    """Return an error of an NVSwitch. No work runs on the switch, but a fatal error explains later failures."""
     return FaultEvent(
         device=f"nvswitch{int(match['switch'])}",
         code=f"SXID-{int(match['sxid'])}",
@@ -329,7 +333,8 @@ def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultE
 
 
 def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
-    """Xid 154: the driver's own advice. `None` takes all earlier advice back; anything new replaces what was before."""
+    """Return the events of Xid 154, the driver's recovery action. `None` ends all earlier actions; another action
+    replaces the previous one."""
     found = _ACTION.search(rest)
     before, after = (_advice(found["before"]), _advice(found["after"])) if found is not None else (None, None)
     if after is None:
@@ -342,7 +347,7 @@ def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
 
 
 def _advice(text: str) -> str | None:
-    """`0x1 (GPU Reset Required)` → `RESET`; empty for None, and None for an unknown one."""
+    """Convert `0x1 (GPU Reset Required)` to `RESET`; empty for the action "none", and None for an unknown action."""
     found = _ADVICE.match(text.lower())
     number, words = found.groups(default="") if found is not None else ("", "")
     if not words and number:
@@ -361,14 +366,14 @@ def _nvlink5(number: int, rest: str, event: _Maker) -> FaultEvent:
 
 
 class _Entry(msgspec.Struct):
-    """An entry of the journal as JSON; a message that is no text comes as numbers."""
+    """A journal entry as JSON; a message that is not text is a list of byte values."""
 
     message: str | list[int] = msgspec.field(name="MESSAGE", default="")
     microseconds: str | int = msgspec.field(name="__REALTIME_TIMESTAMP", default="")
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """The kernel's message without the log's own form around it, and its time."""
+    """Return the kernel's message without the log's format around it, and its time."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)
@@ -377,7 +382,7 @@ def _said(line: str, at: float) -> tuple[str, float]:
             own = int(entry.microseconds) / 1e6 if entry.microseconds else at
             line, at = said, at if wrong_time(own) else own
         except (Malformed, ValueError, OverflowError):
-            pass  # a line of another kind that begins like one: it is looked at as it is
+            pass  # not a journal entry: parse the line as it is
     line = line[:LONGEST]
     return line, _own_time(line, at)
 

@@ -1,7 +1,7 @@
-"""NVIDIA's management library, where the C library does not find it by itself.
+"""Opens NVIDIA's management library, even if the C library does not find it by name.
 
-Under a C library of holdfast's own (the runtime in a container) the image's list of libraries counts only where the
-image has the same kind: in an image with musl the driver's libraries lie where only their full path leads.
+holdfast's bundled runtime brings its own C library. In an image with another kind (musl), that C library cannot use the
+image's list of libraries, so the driver's library must be opened by its full path.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import ctypes
 from pathlib import Path
 
 NAME = "libnvidia-ml.so.1"
-#: Where container toolkits mount it.
+#: The directories in which container toolkits mount the library.
 PLACES = ("/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib", "/lib64")
 
 
 def open_library() -> ctypes.CDLL:
-    """The open library; code that asks for it by name in this process has it from now on. Raises OSError."""
+    """Open the library and return it. Later, other code in this process can open it by name. Raises OSError."""
     try:
         return ctypes.CDLL(NAME)
     except OSError:

@@ -1,7 +1,7 @@
-"""Xids through NVML, where the kernel log cannot be read: same codes, same devices.
+"""Reads Xids through NVML, for machines whose kernel log cannot be read, with the same codes and devices.
 
-NVML has no descriptor to wait on: `watch` waits inside the library, in a process of its own. Needs the `nvidia` extra
-(nvidia-ml-py) and a driver.
+NVML has no descriptor to wait on, so `watch` blocks inside the library, in a separate process. It needs the `nvidia`
+extra (nvidia-ml-py) and a driver.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
-#: The driver's message for a GPU that has fallen off the bus; NVML itself then only fails.
+#: The Xid that is reported for a GPU that has fallen off the bus; NVML itself only raises an error then.
 LOST = 79
-#: Seconds that one wait in the library takes at most.
+#: The longest wait in the library in milliseconds.
 _WAIT_MS = 60_000
 
 
 def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = None) -> str:
-    """Report every critical Xid of every GPU. Returns only when no more will come: the reason, as half a sentence."""
+    """Report every critical Xid of every GPU to `tell`. Return only when no more will come, with the reason as a
+    clause."""
     try:
         nvml = library if library is not None else _library()
         nvml.nvmlInit()
@@ -32,7 +33,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
             handles[_number(nvml, handle, index)] = handle
-    except Exception as error:  # the library raises its own kinds, and ImportError where it is missing
+    except Exception as error:  # the library raises its own exceptions, and ImportError if it is missing
         return f"NVML gives no events ({_words(error)})"
     if not handles:
         return "NVML shows no GPU"
@@ -41,7 +42,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
         try:
             found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
-        except Exception as error:  # a time-out is an exception of the library's own; anything else ends the watch
+        except Exception as error:  # the library raises an exception for a time-out; any other one ends the watch
             if "imeout" in str(error):
                 continue
             for number, handle in handles.items():
@@ -65,10 +66,10 @@ def _event(number: int, code: int, node: str) -> FaultEvent:
 
 
 def _number(nvml: Any, handle: Any, index: int) -> int:
-    """The number in the GPU's name: that of its device node, which is not always NVML's own."""
+    """Return the number in the GPU's name: its device node's, which may differ from NVML's index."""
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
-    except Exception:  # some drivers do not tell (the library's own kinds of errors); NVML's order is the next best
+    except Exception:  # some drivers do not report it (the exception is the library's own): use NVML's index
         return index
 
 
@@ -76,7 +77,7 @@ def _is_lost(nvml: Any, handle: Any) -> bool:
     try:
         nvml.nvmlDeviceGetUUID(handle)
         nvml.nvmlDeviceGetPciInfo(handle)
-    except Exception as error:  # the library's own kinds
+    except Exception as error:  # the library raises its own exceptions
         return "lost" in str(error).lower()
     return False
 
@@ -89,7 +90,7 @@ def _library() -> Any:
     import pynvml
 
     try:
-        open_library()  # pynvml asks for it by name alone, and then has this one
+        open_library()  # pynvml opens the library by name, and then gets this one
     except OSError:
-        pass  # pynvml says so in its own words
+        pass  # pynvml will raise its own error
     return pynvml

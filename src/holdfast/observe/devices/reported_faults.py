@@ -1,14 +1,15 @@
-"""Faults that any program reports as JSON lines, checked before holdfast believes them.
+"""Reads faults that other programs report as JSON lines, and validates them.
 
-Two forms. Holdfast's own, one event a line:
+There are two forms. The first is holdfast's own, with one event per line:
 
     {"who": "pingmesh", "at": 1700000000.0, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
 
-(`devices` may name several), and the Ascend cluster's public fault message, with `resource`, `timestamp` and `faults`,
-each with `faultCode`, `faultTime` (milliseconds), `assertion` and `influence` (nodes and their `deviceIds`).
+`devices` may list several. The second is the public fault message of Ascend clusters, with `resource`, `timestamp` and
+`faults`. Each fault has `faultCode`, `faultTime` (milliseconds), `assertion` and `influence` (nodes and their
+`deviceIds`).
 
-A line counts as a whole or not at all: it must name its sender, its time must be plausible, its code must be known, and
-at most `MOST_DEVICES` devices may be concerned.
+A line is accepted as a whole or refused: it must name its sender, its time must be plausible, its code must be known,
+and it may concern at most `MOST_DEVICES` devices.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_FAULTS = 100
 LONGEST = 65_536
 FUTURE_S = 60.0
 OLDEST_S = 864_000.0
-#: No time has so many digits, and a number with many more cannot even be divided.
+#: Larger times are invalid; a much larger number could not even be divided.
 _ENDLESS = 1.0e18
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
@@ -37,16 +38,16 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class FaultRejected(Exception):
-    """A line that is not believed; the text gives the reason. The reader of lines catches it."""
+    """Raised for a line that is refused; the text gives the reason. The reader of lines catches it."""
 
 
 def kind_of(why: str) -> str:
-    """A refusal without the details of its line, for counting."""
+    """Return the kind of a refusal, without the line's details, for counting."""
     return next((words for words in _KINDS if words in why), "malformed")
 
 
 def in_catalogue(code: str) -> bool:
-    """Whether any built-in catalogue knows a code."""
+    """Whether a built-in catalogue contains the code."""
     return canonical(code) in all_codes()
 
 
@@ -58,7 +59,12 @@ def read_line(
     known: Callable[[str], bool] = in_catalogue,
     resources: frozenset[str] = PUBLIC_RESOURCES,
 ) -> list[FaultEvent]:
-    """The events of one line. Raises `FaultRejected` with the expected form; then none of them counts."""
+    """Return the events of one line. Raises `FaultRejected` that names the expected form; then no event of the line
+    counts.
+
+    `now`: seconds since the epoch. `source`: the name of the socket or file, for events. `known`: whether a code is
+    known. `resources`: the senders that may use the public form.
+    """
     if len(line) > LONGEST:
         raise FaultRejected(f"the line is longer than {LONGEST} bytes")
     try:
